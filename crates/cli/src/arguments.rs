@@ -24,8 +24,8 @@ Exit codes: a command's own; 64 usage, 66 no such store or transaction,
 Environment:
   ATOMDIR_VIEW           the view for `run` and `shell`: auto, exact or native
   ATOMDIR_ALLOW_UNBOUND  like the option --allow-unbound of `run`
-  ATOMDIR_MERGE          the merge tool of `commit --merge --tool`, for the shell: $LOCAL and
-                         $REMOTE are to be merged over $BASE, the result goes to $MERGED
+  ATOMDIR_MERGE          the merge tool of `commit --merge --tool`: a shell command that
+                         merges $LOCAL and $REMOTE over $BASE into $MERGED
   ATOMDIR_PAGER, PAGER   the program that shows long output on a terminal
   NO_COLOR               print without colour
   ATOMDIR_TX             set for commands in a transaction: its id";

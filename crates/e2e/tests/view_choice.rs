@@ -80,11 +80,26 @@ fn the_environment_and_the_stores_settings_choose() {
         let mut in_environment = one.store.command(["run", "--", "sh", "-c", KIND]);
         in_environment.env("ATOMDIR_VIEW", "auto");
         assert_kind(&capture_output(&mut in_environment), NATIVE);
+        in_environment.env("ATOMDIR_VIEW", "both");
+        capture_output(&mut in_environment)
+            .expect(USAGE)
+            .says(&["ATOMDIR_VIEW is 'both'"]);
         config("both").expect(USAGE);
         config("native").expect(0);
         run(one, &["--conflicts", "early"]).expect(CONFIGURATION);
         config("").expect(0);
         assert_kind(&run(one, &[]), NATIVE);
+        // The variable is for new transactions: an open one has its view.
+        let view = one.store.begin();
+        let mut shell = one.store.command(["shell", &view.id]);
+        shell
+            .env("ATOMDIR_VIEW", "native")
+            .env("SHELL", "/bin/true");
+        capture_output(&mut shell).expect(0);
+        one.store
+            .call(["shell", &view.id, "--view", "exact"])
+            .expect(USAGE);
+        one.store.call(["abort", &view.id]).expect(0);
     });
 }
 

@@ -4,11 +4,14 @@
 use crate::context::{Connected, Context};
 use crate::enter::{self, MergeFailure, Overlay, Tree};
 use crate::error::Error;
+use crate::output::escaped;
 use atomdir::TransactionId;
 use atomdir::client::{
     BeginOptions, Connection, FailureKind, RequestError, Transaction, ViewChoice,
 };
 use clap::{Args, ValueEnum};
+
+const VARIABLE: &str = "ATOMDIR_VIEW";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
@@ -25,21 +28,40 @@ pub enum Kind {
 
 #[derive(Debug, Args)]
 pub struct ViewArguments {
-    /// What the command sees the store through; by default what `atomdir config view`
-    /// says
-    #[arg(long, value_enum, value_name = "KIND", env = "ATOMDIR_VIEW")]
+    /// What the command sees the store through; by default what ATOMDIR_VIEW says, or
+    /// else `atomdir config view`
+    // Not clap's `env`: an option that the environment sets would be in conflict with TX.
+    #[arg(long, value_enum, value_name = "KIND")]
     view: Option<Kind>,
 }
 
 impl ViewArguments {
-    pub fn choice(&self) -> ViewChoice {
-        match self.view {
+    pub fn choice(&self) -> Result<ViewChoice, Error> {
+        let kind = match self.view {
+            None => kind_in_environment()?,
+            given => given,
+        };
+        Ok(match kind {
             None => ViewChoice::Configured,
             Some(Kind::Auto) => ViewChoice::Auto,
             Some(Kind::Exact) => ViewChoice::Exact,
             Some(Kind::Native) => ViewChoice::Native,
-        }
+        })
     }
+}
+
+fn kind_in_environment() -> Result<Option<Kind>, Error> {
+    let Some(value) = std::env::var_os(VARIABLE) else {
+        return Ok(None);
+    };
+    let value = value.to_string_lossy();
+    let kind = Kind::from_str(&value, false);
+    kind.map(Some).map_err(|_| {
+        let value = escaped(value.as_bytes());
+        Error::usage(format!(
+            "{VARIABLE} is '{value}', and should be auto, exact or native"
+        ))
+    })
 }
 
 /// Begins a transaction whose view one command will enter.

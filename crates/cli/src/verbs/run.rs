@@ -157,7 +157,7 @@ impl Run<'_> {
         let options = BeginOptions {
             first_try: self.first,
             sealed,
-            view: arguments.view.choice(),
+            view: arguments.view.choice()?,
             ..arguments.begin.options(label, false, current)
         };
         let (mut transaction, view) = attempt::begin(context, connected, &options)?;

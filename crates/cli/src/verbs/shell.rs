@@ -82,7 +82,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     let current = context.current(&connected);
     let options = BeginOptions {
         sealed,
-        view: arguments.view.choice(),
+        view: arguments.view.choice()?,
         ..arguments.begin.options(shell_program(), false, current)
     };
     let (mut transaction, view) = attempt::begin(context, &mut connected, &options)?;
