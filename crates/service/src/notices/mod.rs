@@ -28,7 +28,7 @@ use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{Recovery, Store, Stranded};
+use atomdir_engine::{Recovery, Store, Stranded, TransactionId};
 use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Reported};
 use atomdir_protocol::{Answer, EndedTransaction, Reply};
 use file::NoticeFile;
@@ -189,18 +189,32 @@ impl Notices {
     /// How the transaction has ended. `is_ending`: it is open no more, so a note that says
     /// otherwise will soon be replaced.
     fn find(&self, transaction: u64, peer: &Peer, is_ending: bool) -> Option<EndedNotice> {
-        let mut state = self.lock();
         if is_ending {
-            let waits = |state: &mut State| {
-                let user = state.list.user_of_open(transaction);
-                user.is_some_and(|user| peer.may_use(user))
-            };
-            let waited = self.noted.wait_timeout_while(state, NOTING_MAX, waits);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.await_ends(&[transaction], peer);
         }
+        let state = self.lock();
         let mut ended = state.list.ended();
         let found = ended.find(|one| one.open.transaction == transaction);
         found.filter(|one| peer.may_use(one.open.user)).cloned()
+    }
+
+    /// Waits until the ends of these have been noted, as far as they are the peer's.
+    fn await_ends(&self, transactions: &[u64], peer: &Peer) {
+        let waits = |state: &mut State| {
+            let users = transactions.iter().map(|id| state.list.user_of_open(*id));
+            users.flatten().any(|user| peer.may_use(user))
+        };
+        // A thread that takes longer is reported by a later command.
+        drop(
+            self.noted
+                .wait_timeout_while(self.lock(), NOTING_MAX, waits),
+        );
+    }
+
+    fn noted_open(&self) -> Vec<u64> {
+        let state = self.lock();
+        let open = state.list.open();
+        open.map(|(one, _)| one.transaction).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -215,6 +229,7 @@ pub(crate) fn list(
     news: bool,
 ) -> Result<Answer, Unanswered> {
     let peer = &connection.peer;
+    service.notices.await_ends(&ending(service), peer);
     let ended = match news {
         true => service.notices.news(peer),
         false => service.notices.visible(peer),
@@ -227,6 +242,17 @@ pub(crate) fn list(
         connection.stream.take_notices();
     }
     Ok(Answer::Nothing)
+}
+
+/// The transactions that are listed no more, and of which no end is noted yet.
+fn ending(service: &Service) -> Vec<u64> {
+    let stranded = service.store.stranded();
+    let is_stranded = |id: u64| stranded.iter().any(|one| one.id.0 == id);
+    let is_listed = |id: u64| service.transactions.get(TransactionId(id)).is_some();
+    let noted = service.notices.noted_open().into_iter();
+    noted
+        .filter(|id| !is_listed(*id) && !is_stranded(*id))
+        .collect()
 }
 
 /// Finds the transactions that the last service had open and that neither survived it nor were
