@@ -30,12 +30,22 @@ pub(super) struct Changes {
     pub brought_back: HashMap<Identity, Sequence>,
     /// The objects that got a name by commits which are not undone, and the newest of these.
     pub named_by: HashMap<Identity, Sequence>,
+    /// Files that gave way to a file from outside the tree: a commit wrote them whole, for instance.
+    pub successions: Vec<Succession>,
     /// Entries of removed directories out of which other commits have brought back directories.
     pub taken_out: HashMap<Key, (Identity, Sequence)>,
     /// Every entry that any commit has changed, or whose object it has changed.
     pub touched_names: HashMap<Key, Vec<usize>>,
     /// The entries that commits changed which are not undone.
     others: HashMap<Key, OthersEntry>,
+}
+
+/// A commit has put a new file, or one from limbo, in the place of one that lost its last name.
+pub(super) struct Succession {
+    pub before: Identity,
+    pub after: Identity,
+    /// `None` if that is undone.
+    pub by_other: Option<Sequence>,
 }
 
 struct OthersEntry {
@@ -160,6 +170,13 @@ impl Changes {
                 .entry(key.clone())
                 .or_default()
                 .push(number);
+            if let Some((before, after)) = step.succession(entry) {
+                self.successions.push(Succession {
+                    before,
+                    after,
+                    by_other: (!is_undone).then_some(step.sequence),
+                });
+            }
             if is_undone {
                 let known = self.names.entry(key).or_insert_with(|| NameUndone {
                     before: entry.before,

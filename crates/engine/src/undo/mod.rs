@@ -14,7 +14,9 @@
 //! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
 //!    and a directory comes back with everything in it.
-//! 4. An object comes back only if nobody has brought it back before, or moved it since: a directory
+//! 4. A file does not come back beside the one that took its place and has since got another name,
+//!    or keeps one: these would be two files where every commit had one.
+//! 5. An object comes back only if nobody has brought it back before, or moved it since: a directory
 //!    has one name. Nor does a removed directory come back without what another undo has brought
 //!    back out of it.
 
@@ -27,6 +29,7 @@ mod returning;
 mod reverse;
 mod selection;
 mod since;
+mod successions;
 mod taken_back;
 mod untouched;
 

@@ -82,6 +82,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         if self.purpose == Purpose::Undo {
             self.check_taken_out().map_err(|errno| io(b"", errno))?;
             self.check_leaving()?;
+            self.check_successions().map_err(|errno| io(b"", errno))?;
         }
         let mut objects = Vec::new();
         for (identity, changes) in &self.changes.objects {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use atomdir_disk::{Disk, Identity, Name, Timestamp};
+use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
 use atomdir_format::past::PastRecord;
 use atomdir_format::record::{CommitRecord, EntryChange, Locator};
 
@@ -87,6 +87,16 @@ impl Step {
 
     pub fn after(&self, entry: &EntryChange) -> Option<Identity> {
         entry.after.map(|index| self.object(index))
+    }
+
+    /// The file that an entry led to and that lost its last name, and the one from outside the tree
+    /// that took its place. A file that is written whole may become another inode in this way.
+    pub fn succession(&self, entry: &EntryChange) -> Option<(Identity, Identity)> {
+        let after = &self.commit.objects[entry.after? as usize];
+        let is_from_outside = matches!(after.locator, Locator::Staged { .. } | Locator::Limbo);
+        let is_file = after.kind == Kind::File && is_from_outside;
+        let before = entry.before.filter(|_| entry.buries && is_file)?;
+        Some((before, after.identity))
     }
 
     /// The place that the record gives for an object, if it was in the base.

@@ -24,8 +24,8 @@ const STEPS: usize = 70;
 const OBJECTS_MAX: usize = 40;
 /// Seeds by which faults were found that are not mended yet. Most are undos of several commits with
 /// others between them: a conflict is missed, or names a commit that only changed the same path.
-const OPEN_FAULTS: [u64; 19] = [
-    8, 24, 31, 68, 69, 92, 132, 156, 177, 216, 219, 222, 243, 306, 315, 321, 325, 343, 354,
+const OPEN_FAULTS: [u64; 18] = [
+    8, 24, 31, 68, 69, 92, 132, 156, 177, 216, 219, 222, 243, 315, 321, 325, 343, 354,
 ];
 
 struct Run {
@@ -303,7 +303,7 @@ impl Run {
 
 #[test]
 fn undos_lose_nothing_that_came_later_and_views_show_the_past() {
-    let mut seeds = seeds_and(pick(30, 120), &[47, 49, 55, 70, 197]);
+    let mut seeds = seeds_and(pick(30, 120), &[47, 49, 55, 70, 197, 306]);
     if seeds.len() > 1 {
         seeds.retain(|seed| !OPEN_FAULTS.contains(seed));
     }

@@ -7,7 +7,7 @@ use crate::undo_conflicts::{
     View, commit, conflict, land, make, node, put, read, store, undo, unlink,
 };
 use atomdir_disk::{LinuxDisk, RenameMode};
-use atomdir_engine::{CommitError, ConflictKind, NewNode, Sequence, Store, UndoError};
+use atomdir_engine::{CommitError, ConflictKind, NewNode, NodeId, Sequence, Store, UndoError};
 
 fn directory(view: &View, path: &str) {
     make(view, path, NewNode::Directory);
@@ -279,4 +279,41 @@ fn directory_is_no_log_of_a_database() {
     commit(&store, |view| put(view, "x-wal/f", 0, b"3"));
     land(&store, &[second], &[]);
     assert_eq!(read(&scratch.0, "x"), b"1");
+}
+
+/// A file that is written whole gets a new inode. The old one does not come back beside it, in one of
+/// several names of one file.
+#[test]
+fn names_of_one_file_do_not_become_names_of_two() {
+    use std::os::unix::fs::MetadataExt;
+    let link = |view: &View, from: &str, name: &[u8]| {
+        let linked = view.link(node(view, from), NodeId::ROOT, name);
+        linked.expect("the name is free");
+    };
+    let (scratch, store) = store();
+    let root = &scratch.0;
+    let inode = |path: &str| std::fs::metadata(root.join(path)).expect("there").ino();
+    commit(&store, |view| put(view, "file", 0, b"before"));
+    let old = inode("file");
+    let written = commit(&store, |view| put(view, "file", 0, b"after!"));
+    assert_ne!(inode("file"), old);
+    let linked = commit(&store, |view| link(view, "file", b"other"));
+    let found = conflict(&store, &[written]);
+    assert_eq!(found, ("file".into(), ConflictKind::Contents, Some(linked)));
+    land(&store, &[written, linked], &[]);
+    assert_eq!((inode("file"), read(root, "file")), (old, b"before".into()));
+    assert!(!root.join("other").exists());
+
+    commit(&store, |view| link(view, "file", b"other"));
+    let unlinked = commit(&store, |view| unlink(view, "other"));
+    let written = commit(&store, |view| put(view, "file", 0, b"after!"));
+    assert_ne!(inode("file"), old);
+    let found = conflict(&store, &[unlinked]);
+    let wanted = ("other".into(), ConflictKind::Contents, Some(written));
+    assert_eq!(found, wanted);
+    land(&store, &[unlinked, written], &[]);
+    assert_eq!((inode("file"), inode("other")), (old, old));
+    // The written file is gone again, so nothing is in the way.
+    commit(&store, |view| put(view, "other", 0, b"both"));
+    assert_eq!(read(root, "file"), b"bothre");
 }
