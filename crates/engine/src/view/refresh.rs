@@ -15,6 +15,7 @@
 //! 2. Nodes with changes keep their ids. All others are dropped, and no id of before is used
 //!    again: a request from before the refresh finds the object that it means, or none.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
@@ -60,7 +61,10 @@ impl<D: Disk> View<D> {
     /// something since the snapshot, each with the newest such commit.
     pub fn changed_by_others(&mut self) -> Result<Vec<(Vec<u8>, Sequence)>> {
         let put_back = self.put_back()?;
-        let changed = self.changed_nodes().filter(|id| !put_back.contains(id));
+        let unchanged = self.files_without_changes();
+        let changed = self
+            .changed_nodes()
+            .filter(|id| !put_back.contains(id) && !unchanged.contains(id));
         let files = changed.filter_map(|id| {
             let base = self.nodes.get(id)?.base.as_ref()?;
             (base.kind != Kind::Directory).then(|| (self.path(id), base))
@@ -87,6 +91,9 @@ impl<D: Disk> View<D> {
         for id in put_back {
             self.forget_put_back(id);
         }
+        for id in self.files_without_changes() {
+            self.nodes.forget_own(id);
+        }
         self.at = new.at;
         self.landed = Arc::default();
         self.change_log_begin(|begin| {
@@ -108,6 +115,35 @@ impl<D: Disk> View<D> {
         }
         self.drop_unneeded();
         Ok(())
+    }
+
+    /// Old files that have nothing left to commit: their new or lost names have landed, and only
+    /// their number of names was not that of the snapshot.
+    fn files_without_changes(&self) -> BTreeSet<NodeId> {
+        let mut found: BTreeSet<NodeId> = self.changed_nodes().collect();
+        found.retain(|id| {
+            self.node(*id).is_ok_and(|node| {
+                let has_names = node.own().is_some_and(|own| own.attributes.links > 0);
+                let is_old_file = node.base.is_some() && node.kind != Kind::Directory;
+                is_old_file && has_names && !node.is_modified()
+            })
+        });
+        let mut serials: BTreeMap<u64, NodeId> = BTreeMap::new();
+        for id in &found {
+            let base = self.node(*id).ok().and_then(|node| node.base.as_ref());
+            serials.extend(base.map(|base| (base.serial, *id)));
+        }
+        for directory in self.changed_nodes() {
+            let delta = self.node(directory).ok().and_then(Node::directory_delta);
+            for entry in delta.into_iter().flat_map(|delta| delta.entries.values()) {
+                let before = entry.before.as_ref();
+                let before = before.and_then(|before| serials.get(&before.serial));
+                for id in entry.now.iter().chain(before) {
+                    found.remove(id);
+                }
+            }
+        }
+        found
     }
 
     /// Others may have changed it since, so that it would not be put back any more.

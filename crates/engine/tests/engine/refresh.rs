@@ -359,3 +359,33 @@ fn act_after_looks(disk: FailingDisk, left: Arc<AtomicUsize>, act: Box<dyn FnOnc
         }
     });
 }
+
+/// A new name of an old file has landed alone. Then the transaction does not change the file any more,
+/// so others may, and the file has as many names as in the base.
+#[test]
+fn refresh_is_possible_after_a_hard_link_has_landed() {
+    use std::os::unix::fs::MetadataExt;
+    for theirs in [
+        "put e/other x",
+        "append f x",
+        "chmod f 600",
+        "ln f third",
+        "rm new",
+    ] {
+        let run = Run::new();
+        let one = begin(&run.store);
+        act(&one, "ln f new; put rest x");
+        let landed = run.store.commit_part(&one, &[b"new".to_vec()], &mut |_| {});
+        landed.expect("nobody is in the way");
+        run.others(theirs);
+        assert_eq!(refresh(&run.store, &one), [], "{theirs}");
+        let file = one.lookup(NodeId::ROOT, b"f").expect("it is there");
+        let links = std::fs::metadata(run.scratch.0.join("f"))
+            .expect("it is there")
+            .nlink();
+        assert_eq!(u64::from(file.attributes.links), links, "{theirs}");
+        let shown = tree_of_view(&one);
+        run.store.commit(&one).expect("nobody is in the way");
+        assert_eq!(run.base(), shown, "{theirs}");
+    }
+}

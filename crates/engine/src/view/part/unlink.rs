@@ -59,7 +59,7 @@ impl Nodes {
         }
     }
 
-    pub(super) fn forget_own(&mut self, id: NodeId) {
+    pub(in crate::view) fn forget_own(&mut self, id: NodeId) {
         if let Some(node) = self.get_mut(id) {
             node.own = None;
         }
