@@ -73,6 +73,15 @@ pub(crate) fn look_before<D: Disk>(
         }
     }
     for entry in &set.entries {
+        // If an outside writer has removed it, nothing is kept.
+        if let (Some(left), None) = (&entry.before, &entry.after)
+            && left.kind != Kind::Directory
+            && !set.is_dying(left)
+            && look.stat(left).is_ok()
+        {
+            look.add_unchanged(left)
+                .map_err(|errno| failed(&entry.path, errno))?;
+        }
         if let Some(Object::Base(moved)) = &entry.after
             && moved.kind != Kind::Directory
             && !set.restored.contains(&moved.serial)
@@ -144,7 +153,7 @@ impl<D: Disk> Look<'_, D> {
         Ok(())
     }
 
-    /// A file that gets another name has another change time afterwards, which would hide the
+    /// A file that gets another name, or loses one and goes on, has another change time afterwards, which would hide the
     /// change of an outside writer. That a file is replaced by a new inode, and not by another
     /// file, shows in its former state.
     fn add_unchanged(&mut self, base: &Arc<Base>) -> Result<(), Errno> {

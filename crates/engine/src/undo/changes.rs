@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use atomdir_disk::{Identity, Kind, Name, Timestamp};
-use atomdir_format::record::{Former, Update};
+use atomdir_format::record::{EntryChange, Former, Update};
 
 use crate::ids::Sequence;
 use crate::undo::selection::Selection;
@@ -17,6 +17,9 @@ pub(super) type Key = (Identity, Name);
 pub(super) struct Changes {
     /// The entries that the undone commits changed.
     pub names: BTreeMap<Key, NameUndone>,
+    /// Entries that are again what they were before the first undone commit, and that other
+    /// commits or outside writers have changed between the undone ones.
+    pub broken: Vec<(Key, NameUndone)>,
     /// The objects that they changed in place, oldest change first.
     pub objects: BTreeMap<Identity, Vec<ChangeRef>>,
     /// The files and directories in which any commit has changed anything, and when it had been
@@ -32,6 +35,10 @@ pub(super) struct Changes {
     pub named_by: HashMap<Identity, Sequence>,
     /// Files that gave way to a file from outside the tree: a commit wrote them whole, for instance.
     pub successions: Vec<Succession>,
+    /// The first undone commits that gave objects a name.
+    pub arrived: HashMap<Identity, usize>,
+    /// The newest commits, of those that are not undone, that removed objects.
+    pub removed_by: HashMap<Identity, Sequence>,
     /// Entries of removed directories out of which other commits have brought back directories.
     pub taken_out: HashMap<Key, (Identity, Sequence)>,
     /// Every entry that any commit has changed, or whose object it has changed.
@@ -51,6 +58,7 @@ pub(super) struct Succession {
 struct OthersEntry {
     before: Option<Identity>,
     after: Option<Identity>,
+    newest: Sequence,
 }
 
 pub(super) struct NameUndone {
@@ -61,6 +69,10 @@ pub(super) struct NameUndone {
     pub first: usize,
     /// Another commit that changed it later, if that was not taken back.
     pub by_other: Option<Sequence>,
+    /// Somebody else has changed it between two of the undone commits, and it was not taken back.
+    pub is_broken: bool,
+    /// Another commit had put `before` there, after the first undone commit.
+    pub put_by: Option<Sequence>,
     /// It was in a removed directory: see `Changes::add_taken_out`.
     pub is_taken_out: bool,
 }
@@ -97,7 +109,12 @@ impl Changes {
             changes.add_entries(number, step, selection);
             changes.add_objects(number, step, selection);
         }
-        changes.names.retain(|_, name| name.before != name.after);
+        let names = std::mem::take(&mut changes.names).into_iter();
+        let (changed, same) = names.partition(|(_, name)| name.before != name.after);
+        changes.names = changed;
+        let same: BTreeMap<Key, NameUndone> = same;
+        let broken = same.into_iter().filter(|(_, name)| name.is_broken);
+        changes.broken = broken.collect();
         changes.forget_entries_taken_back();
         changes
     }
@@ -177,33 +194,16 @@ impl Changes {
                     by_other: (!is_undone).then_some(step.sequence),
                 });
             }
-            if is_undone {
-                let known = self.names.entry(key).or_insert_with(|| NameUndone {
-                    before: entry.before,
-                    after: None,
-                    path: step.path(entry.directory, &entry.name),
-                    first: number,
-                    by_other: None,
-                    is_taken_out: false,
-                });
-                known.after = after;
-            } else {
-                self.named_by
-                    .extend(after.map(|object| (object, step.sequence)));
-                let change = self.others.entry(key.clone()).or_insert(OthersEntry {
-                    before: entry.before,
-                    after,
-                });
-                change.after = after;
-                if let Some(known) = self.names.get_mut(&key) {
-                    known.by_other = (after != known.after).then_some(step.sequence);
-                }
+            match is_undone {
+                true => self.add_undone((number, step), entry, key),
+                false => self.add_others(step, entry, key),
             }
         }
         for (place, entry) in step.commit.entries.iter().enumerate() {
             let is_undone = step.is_undone && selection.has_entry(number, place);
             if let Some(before) = entry.before.filter(|_| entry.buries) {
                 let by = (!is_undone).then_some(step.sequence);
+                self.removed_by.extend(by.map(|by| (before, by)));
                 self.buried.insert(before, by);
                 // What was brought back and then replaced has not gone back to what it was.
                 if is_undone || step.after(entry).is_none() {
@@ -216,6 +216,45 @@ impl Changes {
         for (identity, is_others_entry) in touched {
             let touches = self.touched.entry(identity).or_default();
             touch(touches, number).is_others_entry = is_others_entry;
+        }
+    }
+
+    fn add_undone(&mut self, (number, step): (usize, &Step), entry: &EntryChange, key: Key) {
+        let after = step.after(entry);
+        if let Some(after) = after {
+            self.arrived.entry(after).or_insert(number);
+        }
+        let others = self.others.get(&key);
+        let put_by = others.filter(|others| others.after.is_some() && others.after == entry.before);
+        let known = self.names.entry(key).or_insert_with(|| NameUndone {
+            before: entry.before,
+            after: entry.before,
+            path: step.path(entry.directory, &entry.name),
+            first: number,
+            by_other: None,
+            is_broken: false,
+            put_by: put_by.map(|others| others.newest),
+            is_taken_out: false,
+        });
+        if known.after != entry.before {
+            known.is_broken = true;
+            known.by_other = others.map(|others| others.newest);
+        }
+        known.after = after;
+    }
+
+    fn add_others(&mut self, step: &Step, entry: &EntryChange, key: Key) {
+        let after = step.after(entry);
+        self.named_by
+            .extend(after.map(|object| (object, step.sequence)));
+        let change = self.others.entry(key.clone()).or_insert(OthersEntry {
+            before: entry.before,
+            after,
+            newest: step.sequence,
+        });
+        (change.after, change.newest) = (after, step.sequence);
+        if let Some(known) = self.names.get_mut(&key).filter(|known| !known.is_broken) {
+            known.by_other = (after != known.after).then_some(step.sequence);
         }
     }
 
@@ -245,6 +284,8 @@ impl Changes {
                     path: step.path(entry.directory, &entry.name),
                     first: number,
                     by_other: None,
+                    is_broken: false,
+                    put_by: None,
                     is_taken_out: true,
                 });
                 known.after = None;

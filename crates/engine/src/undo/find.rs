@@ -31,6 +31,9 @@ pub(super) struct Finder<'a> {
     pub leaving: HashMap<Identity, u32>,
     found: HashMap<Identity, Option<Arc<Base>>>,
     looking_for: HashSet<Identity>,
+    /// Not found because a place lies below what is looked for. That may be found elsewhere.
+    unsure: HashSet<Identity>,
+    is_unsure: bool,
     /// Where the tree has the files that the commits mention, by inode.
     surveyed: Option<Places>,
     fates: HashMap<Identity, Fate>,
@@ -44,6 +47,8 @@ impl<'a> Finder<'a> {
             leaving: changes.leaving(),
             found: HashMap::new(),
             looking_for: HashSet::new(),
+            unsure: HashSet::new(),
+            is_unsure: false,
             surveyed: None,
             fates: HashMap::new(),
         }
@@ -59,6 +64,11 @@ impl<'a> Finder<'a> {
         keys.map(|(directory, _)| *directory).collect()
     }
 
+    /// The entries that shall be this object again.
+    pub fn returning_keys(&self, identity: &Identity) -> Vec<&'a Key> {
+        self.returning.get(identity).cloned().unwrap_or_default()
+    }
+
     /// Finds the object in the snapshot or in limbo.
     pub fn find<D: Disk>(
         &mut self,
@@ -72,18 +82,37 @@ impl<'a> Finder<'a> {
             return Ok(known.clone());
         }
         // A place may lie below the directory that is looked for.
-        if !self.looking_for.insert(identity) {
+        if self.unsure.contains(&identity) || !self.looking_for.insert(identity) {
+            self.is_unsure = true;
             return Ok(None);
         }
+        let was_unsure = std::mem::take(&mut self.is_unsure);
         let found = self.look(view, identity);
         self.looking_for.remove(&identity);
         let found = found?;
-        self.found.insert(identity, found.clone());
+        let is_outermost = self.looking_for.is_empty();
+        if found.is_none() && self.is_unsure && !is_outermost {
+            self.unsure.insert(identity);
+        } else {
+            self.found.insert(identity, found.clone());
+        }
+        if found.is_some() || is_outermost {
+            self.unsure.clear();
+        }
+        let is_unsure = was_unsure || found.is_none() && self.is_unsure;
+        self.is_unsure = is_unsure && !is_outermost;
         Ok(found)
     }
 
     fn look<D: Disk>(&mut self, view: &View<D>, identity: Identity) -> Result<Option<Arc<Base>>> {
         let changes = self.changes;
+        // A directory has one place.
+        if changes.buried.contains_key(&identity)
+            && let Some(base) = in_limbo(view, identity)?
+            && base.kind == Kind::Directory
+        {
+            return Ok(Some(base));
+        }
         let places = changes.places.get(&identity).into_iter().flatten().rev();
         for (directory, name) in places {
             let Some(directory) = self.find(view, *directory)? else {
@@ -177,8 +206,9 @@ impl<'a> Finder<'a> {
             return Ok(Fate::Lost(None));
         };
         if let Some(names) = self.leaving.get(&identity).copied() {
-            let snapshot = view.snapshot();
-            let goes_on = base.kind != Kind::Directory && snapshot.stat(&base)?.links > names;
+            let has_other_names =
+                base.kind != Kind::Directory && view.snapshot().stat(&base)?.links > names;
+            let goes_on = has_other_names && self.has_lasting_name(view, identity)?;
             return Ok(if goes_on { Fate::Lives } else { Fate::Goes });
         }
         let place = base.state().place.clone();
@@ -191,6 +221,44 @@ impl<'a> Finder<'a> {
                 None => Fate::Lost(None),
             }),
         }
+    }
+
+    /// Whether a file that loses names has another in a directory that will be in the tree.
+    fn has_lasting_name<D: Disk>(&mut self, view: &View<D>, identity: Identity) -> Result<bool> {
+        let changes = self.changes;
+        let mut places: Vec<(Arc<Base>, Name)> = Vec::new();
+        for (directory, name) in changes.places.get(&identity).into_iter().flatten() {
+            let directory = self.find(view, *directory)?;
+            places.extend(directory.map(|directory| (directory, name.clone())));
+        }
+        if self.is_lasting(view, identity, places)? {
+            return Ok(true);
+        }
+        let places = self.surveyed_places(view, identity)?;
+        self.is_lasting(view, identity, places)
+    }
+
+    fn is_lasting<D: Disk>(
+        &mut self,
+        view: &View<D>,
+        identity: Identity,
+        places: Vec<(Arc<Base>, Name)>,
+    ) -> Result<bool> {
+        for (directory, name) in places {
+            let key = (directory.identity(), name);
+            let leaving = self.changes.names.get(&key);
+            if leaving.is_some_and(|leaving| leaving.after == Some(identity))
+                || self.fate(view, key.0)? != Fate::Lives
+            {
+                continue;
+            }
+            match view.snapshot().lookup(&directory, &key.1) {
+                Ok(Some(found)) if found.stat.identity == identity => return Ok(true),
+                Ok(_) | Err(Errno::STALE | Errno::NOTDIR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(false)
     }
 
     /// The view's node of an object that will be in the tree.

@@ -5,11 +5,14 @@
 use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
 
 use crate::base::Place;
-use crate::error::ConflictKind;
+use crate::error::{ConflictKind, UndoError};
 use crate::ids::NodeId;
 use crate::undo::changes::NameUndone;
 use crate::undo::find::Fate;
 use crate::undo::reverse::Reverse;
+use crate::undo::untouched::Left;
+
+type Outcome<T> = std::result::Result<T, UndoError>;
 
 impl<D: Disk> Reverse<'_, D> {
     /// The node of an object that gets a name back, if it is where the undone commits left it.
@@ -63,6 +66,40 @@ impl<D: Disk> Reverse<'_, D> {
     pub(super) fn is_removed(&mut self, directory: Identity) -> Result<bool> {
         let base = self.finder.find(self.view, directory)?;
         Ok(base.is_some_and(|base| self.is_in_limbo(&base)))
+    }
+
+    /// Checks an object that goes from the tree, and returns how it was left when an undone commit
+    /// brought it there. `None` if none did: it was in a directory that others have removed since
+    /// without it, or others had put it there. It would be lost in a directory that goes as well.
+    pub(super) fn check_origin(
+        &mut self,
+        identity: Identity,
+        path: &[u8],
+    ) -> Outcome<Option<Left>> {
+        let changes = self.changes;
+        let mut made = self.made(identity);
+        for key in self.finder.returning_keys(&identity) {
+            let name = &changes.names[key];
+            let arrived = changes.arrived.get(&key.0).copied();
+            let is_older = arrived.is_some_and(|arrived| arrived > name.first);
+            let removed_by = changes.removed_by.get(&key.0).copied();
+            if let Some(by) = name.put_by {
+                self.conflict(path, ConflictKind::Entry, Some(by));
+                return Ok(None);
+            }
+            if is_older {
+                self.conflict(path, ConflictKind::Removed, removed_by);
+                return Ok(None);
+            }
+            if arrived.is_some() {
+                made = self.made(key.0);
+            }
+            if arrived.is_some() && made.is_before(identity) {
+                self.conflict(path, ConflictKind::Entry, None);
+                return Ok(None);
+            }
+        }
+        Ok(Some(made))
     }
 
     /// Checks the removed directories that come back: nobody may have brought back alone what was

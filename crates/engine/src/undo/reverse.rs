@@ -81,6 +81,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
         if self.purpose == Purpose::Undo {
             self.check_taken_out().map_err(|errno| io(b"", errno))?;
+            self.check_broken()?;
             self.check_leaving()?;
             self.check_successions().map_err(|errno| io(b"", errno))?;
         }
@@ -142,7 +143,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 return Ok(None);
             }
         }
-        if name.by_other.is_some() {
+        if name.is_broken || name.by_other.is_some() {
             self.conflict(&name.path, ConflictKind::Entry, name.by_other);
             return Ok(None);
         }
@@ -193,6 +194,18 @@ impl<'a, D: Disk> Reverse<'a, D> {
         Ok(Some(self.stat(&base)?.identity))
     }
 
+    /// Checks names that were changed by others and became again what they were.
+    fn check_broken(&mut self) -> Outcome<()> {
+        let changes = self.changes;
+        for ((directory, _), name) in &changes.broken {
+            let fate = self.finder.fate(self.view, *directory);
+            if fate.map_err(|errno| io(&name.path, errno))? == Fate::Lives {
+                self.conflict(&name.path, ConflictKind::Entry, name.by_other);
+            }
+        }
+        Ok(())
+    }
+
     /// Checks what will not be in the tree any more.
     fn check_leaving(&mut self) -> Outcome<()> {
         let changes = self.changes;
@@ -211,7 +224,9 @@ impl<'a, D: Disk> Reverse<'a, D> {
             let Some(base) = base.filter(|base| !self.is_in_limbo(base)) else {
                 continue;
             };
-            let made = self.made(identity);
+            let Some(made) = self.check_origin(identity, path)? else {
+                continue;
+            };
             self.check_going(&base, path, made)?;
             if base.kind == Kind::Directory {
                 let node = self.finder.node(self.view, &base).map_err(failed)?;
@@ -222,7 +237,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
     }
 
     /// How the first undone commit that mentions an object has left it.
-    fn made(&self, identity: Identity) -> Left {
+    pub(super) fn made(&self, identity: Identity) -> Left {
         let touches = self.changes.touched.get(&identity);
         let first = touches.and_then(|touches| touches.first());
         first.map_or_else(Left::default, |touch| self.left(touch))

@@ -252,6 +252,16 @@ impl Left {
         }
     }
 
+    /// Whether the object was made later.
+    pub fn is_before(&self, object: Identity) -> bool {
+        let Timestamp {
+            seconds,
+            nanoseconds,
+        } = self.settled;
+        let settled = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        i128::from(object.birth) > settled
+    }
+
     fn is_modified(&self, modified: Timestamp) -> bool {
         self.is_settled_late && modified > self.modified_max
     }

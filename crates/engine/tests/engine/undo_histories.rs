@@ -22,10 +22,12 @@ use atomdir_testing::pick;
 
 const STEPS: usize = 70;
 const OBJECTS_MAX: usize = 40;
-/// Seeds by which faults were found that are not mended yet. Most are undos of several commits with
-/// others between them: a conflict is missed, or names a commit that only changed the same path.
-const OPEN_FAULTS: [u64; 18] = [
-    8, 24, 31, 68, 69, 92, 132, 156, 177, 216, 219, 222, 243, 315, 321, 325, 343, 354,
+/// Seeds by which faults were found that are not mended yet: an undo splits a hard link, mostly one made
+/// after a file was written whole.
+const OPEN_FAULTS: [u64; 2] = [156, 315];
+/// Seeds by which faults were found, most in undos of several commits with others between them.
+const FORMER_FAULTS: [u64; 15] = [
+    8, 24, 47, 49, 55, 68, 70, 197, 222, 243, 306, 321, 325, 343, 354,
 ];
 
 struct Run {
@@ -85,8 +87,9 @@ impl Run {
             18 => self.reopen(),
             _ if self.has_outside_writers => {
                 self.is_disturbed = true;
+                let before = self.now.clone();
                 self.now.step_outside(&mut self.random, &self.scratch.0);
-                self.say("outside");
+                self.say(&format!("outside:\n{}", before.describe_changes(&self.now)));
             }
             _ => {}
         }
@@ -125,17 +128,19 @@ impl Run {
             }
         }
         self.now.forget_changes_of_removed(&before);
-        let changes = transaction.changes();
         let committed = self.store().commit(&transaction);
         let committed = committed.unwrap_or_else(|error| panic!("{}: {error}", self.context));
         assert_eq!(committed.stalled, None, "{}", self.context);
         self.note(committed.sequence, before);
-        self.say(&format!("{:?}: {changes:?}", committed.sequence));
     }
 
     fn note(&mut self, sequence: Option<Sequence>, before: Model) {
         match sequence {
             Some(sequence) => {
+                self.say(&format!(
+                    "{sequence:?}:\n{}",
+                    before.describe_changes(&self.now)
+                ));
                 self.commits.push((before, self.now.clone()));
                 assert_eq!(sequence.0, self.newest(), "{}", self.context);
             }
@@ -303,7 +308,7 @@ impl Run {
 
 #[test]
 fn undos_lose_nothing_that_came_later_and_views_show_the_past() {
-    let mut seeds = seeds_and(pick(30, 120), &[47, 49, 55, 70, 197, 306]);
+    let mut seeds = seeds_and(pick(30, 120), &FORMER_FAULTS);
     if seeds.len() > 1 {
         seeds.retain(|seed| !OPEN_FAULTS.contains(seed));
     }

@@ -155,7 +155,12 @@ impl<D: Disk> Validation<'_, D> {
         for name in names.keys() {
             present.insert(name.clone(), self.present(&handle, name)?);
         }
-        for entry in self.core.disk.list(&handle)? {
+        let listed = match self.core.disk.list(&handle) {
+            // An outside writer has removed it.
+            Err(Errno::NOENT) => return Ok(()),
+            listed => listed?,
+        };
+        for entry in listed {
             present.entry(entry.name).or_insert(None);
         }
         for (name, present) in present {

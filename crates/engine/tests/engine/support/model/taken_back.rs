@@ -66,11 +66,15 @@ impl Composed {
         }
     }
 
-    /// What came and went with its object is no change.
-    fn forget_passing(&mut self) {
+    /// What came and went with its object is no change. But what was moved into a directory that
+    /// others have brought back has left it.
+    fn forget_passing(&mut self, now: &BTreeSet<usize>) {
         let in_tree = std::mem::take(&mut self.in_tree);
         let stays = |id: &usize| in_tree.get(id) != Some(&(false, false));
-        self.entries.retain(|(id, _), _| stays(id));
+        self.entries.retain(|(id, _), (before, after)| {
+            let mut moved = before.iter().chain(after.iter());
+            stays(id) || now.contains(id) && moved.all(&stays)
+        });
         self.modes.retain(|id, _| stays(id));
         self.lengths.retain(|id, _| stays(id));
         self.pages.retain(|(id, _), _| stays(id));
@@ -116,7 +120,7 @@ fn replace<T: PartialEq>(
     what: &str,
 ) -> Result<(), String> {
     if before != after {
-        if *now != after {
+        if *now != after && *now != before {
             return Err(format!("{what} was changed since"));
         }
         *now = before;
@@ -157,7 +161,7 @@ impl Model {
     pub fn taken_back(&self, undone: &[Step<'_>], as_removed: bool) -> Result<Model, String> {
         let mut composed = Composed::default();
         undone.iter().for_each(|step| composed.add(*step));
-        composed.forget_passing();
+        composed.forget_passing(&self.in_tree());
         let mut model = self.clone();
         for ((id, name), change) in composed.entries {
             let what = format!("{} in directory {id}", name.escape_ascii());
@@ -247,11 +251,22 @@ impl Model {
         &self.in_tree() - &other.in_tree()
     }
 
-    /// The entries that differ between two trees.
+    /// The entries that differ between two trees. A file that is written whole is another inode,
+    /// so the entries of changed files count.
     pub fn differing_entries(&self, other: &Model) -> BTreeSet<(usize, Vec<u8>)> {
         let mut composed = Composed::default();
         composed.add((self, other));
-        composed.entries.into_keys().collect()
+        let changed = composed.left.keys().copied();
+        let changed: BTreeSet<usize> = changed.filter(|id| !other.is_directory(*id)).collect();
+        let mut differing: BTreeSet<(usize, Vec<u8>)> = composed.entries.into_keys().collect();
+        for (directory, object) in self.objects.iter().chain(&other.objects) {
+            let Object::Directory { entries, .. } = object else {
+                continue;
+            };
+            let leading = entries.iter().filter(|(_, id)| changed.contains(id));
+            differing.extend(leading.map(|(name, _)| (*directory, name.clone())));
+        }
+        differing
     }
 
     /// The objects that differ between two trees, are in one only, or have another name.
@@ -261,6 +276,41 @@ impl Model {
         let named = composed.entries.values();
         let named = named.flat_map(|(before, after)| before.iter().chain(after));
         named.chain(composed.left.keys()).copied().collect()
+    }
+
+    /// What differs between two trees, by the numbers of objects, for whoever replays a run.
+    pub fn describe_changes(&self, after: &Model) -> String {
+        let mut composed = Composed::default();
+        composed.add((self, after));
+        let mut lines = Vec::new();
+        for ((id, name), (before, after)) in &composed.entries {
+            let name = name.escape_ascii();
+            lines.push(format!("  {id}/{name}: {before:?} -> {after:?}"));
+        }
+        for (id, (before, after)) in &composed.modes {
+            lines.push(format!("  mode of {id}: {before:o} -> {after:o}"));
+        }
+        for (id, (before, after)) in &composed.lengths {
+            lines.push(format!("  length of {id}: {before} -> {after}"));
+        }
+        let pages = composed.pages.keys();
+        lines.extend(pages.map(|(id, number)| format!("  page {number} of {id}")));
+        let kinds = composed.in_tree.iter().filter(|(_, (was, is))| was != is);
+        for (id, (was, _)) in kinds {
+            let what = if *was { "removed" } else { "made" };
+            let kind = if self.is_in(*id) { self } else { after };
+            let kind = match &kind.objects[id] {
+                Object::Directory { .. } => "directory",
+                Object::File { .. } => "file",
+                Object::Symlink(_) => "link",
+            };
+            lines.push(format!("  {what}: {kind} {id}"));
+        }
+        lines.join("\n")
+    }
+
+    fn is_in(&self, id: usize) -> bool {
+        self.objects.contains_key(&id)
     }
 
     /// How many directories and files there are.
