@@ -5,7 +5,7 @@
 //! come back in another name that it had before it was written. The record does not tell such a
 //! write from a file that was renamed over another one, so that is a conflict, too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Disk, Identity, Kind, Result};
 
@@ -27,23 +27,27 @@ impl<D: Disk> Reverse<'_, D> {
     pub(super) fn check_successions(&mut self) -> Result<()> {
         let changes = self.changes;
         for line in lines(changes) {
-            let returning = |identity: &&Identity| self.finder.is_returning(identity);
-            let Some(returning) = line.inodes.iter().find(returning).copied() else {
-                continue;
-            };
-            if self.finder.fate(self.view, returning)? != Fate::Lives {
+            let returning = line.inodes.iter();
+            let returning = returning.filter(|identity| self.finder.is_returning(identity));
+            let returning: HashSet<Identity> = returning.copied().collect();
+            if returning.is_empty() {
                 continue;
             }
+            let mut living = Vec::new();
+            for identity in line.inodes {
+                if self.finder.fate(self.view, identity)? == Fate::Lives {
+                    living.push(identity);
+                }
+            }
+            let returns = |identity: &&Identity| returning.contains(identity);
+            let Some(returning) = living.iter().find(returns).copied() else {
+                continue;
+            };
             let base = self.finder.find(self.view, returning)?;
             if base.is_some_and(|base| base.kind != Kind::File) {
                 continue;
             }
-            let mut other = None;
-            for identity in line.inodes.iter().filter(|one| **one != returning) {
-                if self.finder.fate(self.view, *identity)? == Fate::Lives {
-                    other = Some(*identity);
-                }
-            }
+            let other = living.into_iter().rfind(|one| *one != returning);
             if let Some(other) = other {
                 let path = changes.path_of(returning).unwrap_or_default();
                 let by = changes.named_by.get(&other).copied().or(line.by_other);
