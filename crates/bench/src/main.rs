@@ -142,7 +142,6 @@ fn measure(arguments: &Arguments) -> Result<()> {
     let rows = measure_in(arguments, program, &directory);
     let cleared = programs::clear(&directory);
     let (machine, rows, failures) = rows?;
-    cleared?;
     let json = report::json(&machine, arguments.scale, &rows);
     if arguments.json {
         println!("{json:#}");
@@ -154,6 +153,8 @@ fn measure(arguments: &Arguments) -> Result<()> {
         measured.add(&json);
         show_papers(arguments, &measured)?;
     }
+    // At last, so that what was measured is shown in any case.
+    cleared?;
     match failures {
         0 => Ok(()),
         count => Err(Error::Workloads(count)),
