@@ -41,7 +41,7 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
         let Some(transaction) = store.transaction(one.transaction) else {
             continue;
         };
-        // What others have replaced and the history does not keep never comes back.
+        // If others have replaced something that the history does not keep, it never comes back.
         let never = transaction.why_it_ends();
         let never = never.is_some_and(|why| matches!(why, SurvivalError::NotKept(_)));
         if never || transaction.survives() || transaction.may_survive().is_err() {

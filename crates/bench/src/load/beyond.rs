@@ -8,7 +8,7 @@ use crate::error::{Describe, Result};
 pub const THREADS: [u64; 2] = [1, 32];
 /// So much of the file is read or written at random.
 const RANDOM_PART: u64 = 8;
-/// What all threads hold at once is little beside the memory that they have.
+/// All threads together hold little of the memory that they may use.
 const CHUNK: u64 = 128 << 10;
 
 /// Works on `old`, which has so many bytes.

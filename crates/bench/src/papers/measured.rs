@@ -12,7 +12,7 @@ use crate::measure::Side;
 /// A later row takes the place of an earlier one with its name.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// Of the first run.
+    /// The machine of the first run.
     pub machine: String,
     rows: Vec<Row>,
 }
@@ -32,7 +32,7 @@ struct Medians {
     bytes_written: Option<f64>,
 }
 
-/// What stands beside a figure of a paper.
+/// Our measurement beside a figure of a paper.
 #[derive(Debug, PartialEq)]
 pub enum Found {
     /// A ratio in the figure's unit for each side; none: the workload, or what it is compared with,

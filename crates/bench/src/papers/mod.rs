@@ -34,20 +34,20 @@ pub struct Paper {
     /// Names the drawing.
     pub key: &'static str,
     pub title: &'static str,
-    /// What it measured on, and how that compares.
+    /// The machine and the system of the paper, and how they compare with ours.
     pub text: &'static str,
     pub figures: &'static [Figure],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Of time: less is better.
+    /// A ratio of times: less is better.
     Long,
-    /// Of operations in a second: more is better.
+    /// A ratio of operations in a second: more is better.
     Fast,
-    /// Of flushes, or of syncs that wait for one: less is better.
+    /// A ratio of flushes, or of syncs that wait for one: less is better.
     Flushes,
-    /// Of bytes that reach the disk: less is better.
+    /// A ratio of bytes that reach the disk: less is better.
     Written,
 }
 
@@ -91,10 +91,10 @@ pub struct Figure {
     /// The paper's ratio, or its bytes.
     pub value: Option<f64>,
     pub unit: Unit,
-    /// What else the paper says.
+    /// Other figures of the paper for the same.
     pub also: &'static str,
     pub ours: Ours,
-    /// What differs here.
+    /// How our measurement differs from the paper's.
     pub remark: &'static str,
 }
 
@@ -134,7 +134,7 @@ const fn written(what: &'static str, value: f64) -> Figure {
     figure(what, Some(value), Unit::Written)
 }
 
-/// What is no ratio, or has no number in the paper.
+/// A figure that is no ratio, or that the paper gives without a number.
 const fn told(what: &'static str, also: &'static str) -> Figure {
     figure(what, None, Unit::Long).also(also)
 }

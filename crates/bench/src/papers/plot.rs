@@ -76,7 +76,7 @@ fn drawing(paper: &Paper, measured: &Measured) -> String {
     drawing.text(10.0, 32.0, "start", meaning);
     drawing.text(10.0, 48.0, "start", &measured.machine);
     legend(&mut drawing, &lines);
-    // What is equal is in the picture, so the axis has two values at least.
+    // The picture always shows the ratio 1, so the axis has two values at least.
     let ratios: Vec<f64> = lines.iter().flat_map(Line::ratios).chain([1.0]).collect();
     let axis = Axis::over(ratios.into_iter(), LEFT, RIGHT);
     for decade in axis.decades() {

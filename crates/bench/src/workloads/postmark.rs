@@ -63,7 +63,7 @@ pub fn postmark(bench: &Bench) -> Result<Vec<Row>> {
             eprintln!("postmark: left out, Debian's package cannot be fetched");
             return Ok(Vec::new());
         };
-        // What takes long is steady, and is measured in fewer ways.
+        // Long runs are steady, so fewer rounds and sides are measured.
         let (rounds, sides) = match configuration.files {
             0..10_000 => (bench.few_rounds(), bench.sides_with_overlay()),
             10_000..50_000 => (1, bench.sides()),

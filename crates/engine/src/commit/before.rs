@@ -153,9 +153,9 @@ impl<D: Disk> Look<'_, D> {
         Ok(())
     }
 
-    /// A file that gets another name, or loses one and goes on, has another change time afterwards, which would hide the
-    /// change of an outside writer. That a file is replaced by a new inode, and not by another
-    /// file, shows in its former state.
+    /// A file that gets another name, or loses one and goes on, has another change time afterwards.
+    /// That would hide the change of an outside writer. That a file is replaced by a new inode, and
+    /// not by another file, shows in its former state.
     fn add_unchanged(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
         if self.seen.insert(base.serial) {
             let former = self.former(base)?;

@@ -26,8 +26,7 @@ use crate::view::node::{
     Contents, DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Staged, StagedParent, Touched,
 };
 use crate::view::nodes::Nodes;
-use crate::view::numbers::NEW_INODE_FIRST;
-use crate::view::numbers::Numbers;
+use crate::view::numbers::{NEW_INODE_FIRST, Numbers};
 use crate::view::{NodeAttributes, View};
 
 /// A view as its log has it, without gaps: the last word about everything.
