@@ -58,12 +58,6 @@ impl<'a> Finder<'a> {
         self.returning.contains_key(identity)
     }
 
-    /// The directories in which an object gets names back.
-    pub fn returning_to(&self, identity: &Identity) -> Vec<Identity> {
-        let keys = self.returning.get(identity).into_iter().flatten();
-        keys.map(|(directory, _)| *directory).collect()
-    }
-
     /// The entries that shall be this object again.
     pub fn returning_keys(&self, identity: &Identity) -> Vec<&'a Key> {
         self.returning.get(identity).cloned().unwrap_or_default()

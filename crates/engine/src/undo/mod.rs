@@ -3,9 +3,10 @@
 //! `since` reads what happened from the first of the commits to the snapshot, and `selection` says
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
-//! the snapshot and in limbo, `returning` checks those that get names back, `untouched` finds what
-//! came later, `taken_back` tells which of that was taken back since, `look` shows the past,
-//! `restore` brings parts of it back, and `database` keeps SQLite databases and their logs together.
+//! the snapshot and in limbo, `returning` checks those that get names back, `successions` finds files
+//! that would become two, `untouched` finds what came later, `taken_back` tells which of that was
+//! taken back since, `look` shows the past, `restore` brings parts of it back, and `database` keeps
+//! SQLite databases and their logs together.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later

@@ -56,8 +56,8 @@ impl<D: Disk> Reverse<'_, D> {
             return Ok(false);
         }
         let mut names = 0;
-        for directory in self.finder.returning_to(&identity) {
-            names += u32::from(self.finder.fate(self.view, directory)? == Fate::Lives);
+        for (directory, _) in self.finder.returning_keys(&identity) {
+            names += u32::from(self.finder.fate(self.view, *directory)? == Fate::Lives);
         }
         Ok(names > 1)
     }
