@@ -9,7 +9,7 @@ use atomdir_types::ChangeLine;
 
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
-use crate::base::{Base, Stamp, Xattrs};
+use crate::base::{Base, Place, Stamp, Xattrs};
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
 
@@ -25,6 +25,9 @@ pub(crate) struct WriteSet {
     pub summary: Vec<ChangeLine>,
     /// Objects that come back from limbo, where the history has kept them, by serial.
     pub restored: HashSet<u64>,
+    /// Files that get another inode from limbo: the last one, which is in limbo or loses its last
+    /// name, and the one that takes its place.
+    pub successions: Vec<(Arc<Base>, Arc<Base>)>,
     /// The space of everything that loses its last name.
     pub dying_bytes: u64,
 }
@@ -161,6 +164,24 @@ impl WriteSet {
             contents.is_some_and(|contents| contents.replacement.is_some())
         });
         replaced.map(|object| &object.base)
+    }
+
+    /// Adds those whose older inode is not in the tree any more and whose newer one is.
+    pub fn add_successions(&mut self, of_view: &[(Arc<Base>, Arc<Base>)]) {
+        if of_view.is_empty() {
+            return;
+        }
+        let named = self.entries.iter().filter_map(|entry| match &entry.after {
+            Some(Object::Base(base)) => Some(base.serial),
+            _ => None,
+        });
+        let named: HashSet<u64> = named.collect();
+        for (before, after) in of_view {
+            let is_in_limbo = matches!(before.state().place, Place::Limbo(_));
+            if (is_in_limbo || self.is_dying(before)) && named.contains(&after.serial) {
+                self.successions.push((before.clone(), after.clone()));
+            }
+        }
     }
 
     /// Changes a file in place that would have been replaced by a new inode.

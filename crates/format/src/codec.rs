@@ -209,6 +209,9 @@ fn assert_indices(record: &CommitRecord) {
     for former in record.before.iter().flat_map(|before| &before.objects) {
         assert_index(former.object, record.objects.len());
     }
+    for succession in record.before.iter().flat_map(|before| &before.successions) {
+        assert_index(succession.after, record.objects.len());
+    }
     let is_directory = |made: &Made| made.node == Some(NewNode::Directory);
     assert!(
         !record.made.iter().any(is_directory),

@@ -166,6 +166,16 @@ pub struct Before {
     /// The space that everything takes that the commit keeps in limbo.
     pub limbo_bytes: u64,
     pub objects: Vec<Former>,
+    pub successions: Vec<Succession>,
+}
+
+/// A file that the commit has given another inode: a new one, because it was written whole, or
+/// one from limbo, because that was undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Succession {
+    pub before: Identity,
+    /// An index into the record's objects.
+    pub after: u32,
 }
 
 /// An object that goes on, as it was before the commit changed it.

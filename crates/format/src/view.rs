@@ -37,6 +37,9 @@ pub enum ViewChange {
     Dying { object: u64 },
     /// The object comes back from limbo.
     Restored { object: u64 },
+    /// An object that comes back from limbo, `after`, is the same file as the object `before`,
+    /// whose place it takes.
+    Succession { before: u64, after: u64 },
     /// The staged files of the state before were flushed before this was written.
     Flushed,
     /// The transaction has been aborted.

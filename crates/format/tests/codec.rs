@@ -7,7 +7,7 @@ use atomdir_format::frame::Record;
 use atomdir_format::past::PastRecord;
 use atomdir_format::record::{
     AttributesChange, Before, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
-    FormerPages, Locator, Made, ObjectReference, Run, Source, Update,
+    FormerPages, Locator, Made, ObjectReference, Run, Source, Succession, Update,
 };
 use atomdir_format::summary::SummaryRecord;
 use atomdir_types::{Change, ChangeLine};
@@ -183,6 +183,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         any::<Option<u32>>(),
         any::<bool>(),
     );
+    let successions = vec((identity(), any::<u32>()), 0..3);
     let lists = (
         directories,
         objects,
@@ -190,7 +191,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         vec(update(), 0..6),
         vec(made(), 0..4),
         summary(),
-        option::of((any::<u64>(), vec(former(), 0..4))),
+        option::of((any::<u64>(), vec(former(), 0..4), successions)),
     );
     (head, lists).prop_map(|((ids, time, label), lists)| {
         let (directories, objects, entries, updates, made, summary, before) = lists;
@@ -229,14 +230,19 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             let update = in_range_of_objects(made.update)?;
             Some(Made { update, ..made })
         });
-        let before = before.map(|(limbo_bytes, former)| {
+        let before = before.map(|(limbo_bytes, former, successions)| {
             let former = former.into_iter().filter_map(|former| {
                 let object = former.object.checked_rem(object_count)?;
                 Some(Former { object, ..former })
             });
+            let successions = successions.into_iter().filter_map(|(before, after)| {
+                let after = u32::checked_rem(after, object_count)?;
+                Some(Succession { before, after })
+            });
             Before {
                 limbo_bytes,
                 objects: former.collect(),
+                successions: successions.collect(),
             }
         });
 

@@ -140,6 +140,10 @@ fn changes() -> Vec<ViewChange> {
         },
         ViewChange::Dying { object: 7 },
         ViewChange::Restored { object: 8 },
+        ViewChange::Succession {
+            before: 7,
+            after: 8,
+        },
         ViewChange::Flushed,
         ViewChange::Ended,
         entry(None),

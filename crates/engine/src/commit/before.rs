@@ -98,6 +98,7 @@ pub(crate) fn look_before<D: Disk>(
     let before = Before {
         limbo_bytes: look.limbo_bytes,
         objects: Vec::new(),
+        successions: Vec::new(),
     };
     Ok((before, look.former))
 }
@@ -154,8 +155,7 @@ impl<D: Disk> Look<'_, D> {
     }
 
     /// A file that gets another name, or loses one and goes on, has another change time afterwards.
-    /// That would hide the change of an outside writer. That a file is replaced by a new inode, and
-    /// not by another file, shows in its former state.
+    /// That would hide the change of an outside writer.
     fn add_unchanged(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
         if self.seen.insert(base.serial) {
             let former = self.former(base)?;

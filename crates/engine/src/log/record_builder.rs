@@ -8,7 +8,7 @@ use std::sync::Arc;
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Timestamp};
 use atomdir_format::record::{
     AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
-    Locator, Made, ObjectReference, Run, Source, Update,
+    Locator, Made, ObjectReference, Run, Source, Succession, Update,
 };
 
 use crate::base::snapshot::PAGE;
@@ -89,12 +89,12 @@ pub(crate) fn build(
             builder.keep(moved, mode);
         }
     }
-    builder.add_former(&present.former);
+    builder.add_before(&present.former);
     builder.record
 }
 
 impl RecordBuilder<'_> {
-    fn add_former(&mut self, former: &[(Arc<Base>, Former)]) {
+    fn add_before(&mut self, former: &[(Arc<Base>, Former)]) {
         let Some(mut before) = self.record.before.take() else {
             return;
         };
@@ -103,6 +103,21 @@ impl RecordBuilder<'_> {
                 let former = former.clone();
                 before.objects.push(Former { object, ..former });
             }
+        }
+        let set = self.set;
+        let written = set.objects.iter().filter_map(|object| {
+            let index = object.contents.as_ref()?.replacement?;
+            Some((&object.base, Object::Created(index)))
+        });
+        let returning = set.successions.iter();
+        let returning = returning.map(|(before, after)| (before, Object::Base(after.clone())));
+        for (base, after) in written.chain(returning) {
+            before
+                .successions
+                .extend(self.object(&after).map(|after| Succession {
+                    before: base.identity(),
+                    after,
+                }));
         }
         self.record.before = Some(before);
     }

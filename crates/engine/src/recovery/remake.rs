@@ -122,7 +122,10 @@ fn substitute(record: &mut CommitRecord, remade: &Remade) {
         }
     }
     let befores = record.entries.iter_mut();
-    for before in befores.filter_map(|entry| entry.before.as_mut()) {
+    let befores = befores.filter_map(|entry| entry.before.as_mut());
+    let successions = record.before.iter_mut();
+    let successions = successions.flat_map(|before| &mut before.successions);
+    for before in befores.chain(successions.map(|succession| &mut succession.before)) {
         if let Some((identity, _)) = remade.get(before) {
             *before = *identity;
         }

@@ -33,9 +33,10 @@ pub(super) struct Changes {
     pub brought_back: HashMap<Identity, Sequence>,
     /// The objects that got a name by commits which are not undone, and the newest of these.
     pub named_by: HashMap<Identity, Sequence>,
-    /// Files that gave way to a file from outside the tree: a commit wrote them whole, for instance.
+    /// The files that got another inode, for instance because a commit wrote them whole.
     pub successions: Vec<Succession>,
-    /// The first undone commits that gave objects a name.
+    /// The first undone commits that brought objects into the tree, or moved them there. Those that
+    /// other undone commits had removed before had been there already.
     pub arrived: HashMap<Identity, usize>,
     /// The newest commits, of those that are not undone, that removed objects.
     pub removed_by: HashMap<Identity, Sequence>,
@@ -47,7 +48,7 @@ pub(super) struct Changes {
     others: HashMap<Key, OthersEntry>,
 }
 
-/// A commit has put a new file, or one from limbo, in the place of one that lost its last name.
+/// A commit has given a file another inode.
 pub(super) struct Succession {
     pub before: Identity,
     pub after: Identity,
@@ -106,6 +107,7 @@ impl Changes {
         let mut changes = Changes::default();
         for (number, step) in since.steps.iter().enumerate() {
             changes.add_places(step);
+            changes.add_successions(step, number, selection);
             changes.add_entries(number, step, selection);
             changes.add_objects(number, step, selection);
         }
@@ -132,6 +134,21 @@ impl Changes {
             touches
                 .iter_mut()
                 .for_each(|touch| touch.is_others_entry &= is_changed);
+        }
+    }
+
+    fn add_successions(&mut self, step: &Step, number: usize, selection: &Selection) {
+        let entries = step.commit.entries.iter().enumerate();
+        let undone =
+            entries.filter(|(place, _)| step.is_undone && selection.has_entry(number, *place));
+        let undone: HashSet<Identity> = undone.filter_map(|(_, entry)| step.after(entry)).collect();
+        for (before, after) in step.successions() {
+            let by_other = (!undone.contains(&after)).then_some(step.sequence);
+            self.successions.push(Succession {
+                before,
+                after,
+                by_other,
+            });
         }
     }
 
@@ -171,11 +188,14 @@ impl Changes {
             for object in entry.before.into_iter().chain(after) {
                 touched.entry(object).or_default();
             }
-            if let Some(after) = after
-                && let Some(None) = self.buried.remove(&after)
-                && !is_undone
-            {
-                self.brought_back.insert(after, step.sequence);
+            let removed = after.and_then(|after| self.buried.remove(&after));
+            let was_removed_by_undone = removed == Some(None);
+            if let Some(after) = after {
+                if !is_undone && was_removed_by_undone {
+                    self.brought_back.insert(after, step.sequence);
+                } else if is_undone && !was_removed_by_undone {
+                    self.arrived.entry(after).or_insert(number);
+                }
             }
             if after.is_some_and(|after| {
                 let taken_out = self.taken_out.get(&key);
@@ -187,13 +207,6 @@ impl Changes {
                 .entry(key.clone())
                 .or_default()
                 .push(number);
-            if let Some((before, after)) = step.succession(entry) {
-                self.successions.push(Succession {
-                    before,
-                    after,
-                    by_other: (!is_undone).then_some(step.sequence),
-                });
-            }
             match is_undone {
                 true => self.add_undone((number, step), entry, key),
                 false => self.add_others(step, entry, key),
@@ -221,9 +234,6 @@ impl Changes {
 
     fn add_undone(&mut self, (number, step): (usize, &Step), entry: &EntryChange, key: Key) {
         let after = step.after(entry);
-        if let Some(after) = after {
-            self.arrived.entry(after).or_insert(number);
-        }
         let others = self.others.get(&key);
         let put_by = others.filter(|others| others.after.is_some() && others.after == entry.before);
         let known = self.names.entry(key).or_insert_with(|| NameUndone {

@@ -83,8 +83,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
             self.check_taken_out().map_err(|errno| io(b"", errno))?;
             self.check_broken()?;
             self.check_leaving()?;
-            self.check_successions().map_err(|errno| io(b"", errno))?;
         }
+        let successions = self.successions().map_err(|errno| io(b"", errno))?;
         let mut objects = Vec::new();
         for (identity, changes) in &self.changes.objects {
             objects.extend(self.object(*identity, changes)?);
@@ -105,6 +105,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             }
             changed => changed.map_err(|errno| io(b"", errno))?,
         }
+        self.view.successions.extend(successions);
         for (base, changes, path) in objects {
             let restored = self.restore(&base, changes);
             restored.map_err(|errno| io(&path, errno))?;

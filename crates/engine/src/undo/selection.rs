@@ -1,7 +1,7 @@
 //! Which changes of the undone commits are taken back, if only some paths are asked for.
 //!
-//! Changes that belong together go together: all names of an object, the removed directory that a name
-//! was in, and the files of a database.
+//! Changes that belong together go together: all names of an object, also if a commit has given the
+//! file another inode, the removed directory that a name was in, and the files of a database.
 
 use std::collections::HashSet;
 
@@ -83,6 +83,13 @@ impl Selection {
             for (place, update) in step.commit.updates.iter().enumerate() {
                 if self.updates.contains(&(number, place)) {
                     paths.extend(database::family(&step.path_of_object(update.object)));
+                }
+            }
+        }
+        for (_, step) in undone(since) {
+            for (before, after) in step.successions() {
+                if objects.contains(&before) || objects.contains(&after) {
+                    objects.extend([before, after]);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
+use atomdir_disk::{Disk, Identity, Name, Timestamp};
 use atomdir_format::past::PastRecord;
 use atomdir_format::record::{CommitRecord, EntryChange, Locator};
 
@@ -89,14 +89,11 @@ impl Step {
         entry.after.map(|index| self.object(index))
     }
 
-    /// The file that an entry led to and that lost its last name, and the one from outside the tree
-    /// that took its place. A file that is written whole may become another inode in this way.
-    pub fn succession(&self, entry: &EntryChange) -> Option<(Identity, Identity)> {
-        let after = &self.commit.objects[entry.after? as usize];
-        let is_from_outside = matches!(after.locator, Locator::Staged { .. } | Locator::Limbo);
-        let is_file = after.kind == Kind::File && is_from_outside;
-        let before = entry.before.filter(|_| entry.buries && is_file)?;
-        Some((before, after.identity))
+    /// The files that got another inode: the one before, and the one after.
+    pub fn successions(&self) -> impl Iterator<Item = (Identity, Identity)> + '_ {
+        let before = self.commit.before.iter();
+        let successions = before.flat_map(|before| &before.successions);
+        successions.map(|one| (one.before, self.object(one.after)))
     }
 
     /// The place that the record gives for an object, if it was in the base.

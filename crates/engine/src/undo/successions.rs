@@ -1,19 +1,22 @@
-//! Finds names of one file that an undo would make names of two.
+//! Follows files through the inodes that commits gave them: one that writes a file whole may give it
+//! a new inode, and an undo gives it the old one back.
 //!
-//! A commit that writes a file whole may put a new inode in its place. If another commit then gives
-//! the new inode a second name, the old one cannot come back in the first name alone. Nor can it
-//! come back in another name that it had before it was written. The record does not tell such a
-//! write from a file that was renamed over another one, so that is a conflict, too.
+//! Such a file may have got another name since, or a second one. Then the old inode cannot come back
+//! in one of the file's names while the new one stays in another: one file would become two. That is
+//! a conflict. Otherwise the view notes which inode the old one follows, so that the record of this
+//! undo says it as well.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use atomdir_disk::{Disk, Identity, Kind, Result};
+use atomdir_disk::{Disk, Identity, Result};
 
+use crate::base::Base;
 use crate::error::ConflictKind;
 use crate::ids::Sequence;
 use crate::undo::changes::Changes;
 use crate::undo::find::Fate;
-use crate::undo::reverse::Reverse;
+use crate::undo::reverse::{Purpose, Reverse};
 
 /// Inodes that have followed each other as one file, and the newest commit that is not undone and
 /// put one in the place of another.
@@ -24,37 +27,54 @@ struct Line {
 }
 
 impl<D: Disk> Reverse<'_, D> {
-    pub(super) fn check_successions(&mut self) -> Result<()> {
-        let changes = self.changes;
-        for line in lines(changes) {
-            let returning = line.inodes.iter();
-            let returning = returning.filter(|identity| self.finder.is_returning(identity));
-            let returning: HashSet<Identity> = returning.copied().collect();
-            if returning.is_empty() {
-                continue;
-            }
+    /// The files that get another inode back: the last one, and the one that returns.
+    pub(super) fn successions(&mut self) -> Result<Vec<(Arc<Base>, Arc<Base>)>> {
+        let mut found = Vec::new();
+        for line in lines(self.changes) {
             let mut living = Vec::new();
-            for identity in line.inodes {
-                if self.finder.fate(self.view, identity)? == Fate::Lives {
-                    living.push(identity);
+            for identity in &line.inodes {
+                if self.finder.fate(self.view, *identity)? == Fate::Lives {
+                    living.push(*identity);
                 }
             }
-            let returns = |identity: &&Identity| returning.contains(identity);
+            let returns = |identity: &&Identity| self.finder.is_returning(identity);
             let Some(returning) = living.iter().find(returns).copied() else {
                 continue;
             };
-            let base = self.finder.find(self.view, returning)?;
-            if base.is_some_and(|base| base.kind != Kind::File) {
-                continue;
-            }
             let other = living.into_iter().rfind(|one| *one != returning);
-            if let Some(other) = other {
-                let path = changes.path_of(returning).unwrap_or_default();
-                let by = changes.named_by.get(&other).copied().or(line.by_other);
-                self.conflict(&path, ConflictKind::Contents, by);
+            match other {
+                Some(other) if self.purpose == Purpose::Undo => {
+                    let path = self.changes.path_of(returning).unwrap_or_default();
+                    let by = self.changes.named_by.get(&other).copied();
+                    self.conflict(&path, ConflictKind::Contents, by.or(line.by_other));
+                }
+                Some(_) => {}
+                None => found.extend(self.succession(&line, returning)?),
             }
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// The last inode of the file may be in limbo as well.
+    fn succession(
+        &mut self,
+        line: &Line,
+        returning: Identity,
+    ) -> Result<Option<(Arc<Base>, Arc<Base>)>> {
+        let Some(after) = self.finder.find(self.view, returning)? else {
+            return Ok(None);
+        };
+        let mut last = None;
+        for identity in line.inodes.iter().filter(|one| **one != returning) {
+            if let Some(before) = self.finder.find(self.view, *identity)? {
+                let is_in_tree = !self.is_in_limbo(&before);
+                last = Some((before, after.clone()));
+                if is_in_tree {
+                    break;
+                }
+            }
+        }
+        Ok(last)
     }
 }
 

@@ -101,6 +101,8 @@ pub(crate) struct View<D: Disk> {
     pub restricted_to: Option<Credentials>,
     /// Objects that an undo brings back from limbo, by serial.
     pub restored: HashSet<u64>,
+    /// Files that an undo gives another inode: the last one, and the one from limbo.
+    pub successions: Vec<(Arc<Base>, Arc<Base>)>,
     /// What the next service makes the view of again, if the transaction survives this one.
     pub log: Option<Box<ViewLog<D>>>,
 }
@@ -130,6 +132,7 @@ impl<D: Disk> View<D> {
             frozen: false,
             restricted_to: None,
             restored: HashSet::new(),
+            successions: Vec::new(),
             log: None,
         }
     }

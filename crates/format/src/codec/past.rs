@@ -7,7 +7,7 @@ use crate::Problem;
 use crate::frame::{FrameKind, Record};
 use crate::past::PastRecord;
 use crate::primitives::{Reader, Result, Writer};
-use crate::record::{Before, Former, FormerPages};
+use crate::record::{Before, Former, FormerPages, Succession};
 
 const PAGES_LIMBO: u8 = 0;
 const PAGES_CARRIED: u8 = 1;
@@ -56,6 +56,10 @@ impl Record for PastRecord {
 pub(super) fn put_before(writer: &mut Writer, before: &Before) {
     writer.number(before.limbo_bytes);
     writer.list(&before.objects, put_former);
+    writer.list(&before.successions, |writer, succession| {
+        writer.identity(succession.before);
+        writer.number(succession.after.into());
+    });
 }
 
 fn put_former(writer: &mut Writer, former: &Former) {
@@ -83,6 +87,12 @@ pub(super) fn take_before(reader: &mut Reader<'_>, objects: usize) -> Result<Bef
     Ok(Before {
         limbo_bytes: reader.number()?,
         objects: reader.list(|reader| take_former(reader, objects))?,
+        successions: reader.list(|reader| {
+            Ok(Succession {
+                before: reader.identity()?,
+                after: reader.index(objects)?,
+            })
+        })?,
     })
 }
 

@@ -22,6 +22,7 @@ const DYING: u8 = 7;
 const RESTORED: u8 = 8;
 const FLUSHED: u8 = 9;
 const ENDED: u8 = 10;
+const SUCCESSION: u8 = 11;
 
 const BEGIN_LAZY: u8 = 1;
 const BEGIN_EARLY: u8 = 2;
@@ -126,6 +127,11 @@ fn put_change(writer: &mut Writer, change: &ViewChange) {
             writer.byte(RESTORED);
             writer.number(*object);
         }
+        ViewChange::Succession { before, after } => {
+            writer.byte(SUCCESSION);
+            writer.number(*before);
+            writer.number(*after);
+        }
         ViewChange::Flushed => writer.byte(FLUSHED),
         ViewChange::Ended => writer.byte(ENDED),
     }
@@ -158,6 +164,10 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ViewChange> {
         },
         RESTORED => ViewChange::Restored {
             object: reader.number()?,
+        },
+        SUCCESSION => ViewChange::Succession {
+            before: reader.number()?,
+            after: reader.number()?,
         },
         FLUSHED => ViewChange::Flushed,
         ENDED => ViewChange::Ended,

@@ -115,6 +115,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             self.set.dying.retain(|serial, _| part.has_base(*serial));
         }
         self.set.restored = self.view.restored.clone();
+        self.set.add_successions(&self.view.successions);
         self.make_durable()
     }
 

@@ -1,6 +1,6 @@
 //! Follows objects through the past commits, oldest first, and collects what their histories need.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Kind, Name, Timestamp};
 use atomdir_format::past::PastRecord;
@@ -101,16 +101,17 @@ impl<'a> Step<'a> {
         let updates = commit.updates.iter();
         let updates: HashMap<u32, &Update> =
             updates.map(|update| (update.object, update)).collect();
-        let kept = formers
-            .keys()
-            .filter(|object| !updates.contains_key(object));
-        let kept = kept.map(|object| commit.objects[*object as usize].identity);
-        let kept: HashSet<Identity> = kept.collect();
+        let successions = commit.before.iter().flat_map(|before| &before.successions);
+        let successions: HashMap<u32, Identity> =
+            successions.map(|one| (one.after, one.before)).collect();
+        // A file that the commit has renamed as well counts as removed and made.
         let replacements = commit.entries.iter().filter_map(|entry| {
-            let (before, after) = (entry.before?, entry.after?);
+            let after = entry.after?;
             let new = &commit.objects[after as usize];
-            let is_new = matches!(new.locator, Locator::Staged { .. }) && new.kind == Kind::File;
-            (entry.buries && is_new && kept.contains(&before)).then_some((after, before))
+            let is_new = matches!(new.locator, Locator::Staged { .. });
+            let before = successions.get(&after).filter(|_| is_new);
+            let is_in_place = before.is_some() && entry.before.as_ref() == before;
+            is_in_place.then_some((after, entry.before?))
         });
         Step {
             sequence: Sequence(commit.sequence),

@@ -314,6 +314,9 @@ impl<D: Disk> Restore<'_, D> {
             return Ok(());
         }
         if let Some(base) = base.filter(|base| self.may_return(base)) {
+            let successions = self.then.successions.iter();
+            let successions = successions.filter(|(_, after)| after.serial == base.serial);
+            self.now.successions.extend(successions.cloned());
             let adopted = self.now.adopt(base);
             self.name(directory, name, present, Some(adopted))?;
             self.made.insert(wanted, adopted);

@@ -52,6 +52,7 @@ impl<D: Disk> View<D> {
             frozen: false,
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),
+            successions: self.successions.clone(),
             free: Vec::new(),
             reusable_from: self.reusable_from,
             has_placed: self.has_placed,

@@ -39,6 +39,7 @@ pub(crate) struct Logged {
     entries: HashMap<u64, HashMap<Name, EntryDifference>>,
     dying: Vec<u64>,
     restored: Vec<u64>,
+    successions: Vec<(u64, u64)>,
 }
 
 /// Why a log cannot be read.
@@ -93,6 +94,7 @@ pub(crate) fn read<D: Disk>(
         entries: HashMap::new(),
         dying: Vec::new(),
         restored: Vec::new(),
+        successions: Vec::new(),
     };
     changes.for_each(|change| logged.take(change));
     Ok(logged)
@@ -135,6 +137,7 @@ impl Logged {
             }
             ViewChange::Dying { object } => self.dying.push(object),
             ViewChange::Restored { object } => self.restored.push(object),
+            ViewChange::Succession { before, after } => self.successions.push((before, after)),
             ViewChange::Flushed | ViewChange::Ended => {}
         }
     }
@@ -253,6 +256,9 @@ impl<D: Disk> View<D> {
         }
         for number in logged.restored {
             self.restored.insert(object(number)?.serial);
+        }
+        for (before, after) in logged.successions {
+            self.successions.push((object(before)?, object(after)?));
         }
         self.nodes = nodes;
         Ok((node_last, inode_last))

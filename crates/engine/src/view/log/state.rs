@@ -65,6 +65,10 @@ impl<'a, D: Disk> Writing<'a, D> {
                 self.changes.push(ViewChange::Restored { object });
             }
         }
+        for (before, after) in &view.successions {
+            let (before, after) = (self.object(before), self.object(after));
+            self.changes.push(ViewChange::Succession { before, after });
+        }
         self.changes
     }
 

@@ -5,7 +5,8 @@
 //!
 //! - All entries that an object loses or gets go together, and with them the object's own
 //!   changes: the two ends of a rename, the names of a file, what stands in a name now and
-//!   what stood there before.
+//!   what stood there before. The two inodes of a file that an undo gives another one count
+//!   as one object.
 //! - A removed directory goes with everything that was taken out of it.
 //! - A change needs every entry of the difference on its path: the new or renamed
 //!   directories above it.
@@ -174,6 +175,9 @@ impl<D: Disk> View<D> {
             if node.is_modified() {
                 needs.all.push(item);
             }
+        }
+        for (before, after) in &self.successions {
+            needs.tie(&Item::Base(before.serial), &Item::Base(after.serial));
         }
         needs
     }
