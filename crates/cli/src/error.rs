@@ -74,6 +74,19 @@ pub enum Error {
     Enter(#[from] EnterError),
     #[error("cannot read {} in the view: {errno}", quoted(path), errno = reason(errno))]
     View { path: Vec<u8>, errno: Errno },
+    #[error("cannot change {} in the view: {errno}", quoted(path), errno = reason(errno))]
+    Overwrite { path: Vec<u8>, errno: Errno },
+    /// Some hunks were to land, and the view has only these.
+    #[error(
+        "cannot write the hunks that stay in the transaction to {} again: {errno}", quoted(path),
+        errno = reason(errno)
+    )]
+    TextNotRestored {
+        path: Vec<u8>,
+        /// Where the view has the whole text.
+        saved: Vec<u8>,
+        errno: Errno,
+    },
     /// Nothing was committed, and the transaction is open.
     #[error("{count} merged by lines", count = counted_not(not_merged))]
     NotMerged {
@@ -186,7 +199,11 @@ impl Error {
                 Some("`--view exact` works everywhere".to_owned()),
             ),
             Error::Enter(error) => explain_enter(error),
-            Error::View { errno, .. } => (of_errno(*errno), None),
+            Error::View { errno, .. } | Error::Overwrite { errno, .. } => (of_errno(*errno), None),
+            Error::TextNotRestored { saved, errno, .. } => {
+                let hint = format!("the whole text is in {} in the view", quoted(saved));
+                (of_errno(*errno), Some(hint))
+            }
             Error::Unsound { .. } => (
                 ExitCode::Io.code(),
                 Some("keep a copy of the store before you change anything".into()),

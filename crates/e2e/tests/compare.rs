@@ -121,3 +121,26 @@ fn forms_and_paths_of_a_comparison() {
     let refused = store.call_as(&user, ["show", "1", "--patch"]);
     refused.expect(NOT_PERMITTED);
 }
+
+#[test]
+fn log_of_a_path_has_what_happened_to_the_directories_above_it() {
+    let prepare = "mkdir conf; echo 1 > conf/site";
+    Fixture::for_each_owner("log-above", prepare, |one| {
+        let store = &one.store;
+        for step in ["mv conf etc", "rm -r etc"] {
+            store.run(step).expect(0);
+        }
+        store.call(["undo", "2"]).expect(0);
+        store.run("mkdir new; echo 1 > new/other").expect(0);
+        let commits = |path: &str| {
+            let log = store.call(["--json", "log", "--", path]).expect(0).text();
+            let log: serde_json::Value = serde_json::from_str(&log).expect("JSON");
+            let commits = log["commits"].as_array().expect("a list").iter();
+            let commits = commits.filter_map(|commit| commit["commit"].as_u64());
+            commits.collect::<Vec<u64>>()
+        };
+        assert_eq!(commits("etc/site"), [3, 2, 1]);
+        assert_eq!(commits("conf/site"), [1]);
+        assert_eq!(commits("new/site"), Vec::<u64>::new());
+    });
+}

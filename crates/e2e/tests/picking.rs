@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use atomdir_testing::{Fixture, OnTerminal, Store};
+use atomdir_testing::{Fixture, OnTerminal, Store, tools_present};
 
 const PREPARE: &str = "seq 30 > long; echo old > other; chmod 644 *";
 const CHANGE: &str =
@@ -70,6 +70,35 @@ fn changes_and_hunks_land_one_by_one() {
         assert_eq!(changes(store), "M long\n");
         store.call(["commit"]).expect(0);
         assert_eq!(landed(fixture), ["first", "last", "other", "new"]);
+    });
+}
+
+#[test]
+fn a_killed_choice_leaves_the_whole_text_in_the_view() {
+    if !tools_present("a killed choice", &["strace"]) {
+        return;
+    }
+    Fixture::for_each_owner("picking-killed", PREPARE, |fixture| {
+        let store = &fixture.store;
+        let view = store.begin();
+        store
+            .exec(
+                &view,
+                "sed -i -e 1i0 long; seq 31 40 >> long; cp long wanted",
+            )
+            .expect(0);
+        // The chosen text is shorter: this kills the command after it has overwritten the file.
+        let killing = "strace -qqo /dev/null -e trace=ftruncate -e inject=ftruncate:signal=KILL";
+        let commit = format!("commit --patch {} -- long", view.id);
+        let mut asked = OnTerminal::start_under(store, killing, &commit);
+        answer(
+            &mut asked,
+            &[("Land hunk 1 of 2? ", "n"), ("Land hunk 2 of 2? ", "y")],
+        );
+        asked.end();
+        store.exec(&view, "cmp long wanted").expect(1);
+        store.exec(&view, "cmp long.whole wanted").expect(0);
+        store.call(["abort", &view.id]).expect(0);
     });
 }
 

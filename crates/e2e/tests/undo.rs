@@ -6,7 +6,7 @@
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
 use atomdir_testing::steps::{PREPARE, STEPS, commit_all};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
-use atomdir_testing::{Fixture, Outcome, User, shell, tools_present};
+use atomdir_testing::{Fixture, Outcome, User, shell};
 
 /// Times of directories are nobody's change.
 fn assert_same(what: &str, found: &Tree, expected: &Tree) {
@@ -103,33 +103,6 @@ fn dry_run_shows_and_keep_leaves_the_undo_open() {
         assert_same("while it is open", &one.look(), &after);
         one.store.call(["commit", id]).expect(0);
         assert_same("after its commit", &one.look(), &before);
-    });
-}
-
-#[test]
-fn undo_of_a_database_takes_its_log_along_or_refuses() {
-    if !tools_present(
-        "undo_of_a_database_takes_its_log_along_or_refuses",
-        &["sqlite3"],
-    ) {
-        return;
-    }
-    let prepare = "sqlite3 db 'PRAGMA journal_mode=WAL; CREATE TABLE t(x)' > /dev/null";
-    Fixture::for_each_owner("undo-sqlite", prepare, |one| {
-        // A reader that stays keeps the log from being folded into the database.
-        let insert = |value: u32| {
-            format!(
-                "sqlite3 db '.filectrl persist_wal 1' 'PRAGMA wal_autocheckpoint=0' \
-                 'INSERT INTO t VALUES({value})' > /dev/null"
-            )
-        };
-        one.store.run(&insert(1)).expect(0);
-        one.store.run(&insert(2)).expect(0);
-        let outcome = undo(one, &["1"]);
-        outcome.expect(CONFLICT);
-        undo(one, &["2"]).expect(0);
-        let sum = "sqlite3 db 'PRAGMA integrity_check; SELECT sum(x) FROM t'";
-        assert_eq!(shell(&one.base, sum).text(), "ok\n1\n");
     });
 }
 

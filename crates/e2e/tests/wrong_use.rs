@@ -179,6 +179,15 @@ fn commands_exit_code_is_returned() {
         "new\n"
     );
     store.assert_at_rest();
+    store
+        .run_with(
+            &["--timeout", "0.2", "--on-error", "keep"],
+            "echo newer > file; sleep 1000",
+        )
+        .expect(124)
+        .says(&["stays open"]);
+    store.call(["commit"]).expect(0);
+    store.assert_at_rest();
 }
 
 #[test]

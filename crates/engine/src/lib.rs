@@ -12,6 +12,7 @@ mod apply;
 mod base;
 mod commit;
 mod control;
+mod database;
 mod early;
 mod error;
 mod ids;

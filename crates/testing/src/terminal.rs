@@ -16,10 +16,15 @@ pub struct OnTerminal {
 impl OnTerminal {
     /// `arguments` is a part of a line for the shell.
     pub fn start(store: &Store, arguments: &str) -> OnTerminal {
+        OnTerminal::start_under(store, "", arguments)
+    }
+
+    /// The command is run by `runner`, a part of a line for the shell as well.
+    pub fn start_under(store: &Store, runner: &str, arguments: &str) -> OnTerminal {
         let atomdir = store.command(["version"]);
         // Whoever runs the tests may ignore SIGHUP.
         let line = format!(
-            "exec env --default-signal=HUP {} -C {} {arguments}",
+            "exec env --default-signal=HUP {runner} {} -C {} {arguments}",
             atomdir.get_program().display(),
             store.path().display()
         );

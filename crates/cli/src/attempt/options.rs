@@ -262,8 +262,8 @@ impl EndArguments {
             Ended::Exited(0) => self.on_success.unwrap_or(Wish::Commit),
             // The user has not decided, and can do so later.
             Ended::HungUp if is_asked => Wish::Keep,
-            // The command was interrupted, so its changes are incomplete.
-            Ended::TimedOut | Ended::InVain | Ended::HungUp => Wish::Abort,
+            // The service has ended, and with it the view.
+            Ended::InVain => Wish::Abort,
             _ => self.on_error.unwrap_or(Wish::Abort),
         }
     }

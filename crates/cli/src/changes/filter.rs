@@ -36,6 +36,13 @@ impl Filter {
         self.wants_path(&line.path) || from.is_some_and(|from| self.wants_path(from))
     }
 
+    /// Whether a path that is wanted lies below the change's own paths.
+    pub fn is_within(&self, line: &ChangeLine) -> bool {
+        let above = std::iter::once(&line.path).chain(&line.from);
+        let mut above = above.map(|path| Path::new(std::ffi::OsStr::from_bytes(path)));
+        above.any(|above| self.paths.iter().any(|wanted| wanted.starts_with(above)))
+    }
+
     /// `path` is relative to the store's root.
     pub fn wants_path(&self, path: &[u8]) -> bool {
         let path = Path::new(std::ffi::OsStr::from_bytes(path));

@@ -1,9 +1,11 @@
 //! Lets the user choose which changes to land: each change, and each hunk of a text.
 //!
 //! A text of which only some hunks are to land is overwritten in the view while they are
-//! committed, and is restored afterwards, so that the transaction keeps the other hunks.
+//! committed, and is restored afterwards, so that the transaction keeps the other hunks. Until
+//! then a copy of the whole text lies beside it in the view, in case this process is killed.
 
 mod choice;
+mod whole;
 
 pub use choice::{Chosen, choose};
 
@@ -12,6 +14,8 @@ use crate::changes::overwrite;
 use crate::context::{Connected, Context};
 use crate::enter::HeldSignals;
 use crate::error::Error;
+use crate::picking::choice::PartOfText;
+use crate::picking::whole::Saved;
 use atomdir::client::{Others, Transaction};
 
 /// Lands what was chosen. The view becomes writable if it was not.
@@ -25,29 +29,23 @@ pub fn land(
     let Chosen { paths, texts } = chosen;
     let connection = &mut connected.connection;
     let id = transaction.id;
-    let failed = |path: &[u8], errno| Error::View {
-        path: path.to_owned(),
-        errno,
-    };
     // Between the two times that the texts are overwritten, the view has only the chosen hunks.
     let _held = HeldSignals::hold().map_err(Error::Signals)?;
     if !texts.is_empty() {
         connection.keep(id)?;
     }
-    let mut part = Ok(());
-    let mut overwritten = Vec::new();
-    for text in &texts {
-        let done = overwrite(transaction, &text.path, &text.whole, &text.chosen);
-        overwritten.push(text);
-        if let Err(errno) = done {
-            part = Err(failed(&text.path, errno));
-            break;
+    let saved = save_all(transaction, &texts)?;
+    let reduced = reduce_all(transaction, &texts);
+    let part = reduced.and_then(|()| attempt::commit_part(context, connection, id, &paths, others));
+    for (text, saved) in texts.iter().zip(saved) {
+        if let Err(errno) = overwrite(transaction, &text.path, &text.chosen, &text.whole) {
+            return Err(Error::TextNotRestored {
+                path: text.path.clone(),
+                saved: saved.path,
+                errno,
+            });
         }
-    }
-    let part = part.and_then(|()| attempt::commit_part(context, connection, id, &paths, others));
-    for text in overwritten {
-        overwrite(transaction, &text.path, &text.chosen, &text.whole)
-            .map_err(|errno| failed(&text.path, errno))?;
+        saved.remove(transaction)?;
     }
     let part = part?;
     let named = |path: &[u8]| paths.iter().any(|one| one == path);
@@ -57,4 +55,33 @@ pub fn land(
         others: others.cloned().collect(),
         part,
     })
+}
+
+/// Saves all texts, or none.
+fn save_all(transaction: &Transaction, texts: &[PartOfText]) -> Result<Vec<Saved>, Error> {
+    let mut saved = Vec::new();
+    for text in texts {
+        match Saved::save(transaction, text) {
+            Ok(one) => saved.push(one),
+            Err(error) => {
+                for one in saved {
+                    one.remove(transaction)?;
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(saved)
+}
+
+/// Leaves only the chosen hunks in the texts.
+fn reduce_all(transaction: &Transaction, texts: &[PartOfText]) -> Result<(), Error> {
+    for text in texts {
+        let reduced = overwrite(transaction, &text.path, &text.whole, &text.chosen);
+        reduced.map_err(|errno| Error::Overwrite {
+            path: text.path.clone(),
+            errno,
+        })?;
+    }
+    Ok(())
 }

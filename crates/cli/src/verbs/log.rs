@@ -3,7 +3,8 @@ use crate::changes::Filter;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
-use atomdir::CommitSummary;
+use atomdir::client::ChangeLine;
+use atomdir::{Change, CommitSummary};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
@@ -82,7 +83,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         for commit in part {
             let is_wanted = arguments.paths.is_empty() || {
                 let changes = connection.show(commit.sequence)?.changes;
-                changes.iter().any(|line| filter.wants(line))
+                changes
+                    .iter()
+                    .any(|line| is_wanted(&filter, line, &changes))
             };
             if is_wanted && left > 0 {
                 left -= 1;
@@ -95,4 +98,21 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     }
     context.output.print_paged(&Log(commits))?;
     Ok(SUCCESS)
+}
+
+/// A directory that was renamed, or brought back by an undo, is one line for everything in it.
+fn is_wanted(filter: &Filter, line: &ChangeLine, changes: &[ChangeLine]) -> bool {
+    let is_alone = || {
+        let inside = |other: &ChangeLine| {
+            let rest = other.path.strip_prefix(&*line.path);
+            rest.is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        !changes.iter().any(inside)
+    };
+    let is_whole = match line.change {
+        Change::Renamed => true,
+        Change::Added => is_alone(),
+        _ => false,
+    };
+    filter.wants(line) || is_whole && filter.is_within(line)
 }

@@ -35,6 +35,8 @@ use crate::write_set::{Object, WriteSet};
 const LOSES_THEIRS: &str = "it would need to remove what others have put there, or to bring back \
                             what they have moved or removed";
 
+const GOES_WITH_THEIRS: &str = "it belongs to another change for which their side is to be taken";
+
 /// The sides that a commit takes.
 #[derive(Default)]
 pub(crate) struct Taken {
@@ -124,6 +126,14 @@ pub(crate) fn take_sides<D: Disk>(
         let (left, dropped) = view.part_without(&theirs).map_err(unchanged)?;
         taken.dropped = looked_up(view.changes_in(&dropped), b"")?;
         taken.part = Some(left);
+        let is_dropped = |mine: &&Listed| {
+            let path = &mine.conflict.path;
+            let mut dropped = taken.dropped.iter();
+            dropped.any(|line| line.path == *path || line.from.as_ref() == Some(path))
+        };
+        if let Some(mine) = taken.mine.iter().find(is_dropped) {
+            return Err(not_taken(&mine.conflict.path, GOES_WITH_THEIRS));
+        }
     }
     Ok(taken)
 }

@@ -5,8 +5,7 @@
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
 //! the snapshot and in limbo, `returning` checks those that get names back, `successions` finds files
 //! that would become two, `untouched` finds what came later, `taken_back` tells which of that was
-//! taken back since, `look` shows the past, `restore` brings parts of it back, and `database` keeps
-//! SQLite databases and their logs together.
+//! taken back since, `look` shows the past, and `restore` brings parts of it back.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
@@ -22,7 +21,6 @@
 //!    back out of it.
 
 mod changes;
-mod database;
 mod find;
 mod look;
 mod restore;

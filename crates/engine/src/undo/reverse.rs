@@ -7,11 +7,11 @@ use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Result};
 use atomdir_format::record::{Former, FormerPages, Run};
 
 use crate::base::{Base, Place};
+use crate::database;
 use crate::error::{Conflict, ConflictKind, UndoError};
 use crate::ids::{NodeId, Sequence};
 use crate::names;
 use crate::undo::changes::{ChangeRef, Changes, Key, NameUndone};
-use crate::undo::database;
 use crate::undo::find::{Fate, Finder};
 use crate::undo::io;
 use crate::undo::since::Since;

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use atomdir_disk::Identity;
 
+use crate::database;
 use crate::error::UndoError;
-use crate::undo::database;
 use crate::undo::since::{Since, Step};
 
 /// Changes are named by their step, and by their place in its record.

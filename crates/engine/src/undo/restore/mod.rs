@@ -3,7 +3,8 @@
 //!
 //! Invariants
 //! 1. Nothing but what is at and below the paths changes, and missing directories above them.
-//!    The one exception is a file with other names elsewhere, which remains one file.
+//!    The exceptions are a file with other names elsewhere, which remains one file, and a SQLite
+//!    database, which is brought back with its logs.
 //! 2. Nothing is brought back of which the past does not know how it was.
 //!
 //! An object that is in limbo comes back itself, if the view has it nowhere else. One that has gone
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, Result};
 
 use crate::base::{Base, Place};
+use crate::database;
 use crate::error::UndoError;
 use crate::ids::{NodeId, Sequence};
 use crate::options::BeginOptions;
@@ -44,8 +46,8 @@ impl<D: Disk> Store<D> {
     ) -> Outcome<Arc<Transaction<D>>> {
         let past = self.past(commit, options.clone())?;
         let unknown = past.not_as_then.into_iter().filter(|one| {
-            let mut paths = paths.iter();
-            paths.any(|path| is_within(&one.path, path) || is_within(path, &one.path))
+            let mut paths = paths.iter().flat_map(|path| database::family(path));
+            paths.any(|path| is_within(&one.path, &path) || is_within(&path, &one.path))
         });
         let unknown: Vec<_> = unknown.collect();
         let restored = match unknown.is_empty() {
@@ -90,12 +92,13 @@ impl<D: Disk> Store<D> {
                 made: HashMap::new(),
                 depth: 0,
             };
+            let paths = restore.with_databases(paths)?;
             restore
                 .changed
                 .is_none()
-                .then(|| restore.directories_of(paths))
+                .then(|| restore.directories_of(&paths))
                 .transpose()?;
-            for path in paths {
+            for path in &paths {
                 let restored = restore.path(path).map_err(|errno| io(path, errno))?;
                 if !restored {
                     let path = String::from_utf8_lossy(path).into_owned();
@@ -163,6 +166,39 @@ impl<D: Disk> Restore<'_, D> {
         let result = act(self);
         self.depth -= 1;
         result
+    }
+
+    /// These paths, and the other files of the databases among them.
+    fn with_databases(&mut self, paths: &[Vec<u8>]) -> Outcome<Vec<Vec<u8>>> {
+        let mut all = Vec::new();
+        for path in paths {
+            all.push(path.clone());
+            if !self.is_file(path).map_err(|errno| io(path, errno))? {
+                continue;
+            }
+            for member in database::family(path) {
+                if member != *path && self.is_file(&member).map_err(|errno| io(path, errno))? {
+                    all.push(member);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether there is a file at this path, now or then.
+    fn is_file(&mut self, path: &[u8]) -> Result<bool> {
+        let Asked::Entry(directory, name, wanted) = self.asked(path)? else {
+            return Ok(false);
+        };
+        if let Some(wanted) = wanted
+            && self.then.node(wanted)?.kind == Kind::File
+        {
+            return Ok(true);
+        }
+        match self.now.child(directory, &name)? {
+            Some(present) => Ok(self.now.node(present)?.kind == Kind::File),
+            None => Ok(false),
+        }
     }
 
     /// Brings back the directories first, if files with several names have changed: one that was

@@ -7,6 +7,7 @@
 //!   changes: the two ends of a rename, the names of a file, what stands in a name now and
 //!   what stood there before. The two inodes of a file that an undo gives another one count
 //!   as one object.
+//! - A SQLite database and its logs go together.
 //! - A removed directory goes with everything that was taken out of it.
 //! - A change needs every entry of the difference on its path: the new or renamed
 //!   directories above it.
@@ -24,10 +25,11 @@ mod unlink;
 
 use std::collections::{HashMap, HashSet};
 
-use atomdir_disk::{Disk, Name};
+use atomdir_disk::{Disk, Kind, Name};
 
 use super::View;
 use super::node::Node;
+use crate::database;
 use crate::ids::NodeId;
 
 /// One change, as far as it can be told from others.
@@ -179,7 +181,37 @@ impl<D: Disk> View<D> {
         for (before, after) in &self.successions {
             needs.tie(&Item::Base(before.serial), &Item::Base(after.serial));
         }
+        self.tie_databases(&mut needs);
         needs
+    }
+
+    /// Ties the files of a SQLite database to each other.
+    fn tie_databases(&self, needs: &mut Needs) {
+        let mut first_of: HashMap<(NodeId, Vec<u8>), &Item> = HashMap::new();
+        let mut tied = Vec::new();
+        for item in &needs.all {
+            let (directory, name) = match item {
+                Item::Entry(directory, name) => (*directory, name.clone()),
+                Item::Node(id) => match self.node(*id) {
+                    Ok(Node {
+                        parent,
+                        name: Some(name),
+                        kind: Kind::File,
+                        ..
+                    }) => (*parent, name.clone()),
+                    _ => continue,
+                },
+                Item::Base(_) => continue,
+            };
+            let database = database::database(name.as_bytes()).to_vec();
+            let first = *first_of.entry((directory, database)).or_insert(item);
+            if first != item {
+                tied.push((first.clone(), item.clone()));
+            }
+        }
+        for (one, other) in tied {
+            needs.tie(&one, &other);
+        }
     }
 
     /// The nearest entry of the difference on the path to a directory, its own included.

@@ -1,13 +1,14 @@
 //! A SQLite database and its logs are one: contents of one without the other's are damage. So the
-//! database, its write-ahead log and its journal are undone together, and nothing of them is undone
-//! if one has changed since. The shared-memory index beside a write-ahead log changes
-//! with every reader and is rebuilt from the log; it is undone with the others and is no obstacle.
+//! database, its write-ahead log and its journal are undone, restored, committed as a part and
+//! dropped together, and nothing of them is undone if one has changed since. The shared-memory index
+//! beside a write-ahead log changes with every reader and is rebuilt from the log; it goes with the
+//! others and is no obstacle.
 
 const LOGS: [&[u8]; 2] = [b"-wal", b"-journal"];
 const INDEX: &[u8] = b"-shm";
 
-/// The database's name or path, without the ending of a log.
-fn database(name: &[u8]) -> &[u8] {
+/// The name or path of the database to which a file of this name would belong.
+pub(crate) fn database(name: &[u8]) -> &[u8] {
     let mut endings = LOGS.into_iter().chain([INDEX]);
     let found = endings.find_map(|ending| name.strip_suffix(ending));
     found
@@ -16,7 +17,7 @@ fn database(name: &[u8]) -> &[u8] {
 }
 
 /// All names or paths that one database may have, including this one.
-pub(super) fn family(name: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn family(name: &[u8]) -> Vec<Vec<u8>> {
     let database = database(name);
     let mut family = vec![database.to_vec()];
     for ending in LOGS.into_iter().chain([INDEX]) {
@@ -26,7 +27,7 @@ pub(super) fn family(name: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The names whose changes forbid to undo changes of this one.
-pub(super) fn guarding(name: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn guarding(name: &[u8]) -> Vec<Vec<u8>> {
     let mut family = family(name);
     family.retain(|member| member != name && !member.ends_with(INDEX));
     family
