@@ -104,12 +104,28 @@ impl Connection {
         wait: bool,
     ) -> Result<(Sequence, Sequence), CommitError> {
         let mut parts = Parts::default();
-        let request = Request::Refresh { transaction, wait };
+        let request = Request::Refresh {
+            transaction,
+            wait,
+            only_to_survive: false,
+        };
         match self.ask_with(&request, &mut parts, &mut |_| {}) {
             Ok((Answer::Refreshed { from, to }, _)) => Ok((from, to)),
             Ok(_) => Err(self.unexpected().into()),
             Err(error) => Err(CommitError::new(error, parts)),
         }
+    }
+
+    /// After a part of a detached transaction has landed: lets the rest survive the service again, by
+    /// the same means as [`Connection::refresh`], if others have committed nothing since its snapshot.
+    /// Otherwise it does nothing.
+    pub fn survive_again(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
+        let request = Request::Refresh {
+            transaction,
+            wait: false,
+            only_to_survive: true,
+        };
+        self.ask(&request).map(drop)
     }
 
     /// Drops the changes at and below these paths, relative to the store's root, and what needs

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Store};
+use atomdir_testing::{Fixture, Store, shell};
 
 /// What `list --json` says of the transactions.
 fn listed(store: &Store) -> Vec<serde_json::Value> {
@@ -28,6 +28,39 @@ fn shown(store: &Store, id: &str) -> String {
 
 fn view_of(listed: &serde_json::Value) -> PathBuf {
     PathBuf::from(listed["view"].as_str().expect("its view has a path"))
+}
+
+#[test]
+fn the_rest_survives_after_parts_have_landed() {
+    Fixture::for_each_owner("survive-part", PREPARE, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        store.exec(&view, CHANGES).expect(0);
+        let seen = shown(store, &view.id);
+        store
+            .call(["commit", &view.id, "--", "new", "moved"])
+            .expect(0);
+        store.kill_service();
+        assert_eq!(shown(store, &view.id), seen);
+        // Others commit before the next part, so the snapshot is brought up to date by hand.
+        store.run("echo theirs > theirs").expect(0);
+        store.call(["commit", &view.id, "--", "pages"]).expect(0);
+        let listed = |what: &str| store.call(["list"]).expect(0).text().contains(what);
+        assert!(listed(&view.id));
+        store.call(["refresh", &view.id]).expect(0);
+        store.kill_service();
+        store
+            .exec(&view, "grep -q theirs theirs && grep -q more file")
+            .expect(0);
+        store.commit(&view).expect(0);
+        shell(
+            &one.base,
+            "grep -q more file && test -L link && grep -q in moved/in",
+        );
+        store.kill_service();
+        assert!(!listed(&view.id), "it has been committed");
+        store.assert_at_rest();
+    });
 }
 
 const PREPARE: &str =

@@ -224,7 +224,7 @@ pub enum SurvivalError {
     Nested,
     #[error("the transaction is serializable, and what it has read is kept in memory only")]
     Serializable,
-    #[error("a part of its changes has been committed")]
+    #[error("a part of its changes has been committed since its snapshot")]
     Landed,
     #[error("its view shows the past")]
     Past,

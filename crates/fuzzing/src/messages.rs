@@ -143,6 +143,7 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
         Request::Refresh {
             transaction,
             wait: true,
+            only_to_survive: false,
         },
         Request::MergeSteps { transaction },
         Request::Merged {

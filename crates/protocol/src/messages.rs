@@ -178,6 +178,9 @@ pub enum Request {
         transaction: TransactionId,
         /// Wait until others have left the transaction.
         wait: bool,
+        /// Do nothing unless the transaction is detached and does not survive the service any more,
+        /// because it has landed a part, and others have committed nothing since its snapshot.
+        only_to_survive: bool,
     },
     /// Returns what is to be done for the commit that `Reply::Merge` has announced, and the root
     /// of the nested transaction's view.

@@ -172,6 +172,7 @@ fn requests() -> Vec<Request> {
         Request::Refresh {
             transaction,
             wait: true,
+            only_to_survive: false,
         },
     ]
 }

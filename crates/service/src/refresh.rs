@@ -18,12 +18,19 @@ pub(crate) fn refresh(
     service: &Service,
     connection: &Connection,
     id: TransactionId,
-    wait: bool,
+    (wait, only_to_survive): (bool, bool),
 ) -> Result<Answer, Unanswered> {
     let others = if wait { Others::Wait } else { Others::Refuse };
     sharing::when_free(service, connection, id, others, || {
         let claimed = sharing::claim(service, connection, id, others);
         let one = claimed.map_err(without_force)?;
+        let is_in_vain = || {
+            let is_alone = service.store.has_own_commits_only(&one.transaction);
+            !one.detached || one.transaction.survives() || !is_alone
+        };
+        if only_to_survive && is_in_vain() {
+            return Ok(Answer::Nothing);
+        }
         let refreshed = try_refresh(service, connection, &one)?;
         service.views.renew(&one.transaction, &refreshed.known);
         service.maintenance.wake();

@@ -77,9 +77,11 @@ pub(crate) fn handle(
         conflicts @ (Request::ListConflicts { .. } | Request::CommitWithSides { .. }) => {
             conflicts::handle(service, connection, conflicts)?
         }
-        Request::Refresh { transaction, wait } => {
-            refresh::refresh(service, connection, transaction, wait)?
-        }
+        Request::Refresh {
+            transaction,
+            wait,
+            only_to_survive,
+        } => refresh::refresh(service, connection, transaction, (wait, only_to_survive))?,
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }

@@ -26,6 +26,9 @@ pub enum SurvivorAct {
     RolledBack(Vec<Operation>),
     /// The transaction gets a snapshot of the newest commit.
     Refresh,
+    /// These are done, and are committed as the part at and below these paths. A refresh lets the
+    /// transaction survive again. Others have committed nothing since its snapshot.
+    Land(Vec<Operation>, Vec<&'static str>),
 }
 
 #[derive(Debug, Clone)]
@@ -279,6 +282,7 @@ impl Driver {
             }
             SurvivorAct::Siblings(all) => self.siblings(running, all, salt),
             SurvivorAct::Refresh => self.refresh(running),
+            SurvivorAct::Land(operations, paths) => self.land(running, (operations, paths), salt),
             SurvivorAct::RolledBack(operations) => {
                 let saved = running.plain.image();
                 running.open.set_savepoint(b"here").expect("it is set");
@@ -329,6 +333,29 @@ impl Driver {
         }
         let flushed = running.flushed.clone();
         self.may_leave(running, &[after], &[flushed]);
+    }
+
+    fn land(
+        &mut self,
+        running: &mut Running,
+        (operations, paths): (&[Operation], &[&str]),
+        salt: u64,
+    ) {
+        for (salt, operation) in (salt..).zip(operations) {
+            self.act_in(running, operation, salt);
+            act(&self.plain, std::slice::from_ref(operation), salt);
+        }
+        let paths: Vec<Vec<u8>> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        let open = running.open.clone();
+        self.commit_unseen_by(|store| store.commit_part(&open, &paths, &mut |_| {}));
+        let store = self.store();
+        let refreshed = store.refresh(&open);
+        refreshed.expect("others have committed nothing");
+        running.flushed = None;
+        let now = Some(running.tree());
+        self.may_leave(running, &[None, now.clone()], &[None]);
+        store.survive(&open, Vec::new()).expect("it can survive");
+        self.may_leave(running, &[now], &[None]);
     }
 
     fn refresh(&mut self, running: &mut Running) {

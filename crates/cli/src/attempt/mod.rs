@@ -244,6 +244,14 @@ pub fn commit_part(
     Ok(part)
 }
 
+/// Has the rest of a transaction survive the service again, after a part of it has landed.
+pub fn survive_again(context: &Context, connection: &mut Connection, transaction: TransactionId) {
+    if let Err(error) = connection.survive_again(transaction) {
+        let note = format!("transaction {transaction} ends with the service: {error}");
+        context.output.note(&note);
+    }
+}
+
 /// Commits and takes sides in conflicts. Also returns the changes for which their side was
 /// taken.
 pub fn commit_with_sides(

@@ -180,6 +180,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         let named = Named::new(&connected, &arguments.paths)?;
         let connection = &mut connected.connection;
         let part = attempt::commit_part(context, connection, transaction, &named.paths, others)?;
+        attempt::survive_again(context, connection, transaction);
         let others = named.others(&part.landed);
         context.output.confirm(&PartDone {
             transaction,
@@ -249,7 +250,9 @@ fn pick(
     });
     // Nobody else has held it, and it shall stay open.
     connected.connection.keep(id)?;
-    match picked? {
+    let picked = picked?;
+    attempt::survive_again(context, &mut connected.connection, id);
+    match picked {
         Some(done) => context.output.confirm(&done)?,
         None => context.output.note("nothing was chosen"),
     }

@@ -84,11 +84,6 @@ impl<D: Disk> Store<D> {
         // A transaction that is being committed is among the open ones.
         let transaction = self.transaction(id).ok_or(CommitError::Ended)?;
         transaction.note_landed(sequence);
-        transaction.hold_past(false);
-        // Its snapshot now differs from every point in the commit order, so it no longer survives.
-        if let Some(view) = &mut committing.view {
-            view.end_log();
-        }
         logged.landing = Some(Landing {
             transaction,
             view: committing.take_over(),
@@ -120,6 +115,10 @@ impl<D: Disk> Store<D> {
         let Some(view) = &mut landing.view else {
             return;
         };
+        // Its snapshot now differs from every point in the commit order, so it survives no longer.
+        // Until here, a death leaves either the whole transaction or the part in the base.
+        view.end_log();
+        landing.transaction.hold_past(false);
         let sequence = Sequence(pending.record.sequence);
         let created = self.created_nodes(view, &pending.set, sequence);
         view.land_part(LandedPart {

@@ -14,7 +14,7 @@ use crate::log::read_records;
 use crate::names::{self, InLimbo};
 use crate::recovery::control_files::{self, ControlFiles};
 use crate::recovery::survivors::Survivors;
-use crate::recovery::{read_history, read_log, unfinished};
+use crate::recovery::{read_history, read_log, staged};
 use crate::store::Store;
 
 /// The work that recovery would do.
@@ -121,9 +121,10 @@ impl Inspection {
         if stat.identity != header.control_identity && !self.commits.is_empty() {
             self.heed::<()>(Err(StoreError::Copied))?;
         }
-        let in_log = self.commits.iter().map(|commit| commit.transaction);
-        let unfinished = unfinished(disk, &handles.stage, in_log, &history)?;
-        let survivors = Survivors::find(disk, handles, unfinished)?;
+        let in_log = self.commits.iter();
+        let in_log = in_log.map(|commit| (commit.sequence, commit.transaction));
+        let staged = staged(disk, &handles.stage, in_log, &history)?;
+        let survivors = Survivors::find(disk, handles, staged)?;
         self.transactions_unfinished = survivors.discarded.len() as u64;
         let list = |directory| disk.list(directory).map_err(failed("list leftovers"));
         let is_kept = |name| names::parse_limbo(name).is_some_and(|object| kept.contains(&object));

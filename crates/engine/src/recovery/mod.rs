@@ -103,11 +103,12 @@ pub(crate) fn recover<D: Disk>(
         .last()
         .map_or(header.last_sequence, |record| record.sequence);
     let cancelled = take_cancelled(&mut tail);
-    let in_log = tail.iter().map(|record| TransactionId(record.transaction));
-    let unfinished = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
+    let in_log = tail.iter();
+    let in_log = in_log.map(|of| (Sequence(of.sequence), TransactionId(of.transaction)));
+    let staged = staged(&disk, &handles.stage, in_log, &summaries.records)?;
     let newest_commit = newest_commit(&tail, &summaries, header.last_sequence);
     let snapshots = newest_commit.unwrap_or(Sequence(newest))..=Sequence(newest);
-    let mut survivors = Survivors::find(&disk, &handles, unfinished)?;
+    let mut survivors = Survivors::find(&disk, &handles, staged)?;
     let mut journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest).growing_by_zeros(options.log_step),
@@ -271,22 +272,24 @@ pub(crate) fn read_history<D: Disk>(
     })
 }
 
-/// Returns the transactions that have staged something and are in neither the log nor the
-/// history.
-pub(crate) fn unfinished<D: Disk>(
+/// Returns the transactions that have staged something, each with its newest commit in the log and
+/// the history, if there is one.
+pub(crate) fn staged<D: Disk>(
     disk: &D,
     stage: &D::Handle,
-    in_log: impl Iterator<Item = TransactionId>,
+    in_log: impl Iterator<Item = (Sequence, TransactionId)>,
     history: &[(Sequence, TransactionId)],
-) -> Result<Vec<TransactionId>, StoreError> {
-    let in_history = history.iter().map(|(_, transaction)| *transaction);
-    let committed: HashSet<TransactionId> = in_log.chain(in_history).collect();
+) -> Result<Vec<(TransactionId, Option<Sequence>)>, StoreError> {
+    let mut newest: HashMap<TransactionId, Sequence> = HashMap::new();
+    for (sequence, transaction) in history.iter().copied().chain(in_log) {
+        newest.insert(transaction, sequence);
+    }
     let staged = disk.list(stage).map_err(failed("list staged files"))?;
     let ids = staged
         .iter()
         .filter_map(|entry| names::slot_number(&entry.name))
         .map(TransactionId);
-    Ok(ids.filter(|id| !committed.contains(id)).collect())
+    Ok(ids.map(|id| (id, newest.get(&id).copied())).collect())
 }
 
 fn redo<D: Disk>(

@@ -5,7 +5,8 @@
 //!    since its begin or refresh, or the past has restored its snapshot (`older`). Commits that were
 //!    cancelled do not count. Otherwise it is stranded: nothing of it is removed until somebody
 //!    aborts it.
-//! 2. A transaction whose commit is in the log or the history is not opened again.
+//! 2. A transaction is not opened again if its commit is in the log or the history, unless its snapshot
+//!    holds this commit: then it was the commit of a part, and the rest is open.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -45,12 +46,12 @@ impl Survivors {
     pub fn find<D: Disk>(
         disk: &D,
         handles: &ControlHandles<D>,
-        open: Vec<TransactionId>,
+        staged: Vec<(TransactionId, Option<Sequence>)>,
     ) -> Result<Survivors, StoreError> {
         let mut found = Survivors::default();
-        for id in open {
+        for one in staged {
             found
-                .add(disk, handles, id)
+                .add(disk, handles, one)
                 .map_err(failed("look for transactions that survive"))?;
         }
         Ok(found)
@@ -60,24 +61,32 @@ impl Survivors {
         &mut self,
         disk: &D,
         handles: &ControlHandles<D>,
-        id: TransactionId,
+        (id, committed): (TransactionId, Option<Sequence>),
     ) -> Result<(), Errno> {
         let name = names::transaction(id);
         let stage = disk.open(&handles.stage, &name, Access::Directory)?;
         match disk.stat_at(&stage, &names::fixed(names::VIEW)) {
             Err(Errno::NOENT) => {
-                self.discard(disk, &stage, id);
+                if committed.is_none() {
+                    self.discard(disk, &stage, id);
+                }
                 return Ok(());
             }
             found => drop(found?),
         }
         let (store, mounting) = (handles.applied.store(), handles.applied.mounting());
-        match read(disk, &stage, store, mounting) {
-            Ok(logged) if logged.begin.transaction != id.0 => self.discard(disk, &stage, id),
-            Ok(logged) => self.logged.push(logged),
-            Err(Unread::NothingFlushed) => self.discard(disk, &stage, id),
-            Err(Unread::Ended) => {}
-            Err(Unread::Damaged(reason)) => self.stranded.push(Stranded {
+        match (committed, read(disk, &stage, store, mounting)) {
+            (Some(committed), Ok(logged)) if logged.begin.at >= committed.0 => {
+                self.logged.push(logged);
+            }
+            (Some(_), _) => {}
+            (None, Ok(logged)) if logged.begin.transaction != id.0 => {
+                self.discard(disk, &stage, id)
+            }
+            (None, Ok(logged)) => self.logged.push(logged),
+            (None, Err(Unread::NothingFlushed)) => self.discard(disk, &stage, id),
+            (None, Err(Unread::Ended)) => {}
+            (None, Err(Unread::Damaged(reason))) => self.stranded.push(Stranded {
                 id,
                 owner: None,
                 label: Vec::new(),

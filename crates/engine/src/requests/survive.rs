@@ -106,6 +106,13 @@ impl<D: Disk> Store<D> {
         newest.0.saturating_sub(sequence.0)
     }
 
+    /// Whether all commits since the transaction's snapshot are of parts of it.
+    pub fn has_own_commits_only(&self, transaction: &Transaction<D>) -> bool {
+        let newest = lock(&self.0.open).published;
+        let since = newest.0.saturating_sub(transaction.at().0);
+        transaction.landed_since() == since
+    }
+
     /// The commit after which the past must keep all others, for transactions that survive.
     pub(crate) fn held_past(&self) -> Option<Sequence> {
         let open = lock(&self.0.open);

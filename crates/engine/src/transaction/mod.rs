@@ -271,7 +271,17 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub(crate) fn has_landed(&self) -> bool {
-        self.has_landed_before.load(Ordering::SeqCst) || !lock(&self.landed).is_empty()
+        self.has_landed_before.load(Ordering::SeqCst) || self.has_landed_since()
+    }
+
+    /// Whether it has landed a part since its snapshot, which then is no point in the commit order.
+    pub(crate) fn has_landed_since(&self) -> bool {
+        self.landed_since() > 0
+    }
+
+    /// How many parts it has landed since its snapshot.
+    pub(crate) fn landed_since(&self) -> u64 {
+        lock(&self.landed).len() as u64
     }
 
     /// The transaction itself, if it is not nested.

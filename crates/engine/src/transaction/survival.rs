@@ -27,7 +27,7 @@ impl<D: Disk> Transaction<D> {
         if self.isolation() == Isolation::Serializable {
             return Err(SurvivalError::Serializable);
         }
-        if self.has_landed() {
+        if self.has_landed_since() {
             return Err(SurvivalError::Landed);
         }
         if self.past().is_some() {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use atomdir_disk::Errno;
 use atomdir_engine::{
     BeginOptions, CommitError, Conflict, ConflictKind, Isolation, NodeId, RefreshError, Store,
-    SurvivalError, Transaction,
+    Transaction,
 };
 use atomdir_testing::pick;
 
@@ -17,7 +17,8 @@ use crate::support::failing::FailingDisk;
 use crate::support::model::{CALLER, Tree};
 use crate::support::script::{inside, outside, try_inside};
 use crate::support::trees::{tree_of_base, tree_of_view};
-use crate::support::{Random, Scratch, begin, create_with, open_with, options, seeds};
+use crate::support::{Random, Scratch, begin, create_with, open, open_with, options, seeds};
+use crate::survival::reopened;
 
 type Open = Arc<Transaction<FailingDisk>>;
 
@@ -251,7 +252,7 @@ fn outside_changes_before_the_refresh_are_in_the_snapshot_and_later_ones_conflic
 }
 
 #[test]
-fn transaction_that_has_landed_a_part_is_refreshed() {
+fn transaction_that_has_landed_a_part_is_refreshed_and_survives_again() {
     let run = Run::new();
     let one = begin(&run.store);
     act(&one, "put f mine; put g mine; mkdir n; put n/x mine");
@@ -262,12 +263,18 @@ fn transaction_that_has_landed_a_part_is_refreshed() {
     assert_eq!(refresh(&run.store, &one), []);
     act(&one, "append f y; put n/z mine");
     let shown = tree_of_view(&one);
-    // Recovery would take it for committed.
-    let refused = run.store.survive(&one, Vec::new());
-    assert!(matches!(refused, Err(SurvivalError::Landed)), "{refused:?}");
-    run.store.commit(&one).expect("nobody is in the way");
-    assert_eq!(run.base(), shown);
-    let contents = std::fs::read(run.scratch.0.join("f")).expect("it is there");
+    let id = one.id();
+    run.store.survive(&one, Vec::new()).expect("it can survive");
+    let Run { scratch, store, .. } = run;
+    drop((one, store));
+    let (store, one) = reopened(&scratch, id);
+    assert_eq!(tree_of_view(&one), shown);
+    store.commit(&one).expect("nobody is in the way");
+    drop((one, store));
+    let store = open(&scratch.0);
+    assert!(store.transaction(id).is_none());
+    assert_eq!(tree_of_base(&scratch.0), shown);
+    let contents = std::fs::read(scratch.0.join("f")).expect("it is there");
     assert_eq!(contents, b"minexy");
 }
 

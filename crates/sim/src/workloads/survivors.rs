@@ -6,7 +6,7 @@ use super::{
 };
 use crate::operation::Node::{Directory, Symlink};
 use crate::survivors::Survivor;
-use crate::survivors::SurvivorAct::{Do, Flush, Others, Refresh, RolledBack, Siblings};
+use crate::survivors::SurvivorAct::{Do, Flush, Land, Others, Refresh, RolledBack, Siblings};
 use crate::workload::{Step, Workload};
 
 pub fn survivors() -> Vec<Workload> {
@@ -76,6 +76,7 @@ pub fn survivors() -> Vec<Workload> {
         older_than_kept,
         one("a survivor older than commits", older()),
         one("a survivor with a newer snapshot", refreshed()),
+        one("a survivor that lands a part", landing()),
         one("a survivor with others nested in it", nested()),
         one("a survivor's contents", contents),
         one("a survivor's names", names),
@@ -128,6 +129,31 @@ fn refreshed() -> Survivor {
             Do(vec![rename("mine", "f/mine"), file("a", 0)]),
             Others(vec![write("b", 0, 70)]),
             Refresh,
+        ],
+        is_committed: true,
+    }
+}
+
+/// It lands new files, and changes of files that it has changed elsewhere, and goes on.
+fn landing() -> Survivor {
+    Survivor {
+        before: vec![file("mine", 0)],
+        acts: vec![
+            Do(vec![write("mine", 0, 700), write("b", 0, 50)]),
+            Flush,
+            Land(
+                vec![
+                    make("t", Directory),
+                    file("t/x", 0),
+                    write("t/x", 0, 600),
+                    rename("f", "t/f"),
+                ],
+                vec!["t"],
+            ),
+            Do(vec![write("t/x", 100, 20), write("mine", 4096, 200)]),
+            Flush,
+            Land(vec![write("a", 0, 300)], vec!["a", "mine"]),
+            Do(vec![unlink("t/x"), write("mine", 0, 10)]),
         ],
         is_committed: true,
     }
