@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use atomdir_testing::exit_code::{CONFLICT, USAGE};
-use atomdir_testing::{Fixture, Outcome, View, capture_output};
+use atomdir_testing::{Fixture, Outcome, View, capture_output, tools_present};
 
 const PREPARE: &str = "mkdir dir; for name in a b c d; do echo old > $name; done; echo x > dir/x";
 
@@ -320,6 +320,46 @@ fn texts_are_merged_by_lines() {
             .metadata()
             .expect("it is there");
         assert_eq!(mode.permissions().mode() & 0o777, 0o604);
+    });
+}
+
+/// One that git knows by name, one by its command, and one that git does not know.
+#[test]
+fn git_s_merge_tool_merges() {
+    if !tools_present("git's merge tool", &["git"]) {
+        return;
+    }
+    let merging = "#!/bin/sh\nwhile [ $1 != -o ]; do shift; done; cat $3 $4 > $2\n";
+    Fixture::for_each_owner("conflict-git-tool", TEXTS, |fixture| {
+        let store = &fixture.store;
+        let config = fixture.scratch.path().join("gitconfig");
+        let tool = fixture.scratch.path().join("our tool");
+        fs::write(&tool, merging).expect("it is written");
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        for (setting, exit_code) in [
+            ("[mergetool \"tkdiff\"] path = TOOL", 0),
+            (
+                "[mergetool \"tkdiff\"] cmd = cat $LOCAL $REMOTE > $MERGED",
+                0,
+            ),
+            ("[mergetool \"tkdiff\"] path = /no/such/tool", CONFLICT),
+        ] {
+            let quoted = format!("\"{}\"", tool.display());
+            let setting = setting.replace("TOOL", &quoted);
+            fs::write(&config, format!("[merge] tool = tkdiff\n{setting}\n")).expect("written");
+            store.run(&format!("rm -f *; {TEXTS}")).expect(0);
+            let view = in_texts(fixture);
+            store.call(["conflicts", &view.id]).expect(0);
+            let arguments = ["--merge=3", "--take-mine", "all", "--tool"];
+            let mut merge = store.command(["commit", &view.id].iter().chain(&arguments));
+            capture_output(merge.env("GIT_CONFIG_GLOBAL", &config)).expect(exit_code);
+            if exit_code == 0 {
+                let text = read(fixture, "clash").expect("it is there");
+                assert!(text.contains("mine") && text.contains("theirs"), "{text}");
+            } else {
+                store.call(["abort", &view.id]).expect(0);
+            }
+        }
     });
 }
 

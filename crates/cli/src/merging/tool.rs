@@ -18,6 +18,16 @@ use std::process::Command;
 /// The variable with a command for the shell, as git's `mergetool.<tool>.cmd` has it.
 const VARIABLE: &str = "ATOMDIR_MERGE";
 
+/// Runs a tool that git knows by name, by the library that git has for this (git-mergetool--lib(1)). Older
+/// versions of it have no `initialize_merge_tool`.
+const KNOWN_TO_GIT: &str = r#"
+. "$(git --exec-path)/git-mergetool--lib"
+if type initialize_merge_tool > /dev/null 2>&1; then
+    initialize_merge_tool "$ATOMDIR_TOOL" || exit
+fi
+run_merge_tool "$ATOMDIR_TOOL" true
+"#;
+
 /// Lets the tool merge the texts. Returns why it has not as the inner error.
 pub fn run(
     context: &Context,
@@ -32,16 +42,17 @@ pub fn run(
             ),
             hint: Some(format!(
                 "set {VARIABLE}, for example to 'meld \"$LOCAL\" \"$MERGED\" \"$REMOTE\"', or git's \
-                 merge.tool and mergetool.<tool>.cmd"
+                 merge.tool"
             )),
         });
     };
-    let merged = merge(texts, marked, &tool.command).map_err(Error::Tool)?;
+    let merged = merge(texts, marked, &tool).map_err(Error::Tool)?;
     let why_not = match &merged {
         None => {
-            let command = &tool.command;
-            let failed = format_args!("the merge tool failed: {command:?}");
-            context.output.note(failed);
+            let name = tool.name.as_ref().unwrap_or(&tool.command);
+            context
+                .output
+                .note(format_args!("the merge tool failed: {name:?}"));
             Some("the merge tool has not merged it")
         }
         Some(text) if text == marked => Some("the merge tool has not changed it"),
@@ -78,7 +89,7 @@ fn is_marker(line: &[u8]) -> bool {
     })
 }
 
-fn merge(texts: &ThreeWay, marked: &[u8], command: &OsString) -> io::Result<Option<Vec<u8>>> {
+fn merge(texts: &ThreeWay, marked: &[u8], tool: &Tool) -> io::Result<Option<Vec<u8>>> {
     let scratch = tempfile::Builder::new()
         .prefix("atomdir-merge-")
         .tempdir()?;
@@ -88,7 +99,11 @@ fn merge(texts: &ThreeWay, marked: &[u8], command: &OsString) -> io::Result<Opti
     let name = texts.path.rsplit(|byte| *byte == b'/').next();
     let name = OsString::from_vec(name.unwrap_or_default().to_vec());
     let mut run = Command::new("sh");
-    run.arg("-c").arg(command);
+    run.arg("-c").arg(&tool.command);
+    if let Some(name) = &tool.name {
+        run.env("ATOMDIR_TOOL", name).env("TOOL_MODE", "merge");
+        run.env("BACKUP", scratch.path().join("BACKUP"));
+    }
     let mut merged = PathBuf::new();
     for (variable, text) in [
         ("BASE", &texts.ancestor[..]),
@@ -111,6 +126,8 @@ fn merge(texts: &ThreeWay, marked: &[u8], command: &OsString) -> io::Result<Opti
 
 struct Tool {
     command: OsString,
+    /// Of a tool that git knows.
+    name: Option<OsString>,
     exit_code_is_trusted: bool,
 }
 
@@ -119,15 +136,25 @@ fn tool() -> Option<Tool> {
     if let Some(command) = std::env::var_os(VARIABLE).filter(|command| !command.is_empty()) {
         return Some(Tool {
             command,
+            name: None,
             exit_code_is_trusted: false,
         });
     }
     let name = git_setting(&["merge.tool"])?;
-    let name = name.to_str()?;
-    let trust = format!("mergetool.{name}.trustExitCode");
-    Some(Tool {
-        command: git_setting(&[&format!("mergetool.{name}.cmd")])?,
-        exit_code_is_trusted: git_setting(&["--bool", &trust]).is_some_and(|is| is == "true"),
+    let key = |setting| Some(format!("mergetool.{}.{setting}", name.to_str()?));
+    let trust = git_setting(&["--bool", &key("trustExitCode")?]);
+    let exit_code_is_trusted = trust.is_some_and(|is| is == "true");
+    Some(match git_setting(&[&key("cmd")?]) {
+        Some(command) => Tool {
+            command,
+            name: None,
+            exit_code_is_trusted,
+        },
+        None => Tool {
+            command: KNOWN_TO_GIT.into(),
+            name: Some(name),
+            exit_code_is_trusted,
+        },
     })
 }
 
