@@ -274,10 +274,11 @@ fn make_symlink(path: &Path, target: &str) -> io::Result<()> {
     set_time(path, target.len() as u64)
 }
 
-/// Some modification time that tells the numbers apart.
+/// Some modification time that tells the numbers apart. In the future it would look like an outside
+/// writer's to an undo after recovery.
 fn set_time(path: &Path, number: u64) -> io::Result<()> {
     let time = Timespec {
-        tv_sec: (number % (1 << 31)) as i64,
+        tv_sec: (number % 1_700_000_000) as i64,
         tv_nsec: (number % 1_000_000_000) as _,
     };
     let times = Timestamps {

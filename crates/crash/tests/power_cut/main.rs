@@ -1,9 +1,11 @@
 //! The power is cut under a real file system while real transactions run; after
 //! the file system's own recovery and the store's, the base holds a prefix of
-//! the commits with every durable one, and nothing else.
+//! the commits with every durable one, and nothing else. An open transaction shows what was flushed
+//! in it, and the commits can be undone.
 #![cfg(test)]
 
 mod changes;
+mod kept;
 mod native;
 mod workload;
 
@@ -13,6 +15,7 @@ use atomdir_crash::{BlockFile, FileSystem, Image, Mounted, Recording, Span, moun
 use atomdir_testing::tree::{Tree, compare};
 use atomdir_testing::{Random, Scratch, Store, User, look, pick, skip, tools_present};
 
+use kept::Survivor;
 use workload::{Expected, options};
 
 #[test]
@@ -35,6 +38,7 @@ fn power_cuts_on_btrfs() {
 struct Tally {
     images: usize,
     in_recovery: usize,
+    undone: usize,
     oldest_allowed: usize,
     newest_allowed: usize,
 }
@@ -56,16 +60,17 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
     let mut round = 0;
     while tally.images < pick(80, 1000) {
         round += 1;
-        let (recording, expected) = bench.record(&mut random);
-        bench.check_images(
-            &recording,
-            &expected,
-            pick(40, 200),
-            &mut tally,
-            &mut random,
-        );
+        let recorded = bench.record(&mut random);
+        bench.check_images(&recorded, pick(40, 200), &mut tally, &mut random);
     }
     println!("{file_system:?}, {round} workloads: {tally:?}");
+}
+
+/// A workload, what it leaves, and a transaction that was open all the time.
+struct Recorded {
+    recording: Recording,
+    expected: Expected,
+    survivor: Survivor,
 }
 
 /// Where a disk is served and mounted.
@@ -96,7 +101,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs the workload on a fresh store and records the disk's writes.
-    fn record(&self, random: &mut Random) -> (Recording, Expected) {
+    fn record(&self, random: &mut Random) -> Recorded {
         let disk = self.serve(Image::new(self.file_system.length_min()));
         self.file_system.make(&disk.path());
         let mounted = self.mount(&disk);
@@ -108,27 +113,32 @@ impl<'a> Bench<'a> {
         // What plain programs have written is theirs to make durable.
         rustix::fs::syncfs(std::fs::File::open(&base).unwrap()).unwrap();
         let mut expected = Expected::new();
+        let survivor = Survivor::begin(&store);
         disk.start_recording();
         for _ in 0..8 {
             workload::run_round(&disk, &store, &mut expected, random);
         }
         let recording = disk.stop_recording();
-        store.assert_at_rest();
-        drop(store);
-        mounted.unmount();
-        disk.wait_until_closed();
-        self.file_system.check(&disk.path());
-        (recording, expected)
+        self.end(store, mounted, &disk);
+        Recorded {
+            recording,
+            expected,
+            survivor,
+        }
     }
 
     fn check_images(
         &self,
-        recording: &Recording,
-        expected: &Expected,
+        recorded: &Recorded,
         count: usize,
         tally: &mut Tally,
         random: &mut Random,
     ) {
+        let Recorded {
+            recording,
+            expected,
+            survivor,
+        } = recorded;
         let spans = recording.spans();
         for number in 0..count {
             // Each flush in turn, then any.
@@ -142,6 +152,7 @@ impl<'a> Bench<'a> {
             let (image, end) =
                 recording.crash_image(&span, &self.file_system.atomic_units(), random);
             let (durable, started) = recording.commits_at(end);
+            let kept = random.chance(6).then(|| image.clone());
             let disk = self.serve(image);
             let found = self.recover(&disk, &what, &expected.trees, durable..=started);
             let recovery = disk.stop_recording();
@@ -149,6 +160,18 @@ impl<'a> Bench<'a> {
             tally.images += 1;
             tally.oldest_allowed += usize::from(found == durable);
             tally.newest_allowed += usize::from(found == started);
+            if let Some(image) = kept {
+                let first = found - random.below(found + 1);
+                let disk = self.serve(image);
+                let mounted = self.mount(&disk);
+                let base = mounted.point().join("base");
+                let store = Store::existing(&base, &User::root(self.scratch.path()));
+                println!("{what}: undo of all after commit {first}");
+                survivor.check(&store);
+                kept::check_undo(&store, expected, (first, found));
+                self.end(store, mounted, &disk);
+                tally.undone += found - first;
+            }
             if random.chance(8) {
                 let spans: Vec<Span> = recovery.spans();
                 let span = random.choose(&spans);
@@ -187,12 +210,17 @@ impl<'a> Bench<'a> {
             explain(expected, &found, allowed);
         };
         store.call(["check"]).expect(0);
+        self.end(store, mounted, disk);
+        number
+    }
+
+    fn end(&self, store: Store, mounted: Mounted, disk: &BlockFile) {
+        store.call(["abort", "--all"]).expect(0);
         store.assert_at_rest();
         drop(store);
         mounted.unmount();
         disk.wait_until_closed();
         self.file_system.check(&disk.path());
-        number
     }
 }
 

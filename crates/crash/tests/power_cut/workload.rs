@@ -17,6 +17,8 @@ const CHANGES_MAX: usize = 7;
 pub struct Expected {
     scratch: Scratch,
     pub trees: Vec<Tree>,
+    /// The newest commit's number at each of them: a commit that changes nothing has none.
+    pub numbers: Vec<u64>,
 }
 
 impl Expected {
@@ -24,15 +26,26 @@ impl Expected {
         let scratch = Scratch::new("power-cut-expected");
         fill(scratch.path());
         let trees = vec![look(scratch.path())];
-        Self { scratch, trees }
+        Self {
+            scratch,
+            trees,
+            numbers: vec![0],
+        }
     }
 
-    fn advance(&mut self, lane: &str, changes: &[Change]) {
+    fn advance(&mut self, store: &Store, lane: &str, changes: &[Change]) {
         for change in changes {
             make(&self.scratch.join(lane), change).expect("a plain directory takes it");
         }
         self.trees.push(look(self.scratch.path()));
+        self.numbers.push(newest(store));
     }
+}
+
+fn newest(store: &Store) -> u64 {
+    let log = store.call(["--json", "log", "-n", "1"]).expect(0).text();
+    let log: serde_json::Value = serde_json::from_str(&log).expect("it is JSON");
+    log["commits"][0]["commit"].as_u64().unwrap_or(0)
 }
 
 /// What the base holds before the first commit.
@@ -152,7 +165,7 @@ pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, rando
         disk.note_commit(CommitEvent::Started(expected.trees.len()));
         let lazy = open.lazy;
         let (lane, changes) = open.commit(store);
-        expected.advance(&lane, &changes);
+        expected.advance(store, &lane, &changes);
         if !lazy {
             durable(expected);
         }
@@ -164,7 +177,7 @@ pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, rando
         }
         // Closing the store is a checkpoint.
         1 => {
-            store.call(["service", "stop", "--abort"]).expect(0);
+            store.call(["service", "stop", "--keep"]).expect(0);
             durable(expected);
         }
         // So that there is a recovery among what is recorded.

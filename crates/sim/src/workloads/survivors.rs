@@ -134,7 +134,7 @@ fn refreshed() -> Survivor {
     }
 }
 
-/// It lands new files, and changes of files that it has changed elsewhere, and goes on.
+/// It lands new files and changed ones, and goes on to change these.
 fn landing() -> Survivor {
     Survivor {
         before: vec![file("mine", 0)],
@@ -152,8 +152,12 @@ fn landing() -> Survivor {
             ),
             Do(vec![write("t/x", 100, 20), write("mine", 4096, 200)]),
             Flush,
-            Land(vec![write("a", 0, 300)], vec!["a", "mine"]),
-            Do(vec![unlink("t/x"), write("mine", 0, 10)]),
+            Land(vec![write("a", 0, 300)], vec!["a"]),
+            Do(vec![
+                unlink("t/x"),
+                write("a", 4096, 10),
+                rename("mine", "a-mine"),
+            ]),
         ],
         is_committed: true,
     }
