@@ -30,7 +30,7 @@ impl<D: Disk> View<D> {
         let id = self.new_node(parent, Some(&name), what, mode, umask, caller)?;
         self.set_entry(parent, &name, Some(id))?;
         if is_directory {
-            self.own_mut(parent)?.attributes.links += 1;
+            self.own_mut(parent)?.attributes.count_subdirectory(true);
         }
         self.entry(id)
     }
@@ -235,8 +235,7 @@ impl<D: Disk> View<D> {
     fn drop_directory(&mut self, id: NodeId, parent: NodeId) -> Result<()> {
         self.delta_mut(id)?.removed = true;
         self.own_mut(id)?.attributes.links = 0;
-        let above = &mut self.own_mut(parent)?.attributes;
-        above.links = above.links.saturating_sub(1);
+        self.own_mut(parent)?.attributes.count_subdirectory(false);
         self.set_dying(id)
     }
 
@@ -324,9 +323,8 @@ impl<D: Disk> View<D> {
 
     fn move_node(&mut self, id: NodeId, from: NodeId, to: (NodeId, &Name)) -> Result<()> {
         if self.node(id)?.kind == Kind::Directory && from != to.0 {
-            let above = &mut self.own_mut(from)?.attributes;
-            above.links = above.links.saturating_sub(1);
-            self.own_mut(to.0)?.attributes.links += 1;
+            self.own_mut(from)?.attributes.count_subdirectory(false);
+            self.own_mut(to.0)?.attributes.count_subdirectory(true);
         }
         self.set_entry(to.0, to.1, Some(id))?;
         self.reparent(id, to.0, to.1)

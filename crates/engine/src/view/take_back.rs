@@ -89,11 +89,8 @@ impl<D: Disk> View<D> {
 
     fn count_subdirectory(&mut self, node: NodeId, directory: NodeId, is_new: bool) -> Result<()> {
         if self.node(node)?.kind == Kind::Directory {
-            let links = &mut self.own_mut(directory)?.attributes.links;
-            *links = match is_new {
-                true => *links + 1,
-                false => links.saturating_sub(1),
-            };
+            let own = self.own_mut(directory)?;
+            own.attributes.count_subdirectory(is_new);
         }
         Ok(())
     }

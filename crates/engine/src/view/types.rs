@@ -36,6 +36,18 @@ pub struct NodeAttributes {
     pub changed: Timestamp,
 }
 
+impl NodeAttributes {
+    /// Counts the link from a directory that has come or gone in this one. Where the file system does
+    /// not count them (Btrfs, and ext4 beyond 65 000), every directory has one link and keeps it.
+    pub(crate) fn count_subdirectory(&mut self, is_new: bool) {
+        match is_new {
+            _ if self.links <= 1 => {}
+            true => self.links += 1,
+            false => self.links -= 1,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewNode {
     File,

@@ -34,6 +34,7 @@ mod set_aside;
 mod several_names;
 mod siblings;
 mod stalled;
+mod subdirectories;
 mod support;
 mod survival;
 mod transaction_ids;

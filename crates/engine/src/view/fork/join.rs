@@ -380,9 +380,12 @@ impl Directory<'_> {
         joined
     }
 
-    /// A directory has a link from each subdirectory.
+    /// A directory has a link from each subdirectory, if the file system counts them.
     fn joined_links(&self) -> u32 {
         let (outer, nested) = (self.outer.attributes.links, self.nested.attributes.links);
+        if outer <= 1 {
+            return outer;
+        }
         let gained = match self.fork {
             Some(fork) => i64::from(nested) - i64::from(fork.attributes.links),
             None => self.subdirectories_gained(),

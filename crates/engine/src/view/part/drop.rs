@@ -34,9 +34,12 @@ impl<D: Disk> View<D> {
             let before = entry.before.as_ref().map(|base| base.kind);
             let after = entry.now.and_then(kind);
             if let Some(own) = rest.own_to_change(directory) {
-                let links = &mut own.attributes.links;
-                *links += u32::from(before == Some(Kind::Directory));
-                *links = links.saturating_sub(u32::from(after == Some(Kind::Directory)));
+                if before == Some(Kind::Directory) {
+                    own.attributes.count_subdirectory(true);
+                }
+                if after == Some(Kind::Directory) {
+                    own.attributes.count_subdirectory(false);
+                }
             }
         }
         for id in part.nodes() {

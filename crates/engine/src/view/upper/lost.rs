@@ -10,6 +10,7 @@ use super::Reading;
 use crate::base::Base;
 use crate::base::snapshot::Found;
 use crate::ids::NodeId;
+use crate::view::NodeAttributes;
 
 /// An entry of the view that the base does not have.
 struct Gained {
@@ -34,15 +35,15 @@ impl<D: Disk> Reading<'_, D> {
             let node = self.new.node(id)?;
             let Some(base) = node.base.clone() else {
                 if node.kind == Kind::Directory {
-                    *self.links_mut(directory)? += 1;
+                    self.attributes_mut(directory)?.count_subdirectory(true);
                 }
                 continue;
             };
             if base.kind == Kind::Directory {
                 moved.insert(base.serial);
-                *self.links_mut(directory)? += 1;
+                self.attributes_mut(directory)?.count_subdirectory(true);
             } else {
-                *self.links_mut(id)? += 1;
+                self.attributes_mut(id)?.links += 1;
             }
         }
         while let Some(entry) = lost.pop() {
@@ -51,11 +52,11 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    fn links_mut(&mut self, id: NodeId) -> Result<&mut u32> {
+    fn attributes_mut(&mut self, id: NodeId) -> Result<&mut NodeAttributes> {
         if self.new.node(id)?.own().is_none() {
             self.new.own_mut(id)?;
         }
-        Ok(&mut self.new.own_in_place(id)?.attributes.links)
+        Ok(&mut self.new.own_in_place(id)?.attributes)
     }
 
     fn changed_names(&self) -> Result<(Vec<Gained>, Vec<Lost>)> {
@@ -88,8 +89,7 @@ impl<D: Disk> Reading<'_, D> {
         }
         if base.kind == Kind::Directory {
             if !self.new.node(directory)?.is_removed_directory() {
-                let links = self.links_mut(directory)?;
-                *links = links.saturating_sub(1);
+                self.attributes_mut(directory)?.count_subdirectory(false);
             }
             if !moved.contains(&base.serial) {
                 self.remove_directory(base, directory, &name, more)?;

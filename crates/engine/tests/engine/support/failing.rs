@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
-    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk, Mounting, Name,
+    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Kind, LinuxDisk, Mounting, Name,
     NewNode, Owner, RenameMode, Result, Stat, Times, Timestamp,
 };
 
@@ -23,6 +23,8 @@ pub struct FailingDisk {
     pub flushes: Arc<Mutex<()>>,
     clock: Arc<Mutex<FileClock>>,
     flushes_nothing: bool,
+    /// Directories have one link, as on Btrfs.
+    counts_no_subdirectories: bool,
     intruder: Arc<Mutex<Option<Intruder>>>,
     /// A name, and an action to run once, right after that name was looked up in a directory.
     after_lookup: Arc<Mutex<Option<AfterLookup>>>,
@@ -78,6 +80,7 @@ impl FailingDisk {
             flushes: Arc::default(),
             clock: Arc::default(),
             flushes_nothing: false,
+            counts_no_subdirectories: false,
             intruder: Arc::default(),
             after_lookup: Arc::default(),
             after_open: Arc::default(),
@@ -92,6 +95,13 @@ impl FailingDisk {
     /// For tests in which no machine dies: flushes would take most of their time.
     pub fn without_flushes() -> FailingDisk {
         FailingDisk::new(Errno::IO, true).flushing_nothing()
+    }
+
+    pub fn counting_no_subdirectories(self) -> FailingDisk {
+        FailingDisk {
+            counts_no_subdirectories: true,
+            ..self
+        }
     }
 
     pub fn flushing_nothing(self) -> FailingDisk {
@@ -162,9 +172,14 @@ impl FailingDisk {
         *self.mounted.lock().expect("no test panics with it") = inode;
     }
 
-    fn with_mount(&self, mut stat: Stat) -> Stat {
+    /// What the file system seems to say of an object.
+    fn as_seen(&self, stat: Stat) -> Stat {
+        let mut stat = self.with_clock(stat);
         let mounted = self.mounted.lock().expect("no test panics with it");
         stat.mount_point |= *mounted == Some(stat.identity.inode);
+        if self.counts_no_subdirectories && stat.kind == Kind::Directory {
+            stat.links = 1;
+        }
         stat
     }
 
@@ -283,14 +298,14 @@ impl Disk for FailingDisk {
     fn stat(&self, object: &OwnedFd) -> Result<Stat> {
         self.look("stat")?;
         let stat = self.inner.stat(object)?;
-        Ok(self.with_mount(self.with_clock(stat)))
+        Ok(self.as_seen(stat))
     }
 
     fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat> {
         self.look("stat_at")?;
         let stat = self.inner.stat_at(directory, name);
         act_after(&self.after_lookup, name);
-        stat.map(|stat| self.with_mount(self.with_clock(stat)))
+        stat.map(|stat| self.as_seen(stat))
     }
 
     fn open(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
