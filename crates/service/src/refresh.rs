@@ -12,14 +12,21 @@ use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
 use crate::{commit, sealing, sharing, survival};
 use atomdir_engine::{CommitError, RefreshError, Refreshed};
-use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, Request, TransactionId};
 
-pub(crate) fn refresh(
+pub(crate) fn handle(
     service: &Service,
     connection: &Connection,
-    id: TransactionId,
-    (wait, only_to_survive): (bool, bool),
+    request: Request,
 ) -> Result<Answer, Unanswered> {
+    let Request::Refresh {
+        transaction: id,
+        wait,
+        only_to_survive,
+    } = request
+    else {
+        unreachable!("the caller has chosen this one");
+    };
     let others = if wait { Others::Wait } else { Others::Refuse };
     sharing::when_free(service, connection, id, others, || {
         let claimed = sharing::claim(service, connection, id, others);

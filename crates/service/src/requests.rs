@@ -77,11 +77,7 @@ pub(crate) fn handle(
         conflicts @ (Request::ListConflicts { .. } | Request::CommitWithSides { .. }) => {
             conflicts::handle(service, connection, conflicts)?
         }
-        Request::Refresh {
-            transaction,
-            wait,
-            only_to_survive,
-        } => refresh::refresh(service, connection, transaction, (wait, only_to_survive))?,
+        asked @ Request::Refresh { .. } => refresh::handle(service, connection, asked)?,
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }
@@ -264,6 +260,7 @@ fn begin_transaction(
         }
     };
     service.notices.opened(&transaction);
+    service.maintenance.wake();
     if begin.detached {
         survival::survive(service, &one);
     }

@@ -7,6 +7,8 @@ use atomdir_engine::{Store, StoreError, SurvivalError};
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(50);
+/// While transactions are open, the space left on the file system is looked at so often.
+const SPACE_PERIOD: Duration = Duration::from_secs(1);
 const PAUSE_WHILE_STALLED: Duration = Duration::from_millis(500);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
@@ -60,10 +62,11 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
 }
 
 /// Runs until the ticks end, and calls `tend` at each tick, which looks after commits that were
-/// [set aside](Store::set_aside). The caller must wake `ticks` after each commit.
+/// [set aside](Store::set_aside). The caller must wake `ticks` after each commit, and should after each
+/// begin.
 pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn()) {
-    let mut pause = PERIOD;
-    while ticks.next(pause) {
+    let (mut pause, mut sleep_max) = (PERIOD, None);
+    while ticks.next(pause, sleep_max) {
         pause = match store.maintain() {
             Ok(()) => PERIOD,
             // The engine has already reported the obstacle.
@@ -74,6 +77,7 @@ pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn()) {
             }
         };
         tend();
+        sleep_max = store.watch_space().then_some(SPACE_PERIOD);
         if store.needs_maintenance() && store.status().poisoned.is_none() {
             ticks.wake();
         }

@@ -32,14 +32,22 @@ impl Ticks {
         self.changed.notify_one();
     }
 
-    /// Sleeps until woken, and then for `pause`. A wake-up after that counts
+    /// Sleeps until woken, or for `sleep_max`, and then for `pause`. A wake-up after that counts
     /// for the next tick. Returns `false` if there are no more ticks and the
     /// thread shall end.
-    pub fn next(&self, pause: Duration) -> bool {
-        let asleep = self
-            .changed
-            .wait_while(self.lock(), |state| !state.awake && !state.ending);
-        let state = asleep.unwrap_or_else(PoisonError::into_inner);
+    pub fn next(&self, pause: Duration, sleep_max: Option<Duration>) -> bool {
+        let is_asleep = |state: &mut State| !state.awake && !state.ending;
+        let state = self.lock();
+        let state = match sleep_max {
+            None => self
+                .changed
+                .wait_while(state, is_asleep)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => {
+                let asleep = self.changed.wait_timeout_while(state, limit, is_asleep);
+                asleep.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
         let pausing = self
             .changed
             .wait_timeout_while(state, pause, |state| !state.ending);

@@ -110,6 +110,24 @@ impl<D: Disk> Store<D> {
         })
     }
 
+    /// Gives up a part of the history if the file system is short of space, which programs in open
+    /// transactions may need. To be called every second or so after a begin or a commit, until it
+    /// returns false: then there is nothing to watch, or nothing could be given up.
+    pub fn watch_space(&self) -> bool {
+        if lock(&self.0.open).with_snapshots().next().is_none() {
+            return false;
+        }
+        let (keeps_history, is_short) = match self.0.commit.try_lock() {
+            Ok(state) => (
+                state.commits_kept() > 0,
+                state.is_short_of_space(&self.0.core),
+            ),
+            // A commit is under way.
+            Err(_) => return true,
+        };
+        keeps_history && (!is_short || self.free_space())
+    }
+
     /// Closes the store in order and gives back its lock, which processes that were forked from this
     /// one may have inherited. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {

@@ -182,10 +182,10 @@ impl<D: Disk> Store<D> {
             return Err(CommitError::Conflict(met));
         }
         let mut committed = self.commit_outermost(transaction, extent, report);
-        if matches!(
-            (&committed, extent),
-            (Err(CommitError::NoSpace { .. }), Extent::All)
-        ) && self.free_space()
+        // A commit that was set aside is tried again anyway.
+        while matches!(committed, Err(CommitError::NoSpace { .. }))
+            && !matches!(extent, Extent::AsSetAside)
+            && self.free_space()
         {
             committed = self.commit_outermost(transaction, extent, report);
         }

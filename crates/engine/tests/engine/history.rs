@@ -150,6 +150,29 @@ fn a_begin_on_a_full_disk_forgets_a_part_of_the_history() {
     }
 }
 
+#[test]
+fn history_gives_space_up_for_programs_in_open_transactions() {
+    for (free_bytes_min, forgets) in [(0, false), (1, true)] {
+        let scratch = Scratch::new();
+        let disk = FailingDisk::without_flushes();
+        let store = full_store(&scratch, &disk, free_bytes_min);
+        assert!(!store.watch_space(), "no transaction is open");
+        disk.seem_full(false);
+        let open = begin(&store);
+        disk.seem_full(true);
+        assert_eq!(kept(&store), KEPT);
+        let mut rounds = 0;
+        while store.watch_space() && rounds < KEPT {
+            rounds += 1;
+        }
+        let left = if forgets { 0 } else { KEPT };
+        assert_eq!(kept(&store), left, "{rounds} rounds");
+        make_directory(&open, "new");
+        store.commit(&open).expect("nobody is in the way");
+        assert_eq!(store.check().problems, Vec::<String>::new());
+    }
+}
+
 /// There is no space at one call, and then the history gives some up.
 #[test]
 fn a_commit_on_a_full_disk_succeeds_with_the_space_of_the_history() {
