@@ -9,7 +9,7 @@ packages="
     fuse3           # fusermount3: views of ordinary users
     acl attr        # setfacl, getfacl, setfattr, getfattr
     libcap2-bin     # setcap, getcap
-    procps strace   # ps, pkill; counting the system calls of a service
+    procps strace   # ps; counting the system calls of a service
     rsync
     sqlite3 libsqlite3-dev  # the header that the extension is compared with
     zip unzip zstd  # archives, beside tar and xz
