@@ -35,7 +35,7 @@ pub use crate::settings::{
 pub use crate::start::SERVICE_ENVIRONMENT;
 pub use crate::transaction::Transaction;
 pub use crate::view_root::ViewRootError;
-pub use atomdir_disk::reason;
+pub use atomdir_disk::{io_reason, reason};
 pub use atomdir_protocol::{
     Committed, EndedTransaction, Failure, FailureKind, Numbers, Others, PastView, Progress,
     Restore, ServiceStatus, SnapshotObject, StopReport, Survival, TransactionStatus, Undo, View,

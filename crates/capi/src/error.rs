@@ -1,5 +1,6 @@
 //! Codes, and what a thread can ask about its last failure.
 
+use atomdir::client::io_reason;
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, Error, FileError, FindError, LockError,
     OpenError, SavepointError, StoreError, UndoError,
@@ -154,7 +155,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.downcast::<FileError>() {
             Ok(error) => error.into(),
-            Err(error) => Failure::new(system(&error), error),
+            Err(error) => Failure::new(system(&error), io_reason(&error)),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{
     CommitError, Conflict, Failure, FailureKind, RequestError, SettingsError, TransactionStatus,
-    reason,
+    io_reason, reason,
 };
 use atomdir::{ChangedBy, CommitAuthor, ConnectError, FindError, InitError, TransactionId};
 use rustix::io::Errno;
@@ -420,14 +420,6 @@ fn numbers(transactions: &[TransactionStatus]) -> String {
     let numbers = transactions.iter().map(|open| open.transaction.to_string());
     let numbers: Vec<String> = numbers.collect();
     numbers.join(", ")
-}
-
-/// Like [`reason`], but also for errors that are not the system's.
-pub fn io_reason(error: &std::io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(errno) => reason(errno),
-        None => error.to_string(),
-    }
 }
 
 fn of_errno(errno: Errno) -> u8 {

@@ -41,7 +41,7 @@ pub use atomdir_types::{Kind, Timestamp};
 pub use charge::Charge;
 pub use linux::LinuxDisk;
 pub use name::{Name, NameError};
-pub use reason::reason;
+pub use reason::{io_reason, reason};
 pub use rustix::io::Errno;
 pub use types::{
     Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Mounting, NewNode,

@@ -2,7 +2,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, reason};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Setter, ioctl, opcode};
@@ -57,7 +57,7 @@ pub fn reply(device: &OwnedFd, unique: u64, answer: Result<&[u8], Errno>) -> Del
         Err(errno) => {
             // ENOENT: the caller was killed. ENODEV: the mount has ended.
             if errno != Errno::NOENT && errno != Errno::NODEV {
-                tracing::warn!(%errno, unique, "the kernel refused a FUSE reply");
+                tracing::warn!(errno = %reason(errno), unique, "the kernel refused a FUSE reply");
             }
             Delivered::No
         }

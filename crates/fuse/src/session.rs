@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, reason};
 
 use crate::barrier;
 use crate::device::{self, Device};
@@ -90,7 +90,7 @@ impl Session {
             Some(rings) => match rings.register(&device) {
                 Ok(()) => session.start_rings(rings, device, &dispatcher),
                 Err(errno) => {
-                    tracing::warn!(%errno, "the kernel refused FUSE over io_uring");
+                    tracing::warn!(errno = %reason(errno), "the kernel refused FUSE over io_uring");
                     let _ = shared.detach();
                     rings.give_up();
                     return Ok(None);
@@ -107,7 +107,7 @@ impl Session {
         }
         if let Err(errno) = shared.barrier.pass_root(session.mountpoint()) {
             // Opening a directory will fail in the same way, for those who need it.
-            tracing::warn!(%errno, "the root of a new mount cannot be passed");
+            tracing::warn!(errno = %reason(errno), "the root of a new mount cannot be passed");
         }
         Ok(Some(session))
     }
@@ -183,7 +183,7 @@ impl Session {
             shared.forgetting.run(|name| {
                 let forgotten = shared.barrier.forget_name(shared.mountpoint(), name);
                 if let Err(errno) = notifier::unless_unknown(forgotten) {
-                    tracing::warn!(%errno, "the kernel goes on to know a view that has ended");
+                    tracing::warn!(errno = %reason(errno), "the kernel goes on to know a view that has ended");
                 }
             })
         })?;
@@ -285,7 +285,7 @@ impl Session {
 fn prepare_rings<F: Filesystem>(worker: &dyn Fn() -> Worker<F>) -> Option<Rings> {
     let prepared = Rings::prepare(worker);
     prepared
-        .inspect_err(|errno| tracing::info!(%errno, "no FUSE over io_uring"))
+        .inspect_err(|errno| tracing::info!(errno = %reason(errno), "no FUSE over io_uring"))
         .ok()
 }
 

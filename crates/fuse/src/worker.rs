@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, reason};
 
 use crate::dispatch::{Answer, Dispatcher, Scratch};
 use crate::filesystem::Filesystem;
@@ -44,7 +44,7 @@ impl<F: Filesystem> Worker<F> {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(errno) => {
-                    tracing::error!(%errno, "cannot read FUSE requests; the mount ends");
+                    tracing::error!(errno = %reason(errno), "cannot read FUSE requests; the mount ends");
                     self.shared.end_in_background();
                     break;
                 }

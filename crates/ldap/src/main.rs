@@ -20,6 +20,7 @@ mod server;
 mod stamp;
 mod tree;
 
+use atomdir::client::reason;
 use clap::Parser;
 use rustix::fs::{Mode, OFlags, open};
 use schema::Schema;
@@ -92,13 +93,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    let failed = |error: std::io::Error| format!("cannot read '{}': {error}", path.display());
+    let failed = |errno| format!("cannot read '{}': {}", path.display(), reason(errno));
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let file = open(path, flags, Mode::empty()).map_err(failed)?;
     let mut text = Vec::new();
     let mut buffer = [0; 8192];
     loop {
-        match rustix::io::read(&file, &mut buffer).map_err(|errno| failed(errno.into()))? {
+        match rustix::io::read(&file, &mut buffer).map_err(failed)? {
             0 => return Ok(String::from_utf8(text)?),
             count => text.extend_from_slice(&buffer[..count]),
         }

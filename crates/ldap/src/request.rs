@@ -1,6 +1,7 @@
 //! What slapd sends by back-sock (`man slapd-sock`), and what it expects in return.
 
 use crate::ldif::{self, Line};
+use atomdir::client::io_reason;
 use std::io::{Read, Write};
 
 /// Longer requests are refused. slapd's own limit for what a client sends is 4 MiB by default.
@@ -80,9 +81,9 @@ impl Request {
         let mut text = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         while !text.ends_with(b"\n\n") {
-            let count = from
-                .read(&mut buffer)
-                .map_err(|error| malformed(&format!("cannot read the request: {error}")))?;
+            let count = from.read(&mut buffer).map_err(|error| {
+                malformed(&format!("cannot read the request: {}", io_reason(&error)))
+            })?;
             text.extend_from_slice(&buffer[..count]);
             if count == 0 || text.len() as u64 > LENGTH_MAX {
                 return Err(malformed("the request has no end"));

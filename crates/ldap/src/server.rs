@@ -7,6 +7,7 @@ use crate::request::{Answer, Request};
 use crate::schema::Schema;
 use crate::stamp::Stamp;
 use crate::tree::{Outcome, Tree};
+use atomdir::client::io_reason;
 use atomdir::{Isolation, Store, Transaction};
 use rustix::fs::{FileType, Mode};
 use std::io::Write;
@@ -53,12 +54,13 @@ impl Database {
         let failed = |error: &dyn std::fmt::Display| {
             format!("cannot open '{}': {error}", directory.display())
         };
-        let whole = directory.canonicalize().map_err(|error| failed(&error))?;
+        let whole = directory.canonicalize();
+        let whole = whole.map_err(|error| failed(&io_reason(&error)))?;
         let store = Store::open(&whole).map_err(|error| failed(&error))?;
         let root_of_store = store
             .root()
             .canonicalize()
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&io_reason(&error)))?;
         let within = whole
             .strip_prefix(root_of_store)
             .map_err(|error| failed(&error))?;
@@ -158,8 +160,10 @@ impl Database {
 
 /// Serves until the process is killed, which harms nothing at any time.
 pub fn serve(socket: &Path, database: &Database) -> Result<(), crate::Error> {
-    let failed =
-        |error: std::io::Error| format!("cannot listen on '{}': {error}", socket.display());
+    let failed = |error: std::io::Error| {
+        let reason = io_reason(&error);
+        format!("cannot listen on '{}': {reason}", socket.display())
+    };
     let listener = listen(socket).map_err(failed)?;
     println!("ready");
     std::thread::scope(|scope| {
@@ -168,7 +172,8 @@ pub fn serve(socket: &Path, database: &Database) -> Result<(), crate::Error> {
             let connection = connection.map_err(failed)?;
             scope.spawn(move || {
                 if let Err(error) = database.serve(connection) {
-                    eprintln!("atomdir-ldap: cannot answer slapd: {error}");
+                    let reason = io_reason(&error);
+                    eprintln!("atomdir-ldap: cannot answer slapd: {reason}");
                 }
             });
         }

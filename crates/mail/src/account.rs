@@ -7,7 +7,7 @@
 //!    Only for the default mailbox must the recipient be the caller.
 
 use crate::failure::Failure;
-use atomdir::client::Account;
+use atomdir::client::{Account, io_reason};
 use rustix::process::geteuid;
 use std::path::PathBuf;
 
@@ -77,7 +77,10 @@ impl Recipient {
         };
         if !is_done {
             let error = std::io::Error::last_os_error();
-            return Err(Failure::again("cannot become the recipient", error));
+            return Err(Failure::again(
+                "cannot become the recipient",
+                io_reason(&error),
+            ));
         }
         Ok(())
     }

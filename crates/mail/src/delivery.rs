@@ -6,7 +6,7 @@ use crate::index::{self, Line};
 use crate::lock::Lock;
 use crate::mailbox::{Format, Mailbox};
 use crate::message::Message;
-use atomdir::client::Connection;
+use atomdir::client::{Connection, reason};
 use atomdir::{Error, Kind, OpenOptions, StartService, Store, StoreOptions, Transaction};
 use rustix::process::geteuid;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -34,7 +34,7 @@ pub fn deliver(
     let mut tries = 0;
     loop {
         tries += 1;
-        let _lock = Lock::take(mailbox).map_err(|errno| failed(&errno))?;
+        let _lock = Lock::take(mailbox).map_err(|errno| failed(&reason(errno)))?;
         let label = format!("mail for {}", recipient.name);
         let begun = place.store.transaction().label(label).begin();
         let transaction = begun.map_err(|error| failed(&error))?;

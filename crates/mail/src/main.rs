@@ -18,6 +18,7 @@ mod mailbox;
 mod message;
 
 use account::Recipient;
+use atomdir::client::io_reason;
 use clap::Parser;
 use failure::Failure;
 use mailbox::Mailbox;
@@ -95,7 +96,7 @@ fn deliver(arguments: &Arguments) -> Result<(), Failure> {
     recipient.drop_privileges()?;
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut bytes);
-    read.map_err(|error| Failure::again("cannot read the message", error))?;
+    read.map_err(|error| Failure::again("cannot read the message", io_reason(&error)))?;
     let message = Message::new(
         bytes,
         arguments.sender.as_deref(),

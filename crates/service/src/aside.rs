@@ -84,7 +84,7 @@ fn tend_one(service: &Service, transaction: &Arc<Transaction>) {
 /// Lists it among the open transactions. It is detached, and its user is as restricted as before.
 fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failure> {
     let one = OpenTransaction::detached(transaction)
-        .map_err(|errno| Failure::new(FailureKind::Internal, errno.to_string()))?;
+        .map_err(|errno| Failure::new(FailureKind::Internal, atomdir_disk::reason(errno)))?;
     // The commit has removed the note. A service that dies from here on leaves one.
     service.notices.opened(transaction);
     service.expiry.resume(transaction);
@@ -94,7 +94,7 @@ fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failur
     if transaction.survives()
         && let Err(errno) = transaction.flush()
     {
-        tracing::warn!(%errno, "transaction {} may not survive a power cut", one.id());
+        tracing::warn!(errno = %atomdir_disk::reason(errno), "transaction {} may not survive a power cut", one.id());
     }
     let shown = match service.transactions.add(&one) {
         true => service.views.show(transaction),

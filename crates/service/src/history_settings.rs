@@ -33,7 +33,7 @@ impl HistorySettings {
         if *seen() == now {
             return;
         }
-        let limits = history_limits(control).map_err(|errno| errno.to_string());
+        let limits = history_limits(control).map_err(|errno| atomdir_disk::reason(errno));
         let set = limits.and_then(|limits| {
             let set = store.set_history(limits);
             set.map_err(|error| error.to_string())

@@ -1,6 +1,7 @@
 //! Errors, as SQLite's result codes with a message for its error log.
 
 use crate::abi;
+use atomdir::client::io_reason;
 use atomdir::{BeginError, CommitError, FileError, StoreError};
 use std::ffi::{CString, c_int};
 use std::fmt::Display;
@@ -32,7 +33,7 @@ impl Failure {
     }
 
     pub(crate) fn of_io(code: c_int, error: &io::Error) -> Failure {
-        Failure::new(code_of(error.kind(), code), error)
+        Failure::new(code_of(error.kind(), code), io_reason(error))
     }
 
     pub(crate) fn of_begin(error: &BeginError) -> Failure {

@@ -20,14 +20,22 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Panics if it shows the number of an error, as io::Error's own text does.
+    #[track_caller]
     pub fn from_output(command: String, output: Output) -> Self {
         let signal = || output.status.signal().map_or(-1, |signal| 128 + signal);
-        Self {
+        let outcome = Self {
             code: output.status.code().unwrap_or_else(signal),
             stdout: output.stdout,
             stderr: output.stderr,
             command,
-        }
+        };
+        let has_number = |bytes: &[u8]| bytes.windows(9).any(|part| part == b"(os error");
+        assert!(
+            !has_number(&outcome.stdout) && !has_number(&outcome.stderr),
+            "shows the number of an error\n{outcome}"
+        );
+        outcome
     }
 
     /// Panics and shows the whole output unless the exit code is `code`.

@@ -5,7 +5,7 @@ use super::session::Session;
 use crate::accounts::describe_user;
 use crate::hosting::Holder;
 use crate::{ConnectError, FindError};
-use atomdir_disk::{Errno, reason};
+use atomdir_disk::{Errno, io_reason};
 use atomdir_types::{ChangedBy, ConflictKind, conflicts_message};
 use std::ffi::OsString;
 use std::fmt;
@@ -394,7 +394,7 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Reading or writing an open file failed, and no conflict was the reason.
-    #[error(transparent)]
+    #[error("{}", io_reason(.0))]
     Io(io::Error),
     /// An error of the program's own, for which the transaction is to be aborted.
     #[error(transparent)]
@@ -432,12 +432,5 @@ fn describe_holder(holder: &Option<Holder>) -> String {
     match holder {
         Some(holder) => holder.to_string(),
         None => "another process".to_owned(),
-    }
-}
-
-fn io_reason(error: &io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(errno) => reason(errno),
-        None => error.to_string(),
     }
 }

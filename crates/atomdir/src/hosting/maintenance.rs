@@ -2,7 +2,7 @@
 //! durable and runs checkpoints while there is work; otherwise it sleeps.
 
 use crate::hosting::ticks::Ticks;
-use atomdir_disk::LinuxDisk;
+use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{Store, StoreError, SurvivalError};
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
                 one.transaction
             );
         } else if let Err(errno) = transaction.flush() {
-            tracing::warn!(%errno, "transaction {} may not survive a power cut", one.transaction);
+            tracing::warn!(errno = %reason(errno), "transaction {} may not survive a power cut", one.transaction);
         }
     }
 }

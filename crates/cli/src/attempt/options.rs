@@ -3,8 +3,9 @@
 use super::Wish;
 use crate::context::Connected;
 use crate::enter::{Ended, Sealing, WRITABLE_MAX};
-use crate::error::{Error, io_reason};
+use crate::error::Error;
 use atomdir::TransactionId;
+use atomdir::client::io_reason;
 use atomdir::client::{Others, Transaction};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum, ValueHint};

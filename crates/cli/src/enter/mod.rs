@@ -33,8 +33,8 @@ pub use seal::{Sealing, WRITABLE_MAX};
 pub use signal_name::signal_name;
 pub use signals::HeldSignals;
 
-use crate::error::io_reason;
 use atomdir::TransactionId;
+use atomdir::client::io_reason;
 use atomdir::client::reason;
 use rustix::io::Errno;
 use std::ffi::{CString, NulError};

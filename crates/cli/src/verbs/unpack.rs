@@ -91,7 +91,7 @@ fn failed(error: &io::Error) -> Error {
     Error::Unpack {
         message: format!(
             "cannot unpack the archive: {}",
-            crate::error::io_reason(error)
+            atomdir::client::io_reason(error)
         ),
     }
 }
@@ -100,7 +100,7 @@ fn named(entry: &Entry<'_>, error: &io::Error) -> io::Error {
     let text = format!(
         "'{}': {}",
         quoted(&entry.path),
-        crate::error::io_reason(error)
+        atomdir::client::io_reason(error)
     );
     io::Error::new(error.kind(), text)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat, reason};
 
 use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::mount_point::is_mount_point;
@@ -109,7 +109,7 @@ impl<D: Disk> Core<D> {
             return;
         }
         if let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name) {
-            tracing::warn!(%error, %transaction, "staged files are left until the next start");
+            tracing::warn!(error = %reason(error), %transaction, "staged files are left until the next start");
         }
     }
 

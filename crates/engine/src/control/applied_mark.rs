@@ -13,7 +13,7 @@
 //!    base is flushed, since a flush that fails may lose what was applied, and whenever
 //!    the store is poisoned.
 
-use atomdir_disk::{Disk, Errno, Mounting};
+use atomdir_disk::{Disk, Errno, Mounting, reason};
 use atomdir_format::applied::{self, AppliedMark};
 use atomdir_format::header::StoreId;
 
@@ -76,7 +76,7 @@ impl<D: Disk> AppliedFile<D> {
             sequence: sequence.0,
         };
         if let Err(error) = disk.write_at(&self.file, &mark.encode(self.store), 0) {
-            tracing::debug!(%error, "the applied mark stays behind");
+            tracing::debug!(error = %reason(error), "the applied mark stays behind");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It does not grow for ever: when it gets long, a checkpoint drops its older half.
 
-use atomdir_disk::{Disk, Errno, RenameMode};
+use atomdir_disk::{Disk, Errno, RenameMode, reason};
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
@@ -122,7 +122,7 @@ pub(super) fn copy_tail<D: Disk>(
     remove()?;
     copy().inspect_err(|_| {
         if let Err(errno) = remove() {
-            tracing::warn!(%errno, "a part of a shorter history is left");
+            tracing::warn!(errno = %reason(errno), "a part of a shorter history is left");
         }
     })
 }

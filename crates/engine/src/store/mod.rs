@@ -150,7 +150,7 @@ impl<D: Disk> Store<D> {
         tracing::error!(%reason, "the store refuses changes until it is recovered");
         let core = &self.0.core;
         if let Err(error) = core.control.applied.clear(&core.disk) {
-            tracing::error!(%error, "the applied mark cannot be cleared");
+            tracing::error!(error = %atomdir_disk::reason(error), "the applied mark cannot be cleared");
         }
         let reason = lock(&self.0.poisoned).get_or_insert(reason).clone();
         self.0.contention.locks.wake_all();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use atomdir_disk::{Disk, Timestamp};
+use atomdir_disk::{Disk, Timestamp, reason};
 use atomdir_format::header::StoreId;
 
 use crate::control::id_supply::IdSupply;
@@ -163,7 +163,7 @@ impl<D: Disk> Store<D> {
         for name in lock(&self.0.linked_in_limbo).drain(..) {
             // The next checkpoint removes the links that remain.
             if let Err(error) = core.disk.unlink(&core.control.limbo, &name) {
-                tracing::debug!(%error, ?name, "a link in limbo is left over");
+                tracing::debug!(error = %reason(error), ?name, "a link in limbo is left over");
             }
         }
     }

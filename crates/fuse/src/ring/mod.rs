@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, reason};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -200,7 +200,7 @@ fn bind(processor: u16) {
     let mut only = CpuSet::new();
     only.set(processor.into());
     if let Err(errno) = sched_setaffinity(None, &only) {
-        tracing::debug!(processor, %errno, "a queue's thread is not bound");
+        tracing::debug!(processor, errno = %reason(errno), "a queue's thread is not bound");
     }
 }
 

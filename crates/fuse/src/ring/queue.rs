@@ -1,7 +1,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, reason};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 
@@ -228,7 +228,7 @@ impl Transport for Queue {
                     Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV => return Ok(false),
                     // The kernel never took this entry, but it has the others.
                     errno if self.entries[entry].commit() == 0 => {
-                        tracing::warn!(%errno, "one entry less for requests");
+                        tracing::warn!(errno = %reason(errno), "one entry less for requests");
                     }
                     errno => return Err(errno),
                 },
@@ -265,7 +265,7 @@ impl Transport for Queue {
         let entry = self.current.take().unwrap_or(usize::MAX);
         self.away += 1;
         if let Err(errno) = self.replace() {
-            tracing::warn!(%errno, "no further entry for requests");
+            tracing::warn!(errno = %reason(errno), "no further entry for requests");
         }
         Addressee::Ring {
             inbox: self.inbox.clone(),

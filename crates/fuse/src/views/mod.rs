@@ -18,7 +18,7 @@ mod slots;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp};
+use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp, reason};
 use atomdir_engine::{NodeId, Outdated, Transaction, TransactionId};
 use slots::{Slots, Within};
 
@@ -127,7 +127,7 @@ impl<D: Disk> Views<D> {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         if let Some(Err(errno)) = notifier.as_ref().map(tell) {
-            tracing::warn!(%errno, "the kernel refused to hear of a change of views");
+            tracing::warn!(errno = %reason(errno), "the kernel refused to hear of a change of views");
         }
     }
 }

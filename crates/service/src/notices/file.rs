@@ -8,6 +8,7 @@
 //! 3. Single records are not flushed. They survive the death of the service; a power cut may
 //!    lose the newest.
 
+use atomdir_disk::reason;
 use atomdir_format::frame;
 use atomdir_format::header::StoreId;
 use atomdir_format::notice::{Notice, NoticeRecord};
@@ -54,7 +55,10 @@ impl NoticeFile {
             Ok(notices) => notices,
             Err(Errno::NOENT) => Vec::new(),
             Err(errno) => {
-                tracing::warn!("cannot read '{NAME}' in the control directory: {errno}");
+                tracing::warn!(
+                    "cannot read '{NAME}' in the control directory: {}",
+                    reason(errno)
+                );
                 Vec::new()
             }
         };
@@ -110,7 +114,10 @@ impl NoticeFile {
         if let Err(errno) = done
             && !self.is_failing
         {
-            tracing::warn!("cannot write '{NAME}' in the control directory: {errno}");
+            tracing::warn!(
+                "cannot write '{NAME}' in the control directory: {}",
+                reason(errno)
+            );
         }
         self.is_failing = done.is_err();
     }
