@@ -90,6 +90,7 @@ fn check_dry_run(owner: Owner) {
     }
     let checked = json(&store.call(["--json", "check"]).expect(0));
     assert_eq!(checked["commits_in_log"], labels.len());
+    let commits_in_history = &checked["commits_in_history"];
     assert!(before == remembered(&fixture.base), "something was changed");
     assert!(
         store.service_processes().is_empty(),
@@ -106,6 +107,10 @@ fn check_dry_run(owner: Owner) {
     store
         .run("test $(cat file) = one; test $(cat other) = two")
         .expect(0);
+    // The last run was one more.
+    let listed = json(&store.call(["--json", "log", "-n", "1000"]).expect(0));
+    let listed = listed["commits"].as_array().expect("a list").len() as u64;
+    assert_eq!(commits_in_history.as_u64(), Some(listed - 1));
     store.assert_at_rest();
 }
 

@@ -61,7 +61,7 @@ pub struct CheckReport {
     pub commits_in_log: u64,
     /// The log's length.
     pub log_bytes: u64,
-    /// How many commits the history lists.
+    /// How many commits the history lists. Those in the log are among them.
     pub commits_in_history: u64,
     /// How many transactions have a staging directory.
     pub staging_directories: u64,

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Look for damage in the store's log and control directory
 ///
 /// Nothing is changed: a store that is not in use stays as it is. `atomdir recover
-/// --dry-run` tells more of that.
+/// --dry-run` shows more detail.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir check -C /srv/site || echo damaged")]
@@ -20,6 +20,7 @@ pub struct Arguments {}
 #[derive(Serialize)]
 struct Report {
     problems: Vec<String>,
+    commits_in_history: u64,
     commits_in_log: u64,
     log_bytes: u64,
 }
@@ -29,11 +30,11 @@ impl Show for Report {
         for problem in &self.problems {
             writeln!(painter, "{}", escaped(problem.as_bytes()))?;
         }
-        let commits = counted(self.commits_in_log, "commit");
+        let commits = counted(self.commits_in_history, "commit");
+        let (in_log, bytes) = (self.commits_in_log, self.log_bytes);
         writeln!(
             painter,
-            "the log holds {commits} in {} bytes",
-            self.log_bytes
+            "the history has {commits}; the log holds {in_log} of them in {bytes} bytes"
         )
     }
 }
@@ -44,6 +45,7 @@ pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
             let Checked { report, problems } = connected.connection.check()?;
             Report {
                 problems,
+                commits_in_history: report.commits_in_history,
                 commits_in_log: report.commits_in_log,
                 log_bytes: report.log_bytes,
             }
@@ -52,6 +54,7 @@ pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
             let problems = found.damage.into_iter().map(|damage| damage.message);
             Report {
                 problems: problems.collect(),
+                commits_in_history: found.commits_in_history,
                 commits_in_log: found.commits.len() as u64,
                 log_bytes: found.log_bytes,
             }

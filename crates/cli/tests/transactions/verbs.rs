@@ -48,6 +48,23 @@ fn a_transaction_is_begun_entered_shown_and_committed() {
 }
 
 #[test]
+fn check_counts_the_commits_that_log_lists() {
+    let store = Store::new("check");
+    store.check(&["run", "-q", "--", "touch", "one"]);
+    store.check(&["run", "-q", "--", "touch", "two"]);
+    let listed = store.json(&["log"])["commits"].as_array().map(Vec::len);
+    assert_eq!(listed, Some(2));
+    for is_at_rest in [false, true] {
+        if is_at_rest {
+            store.check(&["service", "stop"]);
+        }
+        assert_eq!(store.json(&["check"])["commits_in_history"], 2);
+        let text = store.check(&["check"]);
+        assert!(text.starts_with("the history has 2 commits; "), "{text}");
+    }
+}
+
+#[test]
 fn several_open_transactions_must_be_named() {
     let store = Store::new("several");
     let (first, _) = store.begin();

@@ -11,6 +11,7 @@ use atomdir_types::{CommitDetails, CommitSummary};
 use crate::error::StoreError;
 use crate::log::past::kept_by;
 use crate::log::read_records;
+use crate::log::recent::RecentCommit;
 use crate::names::{self, InLimbo};
 use crate::recovery::control_files::{self, ControlFiles};
 use crate::recovery::survivors::Survivors;
@@ -25,6 +26,8 @@ pub struct Inspection {
     pub damage: Vec<Damage>,
     /// The commits that recovery would bring into the base, oldest first.
     pub commits: Vec<CommitSummary>,
+    /// How many commits `log` would list: those of the history, and those in the log.
+    pub commits_in_history: u64,
     /// The length of the log up to the end of its last whole record.
     pub log_bytes: u64,
     /// The bytes that recovery would cut off the log.
@@ -93,7 +96,12 @@ impl Inspection {
         };
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;
         let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
-        let history = self.heed(read_history(disk, &control.history, header.store_id, drop))?;
+        let mut in_history = 0;
+        let count = |commit: RecentCommit| {
+            // What an interrupted checkpoint added is also in the log.
+            in_history += u64::from(commit.sequence.0 <= header.last_sequence);
+        };
+        let history = self.heed(read_history(disk, &control.history, header.store_id, count))?;
         let history = history.map_or_else(Vec::new, |history| history.records);
         if let Some(log) = log {
             self.log_bytes = log.tail;
@@ -115,6 +123,7 @@ impl Inspection {
                 }
             }
         }
+        self.commits_in_history = in_history + self.commits.len() as u64;
         let stat = disk
             .stat(&handles.directory)
             .map_err(failed("examine the directory"))?;
