@@ -14,8 +14,7 @@ use std::path::PathBuf;
 
 /// Drop a transaction's changes
 ///
-/// Those of the transactions nested in it go as well. Without TX: the transaction
-/// that this runs in, or the only one you have open.
+/// Those of the transactions nested in it go as well.
 ///
 /// With paths, only the changes at and below them are dropped, and what needs them: what is
 /// in a directory that is then not made, for example. The transaction stays open with the
@@ -27,6 +26,7 @@ use std::path::PathBuf;
   atomdir abort --all
   atomdir abort 12 -- build notes.orig")]
 pub struct Arguments {
+    /// The transaction; by default the one that this runs in, or the only one you have open
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     /// Abort every open transaction that you may abort

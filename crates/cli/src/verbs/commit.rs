@@ -20,8 +20,7 @@ use std::path::PathBuf;
 /// If someone else has changed the same things since it began, it is a
 /// conflict: nothing is committed, and the transaction stays open. So it does
 /// while others are in it, unless an option says otherwise. A nested
-/// transaction becomes part of the outer one. Without TX: the transaction that this
-/// runs in, or the only one you have open.
+/// transaction becomes part of the outer one.
 ///
 /// In a conflict it can take a side: `atomdir conflicts TX` numbers them. --take-mine
 /// replaces what others have changed, --take-theirs gives up the transaction's change, and
@@ -41,6 +40,7 @@ use std::path::PathBuf;
   atomdir commit 12 -- docs index.html
   atomdir commit --patch 12")]
 pub struct Arguments {
+    /// The transaction; by default the one that this runs in, or the only one you have open
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 /// Show or change a store's settings
 ///
-/// Without KEY all are shown. `allow` says who may use a store of root's besides root:
+/// `allow` says who may use a store of root's besides root:
 /// users and groups, as USER,@GROUP; an empty value means nobody. `view` is the kind of
 /// view that `run` and `shell` take if they are not given one: auto (the default), exact
 /// or native. `history-age` says for how long commits can be undone: 7d, 12h or the like,
@@ -23,6 +23,7 @@ use std::io::{self, Write};
   atomdir config history-age 30d
   atomdir config -C /srv/site")]
 pub struct Arguments {
+    /// The setting: allow, view, history-age or history-space; by default all
     #[arg(value_name = "KEY")]
     key: Option<String>,
     /// The new value; empty: the default

@@ -22,14 +22,14 @@ use std::os::unix::ffi::OsStrExt;
 /// replaces what others have changed, --take-theirs gives up the transaction's change, --merge
 /// keeps both changes of a text where they are in different lines. What
 /// others change after the list was made is not overwritten: it refuses the commit. The list
-/// is made by a try to commit, which drops all savepoints. Without TX: the transaction that
-/// this runs in, or the only one you have open.
+/// is made by a try to commit, which drops all savepoints.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir conflicts 12
   atomdir conflicts 12 --patch
   atomdir commit 12 --take-mine 1,3 --take-theirs all")]
 pub struct Arguments {
+    /// The transaction; by default the one that this runs in, or the only one you have open
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     /// Also show what each side has changed in texts

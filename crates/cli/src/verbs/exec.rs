@@ -10,13 +10,13 @@ use std::ffi::OsString;
 
 /// Run a command in the view of an open transaction
 ///
-/// Several commands may run in one transaction, also at once. It stays open. Without
-/// TX: the transaction that this runs in, or the only one you have open.
+/// Several commands may run in one transaction, also at once. It stays open.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir exec -- make install
   atomdir exec 12 -- make install")]
 pub struct Arguments {
+    /// The transaction; by default the one that this runs in, or the only one you have open
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     #[command(flatten)]

@@ -26,6 +26,7 @@ use std::path::Path;
 #[command(after_help = "Example:
   atomdir shell -C /srv/site")]
 pub struct Arguments {
+    /// An open transaction; by default a new one
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     #[arg(conflicts_with_all = ["isolation", "durability", "message", "outer"])]
     #[arg(conflicts_with_all = ["on_error", "on_success", "on_conflict", "ask", "wait", "force"])]

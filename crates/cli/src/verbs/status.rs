@@ -17,12 +17,12 @@ use std::io::{self, Write};
 
 /// Show a transaction and what it has changed
 ///
-/// Without TX: the current one, or the only one open; if several are open, the
-/// list of them.
+/// Without TX, if several are open, they are listed.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir status 12")]
 pub struct Arguments {
+    /// The transaction; by default the one that this runs in, or the only one you have open
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
 }
