@@ -110,7 +110,7 @@ fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failur
 
 /// At the end of the service: the last lazy commits are applied or set aside, and what is set aside
 /// survives.
-pub(crate) fn settle(service: &Service) {
+pub(crate) fn finish_lazy_commits(service: &Service) {
     if let Err(error) = service.store.sync() {
         tracing::debug!(%error, "lazy commits stay in the log");
     }

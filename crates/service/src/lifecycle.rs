@@ -342,7 +342,7 @@ impl Running {
                 service.views.give_up_barriers();
             }
         });
-        aside::settle(&service);
+        aside::finish_lazy_commits(&service);
         let kept = survival::end_all(&service);
         service.expiry.end();
         service.maintenance.end();

@@ -9,7 +9,7 @@
 //! 1. Nothing depends on the notices: transactions begin and end as well if they cannot be written.
 //! 2. The note of a transaction is written after its begin and removed after its end. So a
 //!    service that dies in between may leave a note too many, never for a commit that landed:
-//!    the log and the history are asked for that (`settle`).
+//!    the log and the history are asked for that (`note_lost`).
 //! 3. A user sees notices of their own transactions only; the store's owner and root see all.
 //! 4. The list is bounded for each user, so that nobody fills it for others (`list`).
 
@@ -74,7 +74,7 @@ impl Notices {
             list.apply(notice);
         }
         let mut state = State { list, file };
-        settle(&mut state, store, recovery);
+        note_lost(&mut state, store, recovery);
         Notices {
             state: Mutex::new(state),
             noted: Condvar::new(),
@@ -255,9 +255,9 @@ fn ending(service: &Service) -> Vec<u64> {
         .collect()
 }
 
-/// Finds the transactions that the last service had open and that neither survived it nor were
-/// committed.
-fn settle(state: &mut State, store: &Store<LinuxDisk>, recovery: &Recovery) {
+/// Notes how the transactions ended that the last service had open and that have not survived it:
+/// they were committed, or died with it.
+fn note_lost(state: &mut State, store: &Store<LinuxDisk>, recovery: &Recovery) {
     let survivors = store.transactions().into_iter().map(|one| one.id().0);
     let stranded = store.stranded().into_iter().map(|one| one.id.0);
     let survivors: BTreeSet<u64> = survivors.chain(stranded).collect();
