@@ -8,11 +8,16 @@
 use crate::arguments::{Arguments, Global};
 use crate::context::{Connected, Context};
 use crate::output::{Output, escaped};
+use atomdir::client::TransactionStatus;
 use clap::CommandFactory;
-use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// Names the shell that asks for completions.
@@ -39,15 +44,46 @@ pub fn write_script(shell: Shell, script: &mut Vec<u8>) -> io::Result<()> {
 
 /// The user's open transactions.
 pub fn transactions() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let transactions =
-            connect().and_then(|mut connected| connected.connection.transactions().ok());
-        let candidate = |status: atomdir::client::TransactionStatus| {
-            let label = escaped(&status.label);
-            CompletionCandidate::new(status.transaction.to_string()).help(Some(label.into()))
-        };
-        transactions.into_iter().flatten().map(candidate).collect()
+    ArgValueCandidates::new(transaction_candidates)
+}
+
+/// The user's open transactions, and paths.
+pub fn transactions_and_paths() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let mut candidates = transaction_candidates();
+        let typed_bytes = typed.as_encoded_bytes();
+        candidates.retain(|one| one.get_value().as_encoded_bytes().starts_with(typed_bytes));
+        candidates.extend(PathCompleter::any().complete(typed));
+        candidates
     })
+}
+
+/// The savepoints of the user's open transactions.
+pub fn savepoints() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let of_one = |status: TransactionStatus| {
+            let help = format!("transaction {}", status.transaction);
+            let candidate = move |name| {
+                let name = OsString::from_vec(name);
+                CompletionCandidate::new(name).help(Some(help.clone().into()))
+            };
+            status.savepoints.into_iter().map(candidate)
+        };
+        open_transactions().into_iter().flat_map(of_one).collect()
+    })
+}
+
+fn transaction_candidates() -> Vec<CompletionCandidate> {
+    let candidate = |status: TransactionStatus| {
+        let label = escaped(&status.label);
+        CompletionCandidate::new(status.transaction.to_string()).help(Some(label.into()))
+    };
+    open_transactions().into_iter().map(candidate).collect()
+}
+
+fn open_transactions() -> Vec<TransactionStatus> {
+    let found = connect().and_then(|mut connected| connected.connection.transactions().ok());
+    found.unwrap_or_default()
 }
 
 /// The newest commits.

@@ -1,5 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::changes::path_in_store;
+use crate::completion::transactions_and_paths;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json::Text};
@@ -59,6 +60,7 @@ pub struct Arguments {
 pub struct Subject {
     /// The transaction, if the first is a number, and the paths
     #[arg(value_name = "[TX] PATH", required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(add = transactions_and_paths())]
     words: Vec<PathBuf>,
 }
 

@@ -1,6 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::completion::transactions;
+use crate::completion::{savepoints, transactions};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, json::Text, quoted};
@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
   atomdir savepoint start; ./risky || atomdir rollback start")]
 pub struct Arguments {
     /// What the savepoint is called
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = savepoints())]
     name: OsString,
     /// The transaction; by default the one that this runs in, or the only one you have open
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]

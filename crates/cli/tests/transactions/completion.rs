@@ -47,6 +47,15 @@ fn tab_completes_verbs_transactions_commits_and_directories() {
             assert!(offered.contains(id), "{verb}: {offered:?}");
         }
     }
+    for verb in ["lock", "unlock"] {
+        let offered = candidates(root, &[verb, ""]);
+        for word in [open[0].as_str(), open[1].as_str(), "new-file"] {
+            assert!(offered.iter().any(|one| one == word), "{verb}: {offered:?}");
+        }
+        assert_eq!(candidates(root, &[verb, &open[0], "new"]), ["new-file"]);
+    }
+    store.check(&["savepoint", "before-work", &open[1]]);
+    assert_eq!(candidates(root, &["rollback", "bef"]), ["before-work"]);
     assert_eq!(candidates(root, &["show", ""])[0], "1");
     assert_eq!(candidates(root, &["init", "new"]), [""; 1]);
     store.check(&["run", "-q", "--", "mkdir", "new-folder"]);
