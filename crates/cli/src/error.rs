@@ -88,7 +88,7 @@ pub enum Error {
         errno: Errno,
     },
     /// Nothing was committed, and the transaction is open.
-    #[error("{count} merged by lines", count = counted_not(not_merged))]
+    #[error("{count} merged line by line", count = counted_not(not_merged))]
     NotMerged {
         transaction: TransactionId,
         not_merged: Vec<NotMerged>,
@@ -257,7 +257,7 @@ fn explained(error: &impl Explain) -> (u8, Option<String>) {
 
 fn counted_not(not_merged: &[NotMerged]) -> String {
     match not_merged.len() {
-        1 => "nothing was committed: a conflict cannot be".to_owned(),
+        1 => "nothing was committed: one conflict cannot be".to_owned(),
         count => format!("nothing was committed: {count} conflicts cannot be"),
     }
 }

@@ -44,7 +44,7 @@ pub enum StoreError {
         path: String,
         reason: String,
     },
-    #[error("nothing can begin or be committed until {0}")]
+    #[error("no transaction can begin or commit now: {0}")]
     Stalled(Stalled),
     #[error("the file system cannot hold a store: {reason}")]
     Unsuitable { reason: String },
@@ -105,7 +105,7 @@ impl fmt::Display for Poison {
 /// removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "commit {sequence} is applied to the base: it is durable, but '{path}' is in its way: {reason}; remove the cause, and the store goes on by itself"
+    "commit {sequence} is durable but cannot be applied yet: '{path}' is in its way ({reason}); remove the obstacle, and the store continues by itself"
 )]
 pub struct Stalled {
     pub sequence: Sequence,
@@ -171,7 +171,7 @@ pub enum DropError {
     InOuter,
     #[error("it has a native view, and its command still runs")]
     Native,
-    #[error("its view is read-only, since its changes were shown to be committed")]
+    #[error("its view is read-only because its changes were listed for review")]
     Frozen,
     #[error("the transaction has changed nothing at '{path}'")]
     Unchanged { path: String },
@@ -187,7 +187,7 @@ pub enum RefreshError {
     InOuter,
     #[error("the transaction has a native view, and its command still runs")]
     Native,
-    #[error("its view is read-only, since its changes were shown to be committed")]
+    #[error("its view is read-only because its changes were listed for review")]
     Frozen,
     /// As a commit would fail; conflicts are among these.
     #[error(transparent)]

@@ -9,7 +9,7 @@ use crate::permissions::Peer;
 use atomdir_engine::{Poison, Stalled, StoreError};
 use rustix::process::geteuid;
 
-const ASK: &str = "the store's owner sees in `atomdir service status` what it is";
+const ASK: &str = "the store's owner can see the details with `atomdir service status`";
 
 /// A program in a view may see as much as its user.
 fn may_see_all(peer: &Peer) -> bool {
@@ -22,7 +22,7 @@ pub(crate) fn stalled(stalled: &Stalled, peer: &Peer) -> String {
     }
     let sequence = stalled.sequence;
     format!(
-        "commit {sequence} is applied to the base: it is durable, but something is in its way; {ASK}"
+        "commit {sequence} is durable but cannot be applied yet: something is in its way; {ASK}"
     )
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn store_error(error: &StoreError, peer: &Peer) -> String {
     match error {
         StoreError::Stalled(cause) => {
             let cause = stalled(cause, peer);
-            format!("nothing can begin or be committed until {cause}")
+            format!("no transaction can begin or commit now: {cause}")
         }
         StoreError::Apply { sequence, .. } => {
             format!(

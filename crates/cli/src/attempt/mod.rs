@@ -91,8 +91,8 @@ pub fn run_command(
     }
     if let Some(failure) = running.without_processes() {
         context.output.detail(format_args!(
-            "the command has no process namespace of its own, so what it leaves running is looked \
-             for and killed: {failure}"
+            "the command has no process namespace of its own, so atomdir searches for the \
+             processes that it leaves running and kills them: {failure}"
         ));
     }
     let ended = running.wait()?;
@@ -284,7 +284,7 @@ fn not_committed(transaction: TransactionId, source: CommitError) -> Error {
 fn note_stalled(context: &Context, committed: &Committed) {
     if let (Some(sequence), Some(stalled)) = (committed.sequence, &committed.stalled) {
         context.output.note(format_args!(
-            "commit {sequence} is durable, but nothing shows it until {stalled}"
+            "commit {sequence} is not visible yet: {stalled}"
         ));
     }
 }

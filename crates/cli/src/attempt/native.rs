@@ -28,8 +28,8 @@ pub enum Kind {
 
 #[derive(Debug, Args)]
 pub struct ViewArguments {
-    /// What the command sees the store through; by default what ATOMDIR_VIEW says, or
-    /// else `atomdir config view`
+    /// Which kind of view the command gets; the default comes from ATOMDIR_VIEW, and without it
+    /// from `atomdir config view`
     // Not clap's `env`: an option that the environment sets would be in conflict with TX.
     #[arg(long, value_enum, value_name = "KIND")]
     view: Option<Kind>,

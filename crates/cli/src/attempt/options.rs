@@ -19,19 +19,19 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Isolation {
-    /// What it wrote must not have been changed by others since it began
+    /// The commit fails if others have changed what the transaction wrote
     #[default]
     Snapshot,
-    /// Nor anything that it read
+    /// It also fails if others have changed what the transaction read
     Serializable,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Durability {
-    /// A commit that returned survives a power cut
+    /// When it survives a power cut
     #[default]
     Durable,
-    /// It survives one soon after: with the next durable commit, or in 100 ms
+    /// Before that. It survives one after 100 ms, or after the next durable commit
     Lazy,
 }
 
@@ -52,7 +52,7 @@ pub struct BeginArguments {
     /// When the commit returns
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub durability: Durability,
-    /// When to learn that another transaction has written the same
+    /// When conflicts with other transactions are reported
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pub conflicts: Conflicts,
     /// What the log calls the transaction
@@ -61,8 +61,8 @@ pub struct BeginArguments {
     /// Abort it after T (30s, 10m, 2h) if it is still open
     #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
     pub max_age: Option<Duration>,
-    /// Nest it in this transaction, or in `none`; by default in the one that
-    /// this runs in
+    /// Nest it in this transaction; `none` begins an independent one. By default it is
+    /// nested in the one that this runs in
     #[arg(long = "in", value_name = "TX", value_parser = outer)]
     #[arg(add = crate::completion::transactions())]
     pub outer: Option<Outer>,

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 
 /// Drop a transaction's changes
 ///
-/// Those of the transactions nested in it go as well.
+/// The changes of transactions nested in it are dropped, too.
 ///
-/// With paths, only the changes at and below them are dropped, and what needs them: what is
-/// in a directory that is then not made, for example. The transaction stays open with the
-/// rest.
+/// With paths, only the changes at and below them are dropped, and changes that depend on
+/// them, such as files in a new directory that is dropped. The transaction stays open with
+/// the rest.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir abort

@@ -17,10 +17,10 @@ use std::os::unix::ffi::OsStrExt;
 /// Run a command, or a shell, in the store as it was just after a commit
 ///
 /// The command sees the store's files as they were then, under their own path and in the same
-/// directory, and cannot change them. Other programs see no difference. The store knows how
-/// everything was that commits have changed since, as long as its history goes back; what only
-/// outside writers have changed since is shown as it is now. Only the store's owner and root
-/// can look at the past. To get files back, see `restore`.
+/// directory, and cannot change them. Other programs see no difference. Changes by later commits
+/// are undone in the view, as far back as the history goes. Changes by programs outside
+/// transactions remain visible. Only the store's owner and root can look at the past. To get
+/// files back, see `restore`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir at 41 -- grep -r timeout etc
@@ -31,8 +31,8 @@ pub struct Arguments {
     /// 3d), a local date and time, or one as RFC 3339 has it
     #[arg(value_name = "COMMIT|TIME", value_parser = when::parse, add = commits())]
     when: When,
-    /// Show what outside writers have changed since as it is now, if its old state is gone,
-    /// instead of refusing
+    /// If the old state of something is lost because programs outside transactions changed it,
+    /// show it as it is now instead of refusing
     #[arg(long)]
     outside_as_now: bool,
     #[command(flatten)]

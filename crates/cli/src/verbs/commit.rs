@@ -18,9 +18,9 @@ use std::path::PathBuf;
 /// Make a transaction's changes take effect
 ///
 /// If someone else has changed the same things since it began, it is a
-/// conflict: nothing is committed, and the transaction stays open. So it does
-/// while others are in it, unless an option says otherwise. A nested
-/// transaction becomes part of the outer one.
+/// conflict: nothing is committed, and the transaction stays open. The commit is
+/// also refused while others use the transaction, unless --wait or --force is
+/// given. A nested transaction becomes part of the outer one.
 ///
 /// In a conflict it can take a side: `atomdir conflicts TX` numbers them. --take-mine
 /// replaces what others have changed, --take-theirs gives up the transaction's change, and
@@ -28,8 +28,8 @@ use std::path::PathBuf;
 /// still refuses the commit.
 ///
 /// With paths, only the changes at and below them take effect, and the transaction stays
-/// open with the rest. What belongs together goes together: both ends of a rename, all
-/// names of a file, new directories above; the command says so.
+/// open with the rest. What belongs together takes effect together, and the command says so:
+/// both ends of a rename, all names of a file, new directories above.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir commit
@@ -45,16 +45,16 @@ pub struct Arguments {
     transaction: Option<TransactionId>,
     #[command(flatten)]
     others: OthersArguments,
-    /// Replace what others have changed in these conflicts, or in `all` not named
-    /// otherwise
+    /// Replace what others have changed in these conflicts; `all` means those that no other
+    /// option names
     #[arg(long, value_name = "N,...", value_parser = numbers)]
     take_mine: Option<Chosen>,
-    /// Give up the transaction's changes in these conflicts, or in `all` not named
-    /// otherwise
+    /// Give up the transaction's changes in these conflicts; `all` means those that no other
+    /// option names
     #[arg(long, value_name = "N,...", value_parser = numbers)]
     take_theirs: Option<Chosen>,
-    /// Merge the texts of these conflicts line by line, or of `all` not named otherwise (the
-    /// default)
+    /// Merge the texts of these conflicts line by line; `all`, the default, means those that no
+    /// other option names
     #[arg(long, value_name = "N,...", value_parser = numbers)]
     #[arg(num_args = 0..=1, default_missing_value = "all", require_equals = true)]
     merge: Option<Chosen>,
@@ -66,7 +66,7 @@ pub struct Arguments {
     /// in ATOMDIR_MERGE, or git's `merge.tool`
     #[arg(long, requires = "merge")]
     tool: bool,
-    /// Choose what takes effect, change by change, and text by hunks
+    /// Ask of each change, and of each hunk of a text, whether it takes effect
     #[arg(short, long, conflicts_with_all = ["take_mine", "take_theirs", "merge"])]
     patch: bool,
     /// Only what is at or below these paths

@@ -20,9 +20,9 @@ use std::os::unix::ffi::OsStrExt;
 ///
 /// The conflicts are numbered, and `commit` takes sides in them by number: --take-mine
 /// replaces what others have changed, --take-theirs gives up the transaction's change, --merge
-/// keeps both changes of a text where they are in different lines. What
-/// others change after the list was made is not overwritten: it refuses the commit. The list
-/// is made by a try to commit, which drops all savepoints.
+/// keeps both changes of a text where they are in different lines. If others change
+/// one of these things again after the list was made, the commit is refused, so nothing unseen
+/// is overwritten. Making the list drops all savepoints.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir conflicts 12

@@ -12,10 +12,10 @@ use std::io::{self, Write};
 
 /// List the open transactions: yours, or all for root
 ///
-/// IN is the transaction it is nested in, HELD how many hold it. A line below a view of the
-/// past says which, and a line below a transaction that has survived its service and cannot be
-/// opened again says why; it can only be aborted. Another one says why the transaction's lazy
-/// commit was set aside.
+/// IN is the outer transaction, HELD the number of processes in it. Further lines give the
+/// commit that a view of the past shows, why a lazy commit was set aside, or why a
+/// transaction that has survived its service cannot be opened again; that one can only be
+/// aborted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir list -C /srv/site

@@ -11,14 +11,14 @@ use std::io::{self, Write};
 /// Bring the store to the state of its last commit
 ///
 /// After a crash this happens by itself when the store is next used; this verb
-/// does it now and tells what there was to do. A store that takes no more
-/// commits, because a write has failed, is opened anew.
+/// does it now and reports what was recovered. A store that takes no more
+/// commits because a write has failed is opened anew.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir recover -C /srv/site
   atomdir recover --dry-run || echo damaged")]
 pub struct Arguments {
-    /// Only tell what there is to do, and what is damaged; change nothing
+    /// Only report what recovery would do, and what is damaged; change nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 /// Bring files back as they were after a commit
 ///
-/// Everything at and below PATH becomes as it was just after that commit: what is there now is
-/// replaced, whoever changed it, and what was not there then is removed. Nothing else changes. It
-/// is a transaction of its own, and a commit that can be undone. Only the store's owner and root
-/// can restore files.
+/// Everything at and below PATH becomes as it was just after that commit. Existing files are
+/// replaced, no matter who changed them, and files that did not exist then are removed. Nothing
+/// else changes. It is a transaction of its own, and a commit that can be undone. Only the store's
+/// owner and root can restore files.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir restore 41 -- etc/site.conf

@@ -204,10 +204,7 @@ impl Show for Status {
         let history = super::prune::describe(status.history.as_ref());
         writeln!(painter, "history       {history}")?;
         if let Some(stalled) = &status.stalled {
-            writeln!(
-                painter,
-                "stalled       nothing can begin or be committed until {stalled}"
-            )?;
+            writeln!(painter, "stalled       {stalled}")?;
         }
         match &status.poisoned {
             Some(reason) => writeln!(
