@@ -1,5 +1,5 @@
-//! Requests that end only some of a transaction's changes, that take sides in conflicts, and that
-//! bring a snapshot up to date.
+//! Requests that commit or drop only a part of a transaction's changes, that take sides in
+//! conflicts, or that bring a snapshot up to date.
 
 use crate::client::CommitError;
 use crate::connection::{Connection, Parts};

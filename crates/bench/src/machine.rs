@@ -12,7 +12,7 @@ pub struct Machine {
     pub memory_gib: u64,
     pub kernel: String,
     pub file_system: String,
-    /// By which way requests for views come.
+    /// How requests for views come: over io_uring or `/dev/fuse`.
     pub views_over: &'static str,
     /// How much else was going on when the bench began.
     pub load: String,

@@ -28,7 +28,7 @@ impl Drop for Switched {
     }
 }
 
-/// By which way requests for views reach the services that are measured.
+/// How requests for views reach the services that are measured.
 pub fn way_of_requests() -> &'static str {
     let is_on = fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "Y");
     if is_on && !is_refused() {

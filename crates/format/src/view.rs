@@ -69,7 +69,7 @@ pub struct ViewBegin {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewObject {
-    /// By which the file mentions the object.
+    /// The number by which the file mentions the object.
     pub number: u64,
     pub identity: Identity,
     pub kind: Kind,

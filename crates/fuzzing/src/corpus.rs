@@ -55,7 +55,7 @@ fn used(mut file: Vec<u8>) -> Vec<u8> {
     file
 }
 
-/// Of a whole log: see docs/format.md.
+/// The payloads of a whole log: see docs/format.md.
 fn payloads(log: &[u8]) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let mut rest = log;

@@ -11,7 +11,7 @@ use atomdir_format::scan::{Scanned, Scanner};
 use atomdir_format::summary::SummaryRecord;
 use atomdir_format::view::ViewRecord;
 
-/// Of the stores that the simulation makes, whose logs are in the corpus.
+/// The id of the stores that the simulation makes, whose logs are in the corpus.
 pub(crate) const STORE: StoreId = StoreId([7; 16]);
 
 /// A header that passes is the one that its fields encode to; so is a mark. The

@@ -18,7 +18,7 @@ pub type Outcome<T> = Result<Result<T, Answer>, Error>;
 pub struct Tree<'a> {
     pub transaction: &'a Transaction,
     pub schema: &'a Schema,
-    /// Of the database's directory, in the store.
+    /// The path of the database's directory in the store.
     pub directory: &'a Path,
     pub suffix: &'a Name,
 }

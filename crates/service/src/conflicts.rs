@@ -1,4 +1,4 @@
-//! Conflicts as work: their list, and commits that take sides in them.
+//! Requests that list conflicts, and commits with a side chosen in each.
 
 use crate::connection::Connection;
 use crate::replies::{Unanswered, conflict_length, send_parts};

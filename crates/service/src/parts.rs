@@ -1,4 +1,4 @@
-//! Parts of a transaction's changes: what only some of the paths concerns.
+//! Requests that commit, drop or list only some paths of a transaction.
 
 use crate::connection::Connection;
 use crate::permissions::no_such_transaction;

@@ -11,8 +11,7 @@ use crate::image::Image;
 use crate::opening::{SimStore, open};
 use crate::workload::Workload;
 
-/// Of all the zeros behind the last record, only this many are tried, from its
-/// last byte on.
+/// Only this many of the zeros behind the last record are tried, from its last byte on.
 const ZEROS: usize = 24;
 
 /// A store as a workload leaves it when the machine dies.

@@ -103,7 +103,7 @@ fn verdict(row: &Row) -> &'static str {
     }
 }
 
-/// Of the reference and of the better view.
+/// The values of the reference and of the better view.
 fn counts(row: &Row, of: impl Fn(&Series) -> Option<f64>, show: impl Fn(f64) -> String) -> String {
     let reference = row.sides.of(row.reference).and_then(&of);
     let best = row.sides.best_view().and_then(&of);

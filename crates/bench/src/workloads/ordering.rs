@@ -75,7 +75,7 @@ fn log_and_update(directory: &Path, offset: u64) -> Result<()> {
         .and_then(|()| log.sync_data())
         .describe("write", &path)?;
     update(directory, offset, true)?;
-    // Else the update would be done again after a crash.
+    // Without this the update would be done again after a crash.
     log.set_len(0).describe("cut", &path)
 }
 

@@ -19,8 +19,8 @@ use crate::report::{Row, short};
 use crate::workspace::Workspace;
 
 const MIB: u64 = 1 << 20;
-/// Of so many parts of the file one is written: it is changed in place, and
-/// its pages are what recovery has to bring there.
+/// One of this many parts of the file is written. The file is changed in place, and recovery has
+/// to write the part's pages again.
 const PARTS: u64 = 4;
 
 /// An extended attribute is in the record of its commit as a whole. As long as

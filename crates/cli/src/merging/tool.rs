@@ -126,7 +126,7 @@ fn merge(texts: &ThreeWay, marked: &[u8], tool: &Tool) -> io::Result<Option<Vec<
 
 struct Tool {
     command: OsString,
-    /// Of a tool that git knows.
+    /// The tool's name, if git knows it.
     name: Option<OsString>,
     exit_code_is_trusted: bool,
 }

@@ -110,7 +110,7 @@ impl Place {
     /// were tried.
     pub fn finish(&mut self, root: BorrowedFd<'_>) -> io::Result<()> {
         let mut directories = std::mem::take(&mut self.directories);
-        // Of several entries for one, the last holds: it is set after the others.
+        // If several entries are for one directory, the last is set after the others, so it holds.
         directories.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
         let mut finished = Ok(());
         for (path, attributes) in directories {

@@ -11,6 +11,6 @@ pub struct Credentials {
 pub enum Permission {
     Read = 4,
     Write = 2,
-    /// Of a directory: using the entries in it.
+    /// To use the entries in a directory.
     Search = 1,
 }

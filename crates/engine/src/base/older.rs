@@ -1,5 +1,5 @@
-//! The objects that the snapshots of revived transactions show otherwise than the base: see
-//! `recovery::older`.
+//! Knows the objects that a surviving transaction's snapshot shows in another state than the base
+//! has: see `recovery::older`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

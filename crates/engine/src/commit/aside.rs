@@ -1,9 +1,9 @@
-//! Sets a lazy commit aside that the base cannot take any more, and tries it again.
+//! Sets a lazy commit aside if something in the base has got in its way, and tries it again.
 //!
-//! A lazy commit returns before it is durable, and is applied later: see `cancel` for what may
-//! get in its way meanwhile. Its caller is gone, so nobody is there to take an error. The commit
-//! is cancelled all the same, by a durable record, and its transaction is open again with all its
-//! changes: it is *set aside*. The store goes on with the next commit.
+//! A lazy commit returns before it is durable, and is applied later. `cancel` says what may
+//! get in its way meanwhile. It has no caller left to receive an error. Its record is cancelled
+//! by a second, durable record, and its transaction is open again with all its changes: it is
+//! *set aside*. The store goes on with the next commit.
 //!
 //! A lazy commit therefore is in one of these states:
 //! 1. Waiting. The call has returned. The transaction has given up its locks, and whoever asks for

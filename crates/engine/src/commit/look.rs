@@ -1,4 +1,5 @@
-//! Looks up what the record must say of the base, while there is a way back.
+//! Reads from the base what the record must contain. That comes before the record is logged, while
+//! the commit can still fail and leave nothing behind.
 
 use std::collections::{HashMap, HashSet};
 

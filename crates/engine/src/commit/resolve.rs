@@ -1,4 +1,4 @@
-//! Conflicts as work: lists them, and commits with one side taken in each.
+//! Lists conflicts, and commits with a side chosen in each.
 //!
 //! Invariants
 //! 1. A commit overwrites a change of others only if its number was named, and only if the
@@ -8,7 +8,7 @@
 //! 2. Taking sides changes the write set, never the view. So a commit that is refused loses
 //!    nothing, not even the changes for which their side was to be taken.
 //! 3. Contents that are taken are written whole, so that no file mixes pages of both sides.
-//! 4. A right that was taken back stays a conflict.
+//! 4. If the user's permission was revoked, that conflict stays: no side can be taken in it.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -62,7 +62,7 @@ pub(crate) struct Summaries<D: Disk> {
     history: Option<Records<D>>,
     /// The newest sequence in it that is not in the log as well.
     in_history: u64,
-    /// Of the commits in the log.
+    /// The summaries of the commits in the log.
     logged: Vec<SummaryRecord>,
 }
 

@@ -44,7 +44,7 @@ impl<'a> Tree<'a> {
     pub fn names(&self, path: &[u8]) -> Result<Vec<OsString>, Failed> {
         match self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => names(&directory).map_err(failed("list", path)),
-            // Of a closed directory, the names are found when it is moved.
+            // The names in a directory without permission are found when it is moved.
             Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP | Errno::ACCESS) => Ok(Vec::new()),
             Err(errno) => Err(failed("open", path)(errno)),
         }

@@ -78,7 +78,7 @@ fn own_names(thread: usize, round: usize) -> Outcome {
     Ok(())
 }
 
-/// Of all threads that make, move or remove one name, exactly one succeeds.
+/// All threads make, move or remove one name, and exactly one succeeds.
 fn same_names(round: usize, wins: &AtomicUsize) -> Outcome {
     let name = format!("contended {round}");
     win(
