@@ -82,7 +82,8 @@ rules! {
     /// part.
     LandedWhole,
     /// The transaction removes a file's last name of the snapshot, but the file has
-    /// got another name since: the file stays.
+    /// got another name since: the file stays. If an undo gives the file an older inode back, that
+    /// is a conflict.
     LinkedFileLives,
     /// The transaction removes a name of a file whose other names have been removed
     /// since: the file goes.

@@ -178,7 +178,16 @@ impl WriteSet {
         let named: HashSet<u64> = named.collect();
         for (before, after) in of_view {
             let is_in_limbo = matches!(before.state().place, Place::Limbo(_));
-            if (is_in_limbo || self.is_dying(before)) && named.contains(&after.serial) {
+            // It may come back within a directory.
+            let mut above = std::iter::successors(Some(after.clone()), |object| {
+                let state = object.state();
+                match &state.place {
+                    Place::Entry { parent, .. } => Some(parent.clone()),
+                    _ => None,
+                }
+            });
+            let returns = above.any(|object| named.contains(&object.serial));
+            if (is_in_limbo || self.is_dying(before)) && returns {
                 self.successions.push((before.clone(), after.clone()));
             }
         }

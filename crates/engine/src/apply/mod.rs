@@ -301,10 +301,20 @@ impl<'a, D: Disk> Apply<'a, D> {
         if !is_wanted || !self.desired.knows(old) {
             self.progress.displaced = Some((old, old_kind, source));
             self.bury_displaced()?;
-        } else if old_kind != Kind::Directory && !matches!(source.parent, Parent::Directory(_)) {
+        } else if old_kind != Kind::Directory && !self.is_name_wanted(&source) {
             self.progress.exchanged.push((old, source));
         }
         Ok(())
+    }
+
+    /// Whether the records say what this name shall be. They do not say it of a name in a removed
+    /// directory out of which an undo takes something.
+    fn is_name_wanted(&self, place: &EntryPlace) -> bool {
+        let Parent::Directory(directory) = place.parent else {
+            return false;
+        };
+        let key = (directory, place.name.clone());
+        self.desired.entries.contains_key(&key)
     }
 
     /// Objects of the base may be moved into directories that have not left the stage yet.

@@ -35,9 +35,14 @@ pub(super) struct Changes {
     pub named_by: HashMap<Identity, Sequence>,
     /// The files that got another inode, for instance because a commit wrote them whole.
     pub successions: Vec<Succession>,
-    /// The first undone commits that brought objects into the tree, or moved them there. Those that
-    /// other undone commits had removed before had been there already.
-    pub arrived: HashMap<Identity, usize>,
+    /// Whether each object was first brought into the tree by an undone commit; see `passing`.
+    pub origins: HashMap<Identity, bool>,
+    /// The inodes that followed those of files that were there before.
+    pub successors: HashSet<Identity>,
+    /// The first undone commits that gave files another inode, by both inodes.
+    pub replaced: HashMap<Identity, usize>,
+    /// The newest commits, of those that are not undone, that took a name from objects.
+    pub unnamed_by: HashMap<Identity, Sequence>,
     /// The newest commits, of those that are not undone, that removed objects.
     pub removed_by: HashMap<Identity, Sequence>,
     /// Entries of removed directories out of which other commits have brought back directories.
@@ -52,6 +57,7 @@ pub(super) struct Changes {
 pub(super) struct Succession {
     pub before: Identity,
     pub after: Identity,
+    pub step: usize,
     /// `None` if that is undone.
     pub by_other: Option<Sequence>,
 }
@@ -107,6 +113,8 @@ impl Changes {
         let mut changes = Changes::default();
         for (number, step) in since.steps.iter().enumerate() {
             changes.add_places(step);
+            changes.add_origins(number, step, selection);
+            changes.forget_passing(number, step, selection);
             changes.add_successions(step, number, selection);
             changes.add_entries(number, step, selection);
             changes.add_objects(number, step, selection);
@@ -144,9 +152,14 @@ impl Changes {
         let undone: HashSet<Identity> = undone.filter_map(|(_, entry)| step.after(entry)).collect();
         for (before, after) in step.successions() {
             let by_other = (!undone.contains(&after)).then_some(step.sequence);
+            if by_other.is_none() {
+                self.replaced.entry(before).or_insert(number);
+                self.replaced.entry(after).or_insert(number);
+            }
             self.successions.push(Succession {
                 before,
                 after,
+                step: number,
                 by_other,
             });
         }
@@ -188,14 +201,11 @@ impl Changes {
             for object in entry.before.into_iter().chain(after) {
                 touched.entry(object).or_default();
             }
-            let removed = after.and_then(|after| self.buried.remove(&after));
-            let was_removed_by_undone = removed == Some(None);
-            if let Some(after) = after {
-                if !is_undone && was_removed_by_undone {
-                    self.brought_back.insert(after, step.sequence);
-                } else if is_undone && !was_removed_by_undone {
-                    self.arrived.entry(after).or_insert(number);
-                }
+            if let Some(after) = after
+                && let Some(None) = self.buried.remove(&after)
+                && !is_undone
+            {
+                self.brought_back.insert(after, step.sequence);
             }
             if after.is_some_and(|after| {
                 let taken_out = self.taken_out.get(&key);
@@ -212,14 +222,16 @@ impl Changes {
                 false => self.add_others(step, entry, key),
             }
         }
+        let succeeded: HashSet<Identity> = step.successions().map(|(before, _)| before).collect();
         for (place, entry) in step.commit.entries.iter().enumerate() {
             let is_undone = step.is_undone && selection.has_entry(number, place);
             if let Some(before) = entry.before.filter(|_| entry.buries) {
                 let by = (!is_undone).then_some(step.sequence);
                 self.removed_by.extend(by.map(|by| (before, by)));
                 self.buried.insert(before, by);
-                // What was brought back and then replaced has not gone back to what it was.
-                if is_undone || step.after(entry).is_none() {
+                // A file that was brought back and then written whole has not gone back to what it
+                // was.
+                if is_undone || !succeeded.contains(&before) {
                     self.brought_back.remove(&before);
                 } else if let Some(known) = self.brought_back.get_mut(&before) {
                     *known = step.sequence;
@@ -257,6 +269,8 @@ impl Changes {
         let after = step.after(entry);
         self.named_by
             .extend(after.map(|object| (object, step.sequence)));
+        self.unnamed_by
+            .extend(entry.before.map(|object| (object, step.sequence)));
         let change = self.others.entry(key.clone()).or_insert(OthersEntry {
             before: entry.before,
             after,

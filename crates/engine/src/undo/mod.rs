@@ -5,7 +5,8 @@
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
 //! the snapshot and in limbo, `returning` checks those that get names back, `successions` finds files
 //! that would become two, `untouched` finds what came later, `taken_back` tells which of that was
-//! taken back since, `look` shows the past, and `restore` brings parts of it back.
+//! taken back since, `passing` tells what was in the tree before from what came with the commits,
+//! `look` shows the past, and `restore` brings parts of it back.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
@@ -19,10 +20,13 @@
 //! 5. An object comes back only if nobody has brought it back before, or moved it since: a directory
 //!    has one name. Nor does a removed directory come back without what another undo has brought
 //!    back out of it.
+//! 6. An object goes from the tree only if an undone commit brought it there. What outside writers
+//!    put into a directory does not go with it, even if commits have changed it since.
 
 mod changes;
 mod find;
 mod look;
+mod passing;
 mod restore;
 mod returning;
 mod reverse;

@@ -5,14 +5,12 @@
 use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
 
 use crate::base::Place;
-use crate::error::{ConflictKind, UndoError};
-use crate::ids::NodeId;
+use crate::error::ConflictKind;
+use crate::ids::{NodeId, Sequence};
 use crate::undo::changes::NameUndone;
 use crate::undo::find::Fate;
 use crate::undo::reverse::Reverse;
 use crate::undo::untouched::Left;
-
-type Outcome<T> = std::result::Result<T, UndoError>;
 
 impl<D: Disk> Reverse<'_, D> {
     /// The node of an object that gets a name back, if it is where the undone commits left it.
@@ -62,44 +60,90 @@ impl<D: Disk> Reverse<'_, D> {
         Ok(names > 1)
     }
 
-    /// Whether a directory is in limbo.
-    pub(super) fn is_removed(&mut self, directory: Identity) -> Result<bool> {
-        let base = self.finder.find(self.view, directory)?;
+    /// Whether an object is in limbo.
+    pub(super) fn is_removed(&mut self, object: Identity) -> Result<bool> {
+        let base = self.finder.find(self.view, object)?;
         Ok(base.is_some_and(|base| self.is_in_limbo(&base)))
     }
 
     /// Checks an object that goes from the tree, and returns how it was left when an undone commit
-    /// brought it there. `None` if none did: it was in a directory that others have removed since
-    /// without it, or others had put it there. It would be lost in a directory that goes as well.
-    pub(super) fn check_origin(
-        &mut self,
-        identity: Identity,
-        path: &[u8],
-    ) -> Outcome<Option<Left>> {
+    /// brought it there. `None` if none did: others had put it where it would be lost, in a
+    /// directory that goes as well.
+    pub(super) fn check_origin(&mut self, identity: Identity, path: &[u8]) -> Option<Left> {
         let changes = self.changes;
         let mut made = self.made(identity);
         for key in self.finder.returning_keys(&identity) {
-            let name = &changes.names[key];
-            let arrived = changes.arrived.get(&key.0).copied();
-            let is_older = arrived.is_some_and(|arrived| arrived > name.first);
-            let removed_by = changes.removed_by.get(&key.0).copied();
-            if let Some(by) = name.put_by {
+            if let Some(by) = changes.names[key].put_by {
                 self.conflict(path, ConflictKind::Entry, Some(by));
-                return Ok(None);
+                return None;
             }
-            if is_older {
-                self.conflict(path, ConflictKind::Removed, removed_by);
-                return Ok(None);
-            }
-            if arrived.is_some() {
-                made = self.made(key.0);
-            }
-            if arrived.is_some() && made.is_before(identity) {
-                self.conflict(path, ConflictKind::Entry, None);
-                return Ok(None);
+            made = self.made_with(key.0).unwrap_or(made);
+        }
+        if changes.is_new(identity) {
+            return Some(made);
+        }
+        // It was in the tree before, and has lost its other names since, or the directory in which
+        // it was.
+        let by = self.lost_by(identity);
+        self.conflict(path, ConflictKind::Removed, by);
+        None
+    }
+
+    /// How the first undone commit that mentions an object has left it.
+    fn made(&self, identity: Identity) -> Left {
+        let touches = self.changes.touched.get(&identity);
+        let first = touches.and_then(|touches| touches.first());
+        first.map_or_else(Left::default, |touch| self.left(touch))
+    }
+
+    /// How what is in a directory was left when an undone commit brought the directory into the
+    /// tree, perhaps within another one.
+    fn made_with(&self, directory: Identity) -> Option<Left> {
+        let changes = self.changes;
+        let above = changes.with_what_is_above(directory);
+        let mut new = above.take_while(|one| changes.is_new(*one));
+        let first = new.find_map(|one| changes.touched.get(&one)?.first());
+        first.map(|touch| self.left(touch).of_contents())
+    }
+
+    /// The newest commit that took a name from the object, or removed a directory in which it was.
+    fn lost_by(&self, identity: Identity) -> Option<Sequence> {
+        let changes = self.changes;
+        let mut newest = changes.unnamed_by.get(&identity).copied();
+        for (directory, _) in self.finder.returning_keys(&identity) {
+            let mut above = changes.with_what_is_above(*directory);
+            newest = newest.max(above.find_map(|one| changes.removed_by.get(&one).copied()));
+        }
+        // A directory would lie below itself.
+        let mut keys = self.finder.returning_keys(&identity).into_iter();
+        newest.or_else(|| keys.find_map(|(directory, _)| self.kept_by(*directory, None)))
+    }
+
+    /// The commit that has moved a directory so that it would lie below itself. `None` if an outside
+    /// writer has removed the directory.
+    pub(super) fn moved_by(&mut self, directory: Identity) -> Result<Option<Sequence>> {
+        let base = self.finder.find(self.view, directory)?;
+        let is_in_tree = base.is_some_and(|base| !self.is_in_limbo(&base));
+        Ok(is_in_tree.then(|| self.kept_by(directory, None)).flatten())
+    }
+
+    /// Checks what outside writers had put into directories that go, before an undone commit took it
+    /// out of there.
+    pub(super) fn check_put_from_outside(&mut self) -> Result<()> {
+        let changes = self.changes;
+        for ((directory, _), name) in &changes.names {
+            let Some(before) = name.before.filter(|_| name.put_by.is_none()) else {
+                continue;
+            };
+            if self.finder.fate(self.view, *directory)? == Fate::Goes
+                && self.came_later(before, *directory)
+                && self.finder.fate(self.view, before)? != Fate::Lives
+                && !self.is_removed(*directory)?
+            {
+                self.conflict(&name.path, ConflictKind::Entry, None);
             }
         }
-        Ok(Some(made))
+        Ok(())
     }
 
     /// Checks the removed directories that come back: nobody may have brought back alone what was

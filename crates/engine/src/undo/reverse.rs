@@ -140,6 +140,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             }
             Fate::Lost(_) if name.is_taken_out => return Ok(None),
             Fate::Lost(by) => {
+                let by = by.map_or_else(|| self.moved_by(*directory), |by| Ok(Some(by)))?;
                 self.conflict(&name.path, ConflictKind::Removed, by);
                 return Ok(None);
             }
@@ -216,6 +217,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 leaving.entry(after).or_insert(&name.path);
             }
         }
+        self.check_put_from_outside()
+            .map_err(|errno| io(b"", errno))?;
         for (identity, path) in leaving {
             let failed = |errno| io(path, errno);
             if self.finder.fate(self.view, identity).map_err(failed)? != Fate::Goes {
@@ -225,27 +228,25 @@ impl<'a, D: Disk> Reverse<'a, D> {
             let Some(base) = base.filter(|base| !self.is_in_limbo(base)) else {
                 continue;
             };
-            let Some(made) = self.check_origin(identity, path)? else {
+            let Some(made) = self.check_origin(identity, path) else {
                 continue;
             };
             self.check_going(&base, path, made)?;
             if base.kind == Kind::Directory {
                 let node = self.finder.node(self.view, &base).map_err(failed)?;
-                self.check_tree(node, path, made)?;
+                self.check_tree((node, identity), path, made.of_contents())?;
             }
         }
         Ok(())
     }
 
-    /// How the first undone commit that mentions an object has left it.
-    pub(super) fn made(&self, identity: Identity) -> Left {
-        let touches = self.changes.touched.get(&identity);
-        let first = touches.and_then(|touches| touches.first());
-        first.map_or_else(Left::default, |touch| self.left(touch))
-    }
-
     /// Checks everything in a directory that will go, except names that change by themselves.
-    fn check_tree(&mut self, top: NodeId, path: &[u8], made: Left) -> Outcome<()> {
+    fn check_tree(
+        &mut self,
+        (top, made_with): (NodeId, Identity),
+        path: &[u8],
+        made: Left,
+    ) -> Outcome<()> {
         let mut open = vec![(top, path.to_vec())];
         while let Some((directory, path)) = open.pop() {
             let failed = |errno| io(&path, errno);
@@ -277,7 +278,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 let Some(base) = base else {
                     continue;
                 };
-                if base.is_mount_point() {
+                let came_later = object.is_some_and(|object| self.came_later(object, made_with));
+                if base.is_mount_point() || came_later {
                     self.conflict(&path, ConflictKind::EntryInRemovedDirectory, None);
                     continue;
                 }
@@ -310,6 +312,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
             {
                 return Ok(None);
             }
+            // It was not in the tree before, and is not there now.
+            Fate::Lost(_) if self.changes.is_new(identity) => return Ok(None),
             Fate::Lost(by) => {
                 self.conflict(&path, ConflictKind::Removed, by);
                 return Ok(None);

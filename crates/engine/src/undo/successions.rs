@@ -24,6 +24,8 @@ use crate::undo::reverse::{Purpose, Reverse};
 struct Line {
     inodes: Vec<Identity>,
     by_other: Option<Sequence>,
+    /// The undone ones of `Changes::successions`, by their places there.
+    undone: Vec<usize>,
 }
 
 impl<D: Disk> Reverse<'_, D> {
@@ -32,27 +34,62 @@ impl<D: Disk> Reverse<'_, D> {
         let mut found = Vec::new();
         for line in lines(self.changes) {
             let mut living = Vec::new();
+            let mut returning = None;
             for identity in &line.inodes {
                 if self.finder.fate(self.view, *identity)? == Fate::Lives {
                     living.push(*identity);
+                    // It may come back within a directory.
+                    if self.finder.is_returning(identity) || self.is_removed(*identity)? {
+                        returning = returning.or(Some(*identity));
+                    }
                 }
             }
-            let returns = |identity: &&Identity| self.finder.is_returning(identity);
-            let Some(returning) = living.iter().find(returns).copied() else {
+            if self.purpose == Purpose::Undo && living.iter().all(|one| Some(*one) == returning) {
+                self.check_replaced(&line);
+            }
+            let Some(returning) = returning else {
                 continue;
             };
             let other = living.into_iter().rfind(|one| *one != returning);
             match other {
                 Some(other) if self.purpose == Purpose::Undo => {
-                    let path = self.changes.path_of(returning).unwrap_or_default();
-                    let by = self.changes.named_by.get(&other).copied();
-                    self.conflict(&path, ConflictKind::Contents, by.or(line.by_other));
+                    let changes = self.changes;
+                    let mut above = changes.with_what_is_above(returning);
+                    let path = above.find_map(|one| changes.path_of(one));
+                    let path = path.unwrap_or_default();
+                    let by = self.kept_by(other, line.by_other);
+                    self.conflict(&path, ConflictKind::Contents, by);
                 }
                 Some(_) => {}
                 None => found.extend(self.succession(&line, returning)?),
             }
         }
         Ok(found)
+    }
+
+    /// The commit that gave an object a name, or put it in the place of another, or gave a directory
+    /// above it a name.
+    pub(super) fn kept_by(&self, object: Identity, put_by: Option<Sequence>) -> Option<Sequence> {
+        let named_by = &self.changes.named_by;
+        let by = named_by.get(&object).copied().or(put_by);
+        let mut above = self.changes.with_what_is_above(object);
+        by.or_else(|| above.find_map(|directory| named_by.get(&directory).copied()))
+    }
+
+    /// Checks the inodes that undone commits gave the file and took from it.
+    fn check_replaced(&mut self, line: &Line) {
+        let changes = self.changes;
+        for place in &line.undone {
+            let succession = &changes.successions[*place];
+            if !self.is_changed_before_replaced(succession.before, succession.step) {
+                continue;
+            }
+            let step = &self.since.steps[succession.step];
+            let mut entries = step.commit.entries.iter();
+            let entry = entries.find(|entry| step.after(entry) == Some(succession.after));
+            let path = entry.map(|entry| step.path(entry.directory, &entry.name));
+            self.conflict(&path.unwrap_or_default(), ConflictKind::Contents, None);
+        }
     }
 
     /// The last inode of the file may be in limbo as well.
@@ -81,7 +118,7 @@ impl<D: Disk> Reverse<'_, D> {
 fn lines(changes: &Changes) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut line_of: HashMap<Identity, usize> = HashMap::new();
-    for succession in &changes.successions {
+    for (number, succession) in changes.successions.iter().enumerate() {
         let pair = [succession.before, succession.after];
         let known = pair.iter().filter_map(|identity| line_of.get(identity));
         let place = known.copied().min().unwrap_or_else(|| {
@@ -98,13 +135,17 @@ fn lines(changes: &Changes) -> Vec<Line> {
                         line_of.insert(identity, place);
                         lines[place].inodes.push(identity);
                     }
+                    lines[place].undone.extend(met.undone);
                     lines[place].by_other = lines[place].by_other.max(met.by_other);
                 }
                 None => lines[place].inodes.push(identity),
             }
         }
-        let by_other = &mut lines[place].by_other;
-        *by_other = (*by_other).max(succession.by_other);
+        let line = &mut lines[place];
+        line.by_other = line.by_other.max(succession.by_other);
+        if succession.by_other.is_none() {
+            line.undone.push(number);
+        }
     }
     lines
 }

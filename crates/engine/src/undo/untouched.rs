@@ -106,20 +106,57 @@ impl<D: Disk> Reverse<'_, D> {
         }
     }
 
-    /// Whether an outside writer has changed an object after the first commit, and between or after
-    /// these.
-    fn is_changed_outside(&self, first: Left, touches: &[Touch], stat: &Stat) -> bool {
+    /// Whether an object was made after an undone commit brought this directory into the tree.
+    pub(super) fn came_later(&self, object: Identity, directory: Identity) -> bool {
+        let Some(first) = self.touches(directory).first() else {
+            return false;
+        };
+        let step = &self.since.steps[first.step];
+        let is_after = |time: Timestamp| {
+            let time = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+            i128::from(object.birth) > time
+        };
+        if is_after(step.settled) || !step.is_settled_late {
+            return is_after(step.settled);
+        }
+        // A recovery may have made the commit's own files again.
+        let mut own = step.commit.objects.iter();
+        is_after(step.commit.time) && !own.any(|own| own.identity == object)
+    }
+
+    /// Whether an outside writer has changed a new file before an undone commit gave it another
+    /// inode, which goes as well.
+    pub(super) fn is_changed_before_replaced(&self, identity: Identity, step: usize) -> bool {
+        let touches = self.touches(identity);
+        let until = touches.partition_point(|touch| touch.step <= step);
+        let Some((first, later)) = touches[..until].split_first() else {
+            return false;
+        };
+        self.changes.is_new(identity) && self.left_between(self.left(first), later).is_none()
+    }
+
+    /// How the object was left after the first commit and these; `None` if an outside writer has
+    /// changed it between them.
+    fn left_between(&self, first: Left, touches: &[Touch]) -> Option<Left> {
         let mut left = first;
         for touch in touches {
+            let modified = touch.modified_before;
             if touch.before.is_some_and(|before| before > left.settled)
-                || touch
-                    .modified_before
-                    .is_some_and(|before| left.is_modified(before))
+                || modified.is_some_and(|before| left.is_modified(before))
             {
-                return true;
+                return None;
             }
             left.add(self.left(touch));
         }
+        Some(left)
+    }
+
+    /// Whether an outside writer has changed an object after the first commit, and between or after
+    /// these.
+    fn is_changed_outside(&self, first: Left, touches: &[Touch], stat: &Stat) -> bool {
+        let Some(left) = self.left_between(first, touches) else {
+            return true;
+        };
         let present = stat.attributes;
         stat.changed > left.settled
             || left.is_modified(present.times.modified)
@@ -137,15 +174,22 @@ impl<D: Disk> Reverse<'_, D> {
             return Ok(());
         };
         let stat = self.stat(base).map_err(|errno| io(path, errno))?;
+        // A file that got another inode was changed as a whole.
+        let replaced = self.changes.replaced.get(&stat.identity).copied();
+        let replaced = replaced.filter(|replaced| *replaced < first.step);
+        let first = replaced.unwrap_or(first.step);
         let touches = self.touches(stat.identity);
-        let since_first = touches.iter().filter(|touch| touch.step >= first.step);
+        let since_first = touches.iter().filter(|touch| touch.step >= first);
         let later: Vec<Touch> = since_first.copied().collect();
         let mut pages = RangeSet::default();
-        let mut has_attributes = false;
+        let mut has_attributes = replaced.is_some();
+        if replaced.is_some() {
+            pages.insert(0, u64::MAX);
+        }
         for change in changes {
             let (_, update, former) = self.since.change(*change);
             add_pages(update, former, &mut pages);
-            has_attributes |= changes_attributes(update);
+            has_attributes |= changes_attributes(update, former, base.kind);
         }
         let is_taken_back = self.are_taken_back(base, &later);
         let is_taken_back = is_taken_back.map_err(|errno| io(path, errno))?;
@@ -162,7 +206,7 @@ impl<D: Disk> Reverse<'_, D> {
             if theirs.iter().any(|(start, end)| pages.overlaps(start, end)) {
                 self.conflict(path, ConflictKind::Contents, by);
             }
-            if has_attributes && changes_attributes(update) {
+            if has_attributes && changes_attributes(update, former, base.kind) {
                 self.conflict(path, ConflictKind::Attributes, by);
             }
         }
@@ -238,6 +282,17 @@ pub(super) struct Left {
 }
 
 impl Left {
+    /// How a commit that left a directory so has left what is in it.
+    pub fn of_contents(self) -> Left {
+        Left {
+            is_written: false,
+            mode: None,
+            user: None,
+            group: None,
+            ..self
+        }
+    }
+
     fn add(&mut self, later: Left) {
         // Writing to a file may clear bits of its mode.
         let mode = self.mode.filter(|_| !later.is_written);
@@ -250,16 +305,6 @@ impl Left {
             user: later.user.or(self.user),
             group: later.group.or(self.group),
         }
-    }
-
-    /// Whether the object was made later.
-    pub fn is_before(&self, object: Identity) -> bool {
-        let Timestamp {
-            seconds,
-            nanoseconds,
-        } = self.settled;
-        let settled = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
-        i128::from(object.birth) > settled
     }
 
     fn is_modified(&self, modified: Timestamp) -> bool {
@@ -275,10 +320,19 @@ impl Left {
     }
 }
 
-fn changes_attributes(update: &Update) -> bool {
-    let change = &update.attributes;
-    let times = change.modified.is_some() && update.content.is_none();
-    times || !update.xattrs.is_empty() || change.mode.is_some() || change.user.is_some()
+/// Whether an update makes attributes other than they were. To set them again is no change. The
+/// time of a directory does not count, because it changes with every name.
+fn changes_attributes(update: &Update, former: &Former, kind: Kind) -> bool {
+    let (change, was) = (&update.attributes, &former.attributes);
+    let differs = |wanted: Option<u32>, was| wanted.is_some_and(|wanted| wanted != was);
+    let modified = change.modified.filter(|_| update.content.is_none());
+    let modified = modified.filter(|_| kind != Kind::Directory);
+    let mut xattrs = update.xattrs.iter();
+    modified.is_some_and(|modified| modified != was.times.modified)
+        || differs(change.mode, was.mode)
+        || differs(change.user, was.owner.user)
+        || differs(change.group, was.owner.group)
+        || xattrs.any(|xattr| !former.xattrs.contains(xattr))
 }
 
 /// Adds the pages that an update has written. A new length counts as all pages from where it cuts

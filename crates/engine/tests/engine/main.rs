@@ -41,4 +41,6 @@ mod transaction_ids;
 mod undo;
 mod undo_conflicts;
 mod undo_histories;
+mod undo_kept;
 mod undo_returned;
+mod undo_rewritten;

@@ -9,11 +9,11 @@ use crate::undo_conflicts::{
 use atomdir_disk::{LinuxDisk, RenameMode};
 use atomdir_engine::{CommitError, ConflictKind, NewNode, NodeId, Sequence, Store, UndoError};
 
-fn directory(view: &View, path: &str) {
+pub(super) fn directory(view: &View, path: &str) {
     make(view, path, NewNode::Directory);
 }
 
-fn rename(view: &View, from: &str, to: &str) {
+pub(super) fn rename(view: &View, from: &str, to: &str) {
     let place = |path: &str| {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         (node(view, parent), name.as_bytes().to_vec())
@@ -23,7 +23,7 @@ fn rename(view: &View, from: &str, to: &str) {
     renamed.expect("nothing is in the way");
 }
 
-fn remove_directory(view: &View, path: &str) {
+pub(super) fn remove_directory(view: &View, path: &str) {
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     let removed = view.remove_directory(node(view, parent), name.as_bytes());
     removed.expect("it is empty");

@@ -272,6 +272,7 @@ impl<D: Disk> Validation<'_, D> {
     /// Decides by the link counts of the base which files lose their last name.
     pub(super) fn decide_dying(&mut self, set: &mut WriteSet) {
         let gained = names_gained(set);
+        let mut parted = Vec::new();
         for losing in self.losing.values() {
             let (base, serial) = (&losing.base, losing.base.serial);
             let Some(present) = &losing.present else {
@@ -284,9 +285,18 @@ impl<D: Disk> Validation<'_, D> {
             let lives = u64::from(present.links) + gains > u64::from(losing.names);
             if lives && set.is_dying(base) && Rule::LinkedFileLives.holds() {
                 set.dying.remove(&serial);
+                let mut successions = set.successions.iter();
+                if successions.any(|(before, _)| before.serial == serial) {
+                    parted.push((base.clone(), losing.path.clone()));
+                }
             } else if !lives && !set.is_dying(base) && Rule::UnlinkedFileDies.holds() {
                 set.dying.insert(serial, base.clone());
             }
+        }
+        // An undo would bring back the old inode of a file beside the one that stays.
+        for (base, path) in parted {
+            let by = self.since(Rule::LinkedFileLives, &base, |changed| changed.links);
+            self.conflict(Rule::LinkedFileLives, &path, ConflictKind::Contents, by);
         }
         let dying = self.losing.values().filter(|of| set.is_dying(&of.base));
         let present = dying.filter_map(|losing| losing.present);

@@ -25,6 +25,8 @@ struct Composed {
     first: BTreeMap<usize, Object>,
     /// Whether it was in the tree before the first such commit, and is after the last.
     in_tree: BTreeMap<usize, Changed<bool>>,
+    /// Whether an object was there before the first commit in whose trees it is.
+    is_old: BTreeMap<usize, bool>,
 }
 
 fn note<K: Ord, T: PartialEq>(of: &mut BTreeMap<K, Changed<T>>, key: K, before: T, after: T) {
@@ -52,6 +54,15 @@ fn page(contents: &[u8], number: usize) -> Vec<u8> {
 impl Composed {
     fn add(&mut self, (before, after): Step<'_>) {
         let in_tree = (before.in_tree(), after.in_tree());
+        for id in in_tree.0.union(&in_tree.1) {
+            let was = in_tree.0.contains(id);
+            self.is_old.entry(*id).or_insert(was);
+            // Others have brought it back since these commits made and removed it.
+            if was && self.in_tree.get(id) == Some(&(false, false)) {
+                self.in_tree.remove(id);
+                self.forget_changes_of(&BTreeSet::from([*id]));
+            }
+        }
         for (id, new) in &after.objects {
             let old = before.objects.get(id);
             if old != Some(new) || in_tree.0.contains(id) != in_tree.1.contains(id) {
@@ -66,15 +77,30 @@ impl Composed {
         }
     }
 
-    /// What came and went with its object is no change. But what was moved into a directory that
-    /// others have brought back has left it.
-    fn forget_passing(&mut self, now: &BTreeSet<usize>) {
-        let in_tree = std::mem::take(&mut self.in_tree);
-        let stays = |id: &usize| in_tree.get(id) != Some(&(false, false));
-        self.entries.retain(|(id, _), (before, after)| {
-            let mut moved = before.iter().chain(after.iter());
-            stays(id) || now.contains(id) && moved.all(&stays)
+    /// What came and went with its object is no change.
+    fn forget_passing(&mut self) {
+        let in_tree = self.in_tree.iter();
+        let passing = in_tree.filter(|(_, change)| **change == (false, false));
+        let passing: BTreeSet<usize> = passing.map(|(id, _)| *id).collect();
+        self.forget_changes_of(&passing);
+    }
+
+    /// But what was moved into such a directory goes back.
+    fn forget_changes_of(&mut self, passing: &BTreeSet<usize>) {
+        let is_old = &self.is_old;
+        let stays = |id: &usize| !passing.contains(id);
+        self.entries.retain(|(id, _), (_, after)| {
+            let moved = after.is_some_and(|after| is_old.get(&after) == Some(&true));
+            stays(id) || moved
         });
+        self.modes.retain(|id, _| stays(id));
+        self.lengths.retain(|id, _| stays(id));
+        self.pages.retain(|(id, _), _| stays(id));
+    }
+
+    fn forget_changes_of_new_files(&mut self) {
+        let is_old = &self.is_old;
+        let stays = |id: &usize| is_old.get(id) != Some(&false);
         self.modes.retain(|id, _| stays(id));
         self.lengths.retain(|id, _| stays(id));
         self.pages.retain(|(id, _), _| stays(id));
@@ -114,18 +140,40 @@ impl Composed {
     }
 }
 
-fn replace<T: PartialEq>(
-    now: &mut T,
-    (before, after): Changed<T>,
-    what: &str,
-) -> Result<(), String> {
-    if before != after {
-        if *now != after && *now != before {
-            return Err(format!("{what} was changed since"));
-        }
-        *now = before;
+/// False if it was changed since to something else.
+fn replace<T: PartialEq + Clone>(now: &mut T, (before, after): &Changed<T>) -> bool {
+    let is_free = before == after || *now == *after || *now == *before;
+    if is_free && before != after {
+        *now = before.clone();
     }
-    Ok(())
+    is_free
+}
+
+/// What an undo may do with files in different ways, depending on whether a commit wrote a file in
+/// place or gave it a new inode.
+#[derive(Debug, Clone, Copy)]
+pub struct Files {
+    /// A file that comes back is as it was removed. Otherwise it has what later commits changed.
+    pub as_removed: bool,
+    /// A file that these commits brought into the tree and that stays, because it has got another
+    /// name since, keeps what they changed in it.
+    pub keep_new: bool,
+}
+
+impl Files {
+    pub const ALL: [Files; 4] = [
+        Files::new(true, false),
+        Files::new(false, false),
+        Files::new(true, true),
+        Files::new(false, true),
+    ];
+
+    const fn new(as_removed: bool, keep_new: bool) -> Files {
+        Files {
+            as_removed,
+            keep_new,
+        }
+    }
 }
 
 impl Model {
@@ -156,58 +204,31 @@ impl Model {
         }
     }
 
-    /// The tree after these commits were undone. Fails if that loses what came later. A file that
-    /// comes back has what later commits changed in it, or, if they have replaced it, is `as_removed`.
-    pub fn taken_back(&self, undone: &[Step<'_>], as_removed: bool) -> Result<Model, String> {
+    /// The tree after these commits were undone. Fails if that loses what came later.
+    pub fn taken_back(&self, undone: &[Step<'_>], files: Files) -> Result<Model, String> {
         let mut composed = Composed::default();
         undone.iter().for_each(|step| composed.add(*step));
-        composed.forget_passing(&self.in_tree());
+        composed.forget_passing();
+        if files.keep_new {
+            composed.forget_changes_of_new_files();
+        }
         let mut model = self.clone();
-        for ((id, name), change) in composed.entries {
-            let what = format!("{} in directory {id}", name.escape_ascii());
-            let entries = model.entries_mut(id);
-            let mut now = entries.remove(&name);
-            replace(&mut now, change, &what)?;
-            now.map(|now| entries.insert(name, now));
-        }
-        for (id, change) in composed.modes {
-            let (Some(Object::Directory { mode, .. }) | Some(Object::File { mode, .. })) =
-                model.objects.get_mut(&id)
-            else {
-                continue;
-            };
-            replace(mode, change, &format!("the mode of {id}"))?;
-        }
-        for (id, change) in composed.lengths {
-            if let Some(Object::File { contents, .. }) = model.objects.get_mut(&id) {
-                let mut length = contents.len();
-                replace(&mut length, change, &format!("the length of {id}"))?;
-                contents.resize(length, 0);
-            }
-        }
-        for ((id, number), change) in composed.pages {
-            let (
-                Some(Object::File {
-                    contents: before, ..
-                }),
-                Some(Object::File { contents, .. }),
-            ) = (self.objects.get(&id), model.objects.get_mut(&id))
-            else {
-                continue;
-            };
-            let mut now = page(before, number);
-            replace(&mut now, change, &format!("page {number} of {id}"))?;
-            for (byte, old) in contents.iter_mut().skip(number * PAGE).zip(now) {
-                *byte = old;
-            }
-        }
+        let mut changed_since = model.replace_names(&composed);
+        changed_since.extend(model.replace_attributes(&composed));
+        changed_since.extend(model.replace_pages(&composed));
         let (before, after) = (self.in_tree(), model.in_tree());
+        for (id, what) in changed_since {
+            let is_file_of_then = files.as_removed && !self.is_directory(id);
+            if before.contains(&id) || after.contains(&id) && !is_file_of_then {
+                return Err(format!("{what} was changed since"));
+            }
+        }
         for id in before.difference(&after) {
             if composed.left.get(id) != self.objects.get(id) {
                 return Err(format!("object {id} would be lost"));
             }
         }
-        for id in after.difference(&before).filter(|_| as_removed) {
+        for id in after.difference(&before).filter(|_| files.as_removed) {
             if let Some(file @ Object::File { .. }) = composed.first.get(id) {
                 model.objects.insert(*id, file.clone());
             }
@@ -226,6 +247,69 @@ impl Model {
             }
         }
         Ok(model)
+    }
+
+    /// Returns what was changed since, with the objects to which it belongs.
+    fn replace_names(&mut self, composed: &Composed) -> Vec<(usize, String)> {
+        let mut changed_since = Vec::new();
+        for ((id, name), change) in &composed.entries {
+            let entries = self.entries_mut(*id);
+            let mut now = entries.remove(name);
+            if !replace(&mut now, change) {
+                let what = format!("{} in directory {id}", name.escape_ascii());
+                changed_since.push((*id, what));
+            }
+            now.map(|now| entries.insert(name.clone(), now));
+        }
+        changed_since
+    }
+
+    fn replace_attributes(&mut self, composed: &Composed) -> Vec<(usize, String)> {
+        let mut changed_since = Vec::new();
+        for (id, change) in &composed.modes {
+            let (Some(Object::Directory { mode, .. }) | Some(Object::File { mode, .. })) =
+                self.objects.get_mut(id)
+            else {
+                continue;
+            };
+            if !replace(mode, change) {
+                changed_since.push((*id, format!("the mode of {id}")));
+            }
+        }
+        changed_since
+    }
+
+    fn replace_pages(&mut self, composed: &Composed) -> Vec<(usize, String)> {
+        let mut changed_since = Vec::new();
+        let files = self.objects.clone();
+        for (id, change) in &composed.lengths {
+            if let Some(Object::File { contents, .. }) = self.objects.get_mut(id) {
+                let mut length = contents.len();
+                if !replace(&mut length, change) {
+                    changed_since.push((*id, format!("the length of {id}")));
+                }
+                contents.resize(length, 0);
+            }
+        }
+        for ((id, number), change) in &composed.pages {
+            let (
+                Some(Object::File {
+                    contents: before, ..
+                }),
+                Some(Object::File { contents, .. }),
+            ) = (files.get(id), self.objects.get_mut(id))
+            else {
+                continue;
+            };
+            let mut now = page(before, *number);
+            if !replace(&mut now, change) {
+                changed_since.push((*id, format!("page {number} of {id}")));
+            }
+            for (byte, old) in contents.iter_mut().skip(number * PAGE).zip(now) {
+                *byte = old;
+            }
+        }
+        changed_since
     }
 
     /// These objects and the directories above them.

@@ -1,0 +1,109 @@
+//! Tells what was in the tree before the undone commits from what one of them brought there.
+//!
+//! Undone commits may have made a directory and removed it again, and another commit may then have
+//! brought it back. These undone commits together have changed nothing in it, so it stays as it is.
+
+use std::collections::HashSet;
+
+use atomdir_disk::Identity;
+use atomdir_format::record::Locator;
+
+use crate::undo::changes::Changes;
+use crate::undo::selection::Selection;
+use crate::undo::since::Step;
+
+impl Changes {
+    /// Whether an undone commit brought the object into the tree, alone or within a directory, and
+    /// it was not there before the first undone commit.
+    pub fn is_new(&self, identity: Identity) -> bool {
+        self.origins.get(&identity).copied().unwrap_or(false)
+    }
+
+    /// Whether a file or directory was there before, perhaps with another inode.
+    fn is_old_file(&self, identity: Identity) -> bool {
+        !self.is_new(identity) || self.successors.contains(&identity)
+    }
+
+    /// Notes where the objects that this step mentions were before, if it is the first to mention
+    /// them.
+    pub(super) fn add_origins(&mut self, number: usize, step: &Step, selection: &Selection) {
+        let entries = step.commit.entries.iter().enumerate();
+        let others = entries.filter(|(place, _)| !selection.has_entry(number, *place));
+        let others: HashSet<Identity> = others.filter_map(|(_, entry)| step.after(entry)).collect();
+        let directories = step.commit.directories.iter();
+        let directories = directories.map(|of| (of.identity, &of.locator));
+        let objects = step.commit.objects.iter();
+        let objects = objects.map(|of| (of.identity, &of.locator));
+        for (identity, locator) in directories.chain(objects) {
+            let is_new = match locator {
+                Locator::Root => false,
+                Locator::Entry { directory, .. } => self.is_new(step.directory(*directory)),
+                Locator::Staged { .. } | Locator::Limbo => {
+                    step.is_undone && !others.contains(&identity)
+                }
+            };
+            self.origins.entry(identity).or_insert(is_new);
+        }
+        for entry in &step.commit.entries {
+            if let Some(before) = entry.before {
+                let is_new = self.is_new(step.directory(entry.directory));
+                self.origins.entry(before).or_insert(is_new);
+            }
+        }
+        for (before, after) in step.successions() {
+            if self.is_old_file(before) {
+                self.successors.insert(after);
+            }
+        }
+    }
+
+    /// Forgets what the undone commits so far changed in new directories and files that they
+    /// removed again, and that this step, which is not undone, brings back.
+    pub(super) fn forget_passing(&mut self, number: usize, step: &Step, selection: &Selection) {
+        let entries = step.commit.entries.iter().enumerate();
+        let others =
+            entries.filter(|(place, _)| !step.is_undone || !selection.has_entry(number, *place));
+        let returning = others.filter_map(|(_, entry)| step.after(entry));
+        let passing = returning
+            .filter(|identity| self.buried.get(identity) == Some(&None) && self.is_new(*identity));
+        let passing: HashSet<Identity> = passing.collect();
+        if passing.is_empty() {
+            return;
+        }
+        let mut names = std::mem::take(&mut self.names);
+        names.retain(|(directory, _), name| {
+            // What was moved there from elsewhere goes back.
+            name.after.is_some_and(|after| self.is_old_file(after))
+                || !self.is_new(*directory)
+                || !self.is_within(*directory, &passing)
+        });
+        let named: HashSet<Identity> = names.values().filter_map(|name| name.after).collect();
+        self.names = names;
+        let mut objects = std::mem::take(&mut self.objects);
+        objects.retain(|identity, _| {
+            !self.is_new(*identity)
+                || named.contains(identity)
+                || !self.is_within(*identity, &passing)
+        });
+        self.objects = objects;
+    }
+
+    /// Whether an object is one of these, or below one.
+    fn is_within(&self, identity: Identity, directories: &HashSet<Identity>) -> bool {
+        self.with_what_is_above(identity)
+            .any(|one| directories.contains(&one))
+    }
+
+    /// An object and the directories above it, as far as the records say.
+    pub(super) fn with_what_is_above(
+        &self,
+        identity: Identity,
+    ) -> impl Iterator<Item = Identity> + '_ {
+        let mut seen = HashSet::new();
+        let above = move |at: &Identity| {
+            let (directory, _) = self.places.get(at)?.last()?;
+            seen.insert(*at).then_some(*directory)
+        };
+        std::iter::successors(Some(identity), above)
+    }
+}

@@ -1,0 +1,119 @@
+//! What an undo leaves in the tree: files that have got or lost names since, what outside writers have
+//! put into new directories, and directories that came and went with the undone commits.
+
+use std::os::unix::fs::MetadataExt;
+
+use crate::undo_conflicts::{commit, conflict, land, node, put, read, store, undo, unlink};
+use crate::undo_returned::{directory, remove_directory, rename};
+use atomdir_engine::{ChangedBy, ConflictKind, NodeId, UndoError};
+
+#[test]
+fn undo_of_a_link_does_not_take_the_last_name_of_a_file() {
+    let (scratch, store) = store();
+    commit(&store, |view| put(view, "a", 0, b"1"));
+    commit(&store, |view| {
+        let linked = view.link(node(view, "a"), NodeId::ROOT, b"b");
+        linked.expect("the name is free");
+    });
+    let removed = commit(&store, |view| unlink(view, "a"));
+    let found = conflict(&store, &[2]);
+    assert_eq!(found, ("b".into(), ConflictKind::Removed, Some(removed)));
+    land(&store, &[2, removed], &[]);
+    assert_eq!(read(&scratch.0, "a"), b"1");
+    assert!(!scratch.0.join("b").exists());
+}
+
+/// Another commit has written it whole, or has removed it, which was undone. Both change its inode or
+/// its change time.
+#[test]
+fn what_outside_writers_put_into_a_new_directory_is_a_conflict_also_after_commits_changed_it() {
+    for is_removed in [false, true] {
+        let (scratch, store) = store();
+        let root = &scratch.0;
+        commit(&store, |view| directory(view, "d"));
+        std::fs::write(root.join("d/f"), b"outside").expect("written");
+        commit(&store, |view| match is_removed {
+            true => unlink(view, "d/f"),
+            false => put(view, "d/f", 0, b"written"),
+        });
+        if is_removed {
+            land(&store, &[2], &[]);
+        }
+        let undone: &[u64] = if is_removed { &[1] } else { &[1, 2] };
+        let Err(UndoError::Conflict(found)) = undo(&store, undone, &[]) else {
+            panic!("the file would be lost");
+        };
+        let mut outside = found.iter().filter(|one| one.by == ChangedBy::Outside);
+        assert!(outside.any(|one| one.path == b"d/f"), "{found:?}");
+    }
+}
+
+#[test]
+fn directory_that_came_and_went_with_the_undone_commits_stays_as_another_undo_left_it() {
+    let (scratch, store) = store();
+    let root = &scratch.0;
+    commit(&store, |view| {
+        directory(view, "d");
+        put(view, "d/f", 0, b"1");
+        put(view, "d/g", 0, b"1");
+    });
+    commit(&store, |view| {
+        unlink(view, "d/f");
+        put(view, "d/h", 0, b"1");
+    });
+    commit(&store, |view| {
+        unlink(view, "d/g");
+        unlink(view, "d/h");
+        remove_directory(view, "d");
+    });
+    land(&store, &[3], &[]);
+    land(&store, &[1, 2, 3], &[]);
+    assert!(!root.join("d/f").exists());
+    assert!(root.join("d/g").exists());
+    assert!(root.join("d/h").exists());
+}
+
+/// What was moved into such a directory goes back nevertheless.
+#[test]
+fn file_goes_back_out_of_a_directory_that_came_and_went() {
+    let (scratch, store) = store();
+    let root = &scratch.0;
+    commit(&store, |view| put(view, "a", 0, b"1"));
+    commit(&store, |view| {
+        directory(view, "d");
+        rename(view, "a", "d/a");
+    });
+    commit(&store, |view| {
+        unlink(view, "d/a");
+        remove_directory(view, "d");
+    });
+    land(&store, &[3], &[]);
+    land(&store, &[2, 3], &[]);
+    assert_eq!(read(root, "a"), b"1");
+    assert!(root.join("d").exists());
+    assert!(!root.join("d/a").exists());
+}
+
+/// The directory comes out of a removed one, to the name that the file leaves.
+#[test]
+fn file_whose_place_a_directory_takes_keeps_no_name_in_limbo() {
+    let (scratch, store) = store();
+    let root = &scratch.0;
+    commit(&store, |view| {
+        directory(view, "d");
+        put(view, "f", 0, b"1");
+    });
+    commit(&store, |view| {
+        directory(view, "w");
+        rename(view, "d", "w/d");
+        rename(view, "f", "d");
+    });
+    commit(&store, |view| {
+        remove_directory(view, "w/d");
+        remove_directory(view, "w");
+    });
+    land(&store, &[2, 3], &[]);
+    assert!(root.join("d").is_dir());
+    let file = std::fs::metadata(root.join("f")).expect("it is there");
+    assert_eq!(file.nlink(), 1);
+}
