@@ -33,7 +33,7 @@ impl HistorySettings {
         if *seen() == now {
             return;
         }
-        let limits = history_limits(control).map_err(|errno| atomdir_disk::reason(errno));
+        let limits = history_limits(control).map_err(atomdir_disk::reason);
         let set = limits.and_then(|limits| {
             let set = store.set_history(limits);
             set.map_err(|error| error.to_string())
