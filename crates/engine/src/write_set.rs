@@ -9,7 +9,7 @@ use atomdir_types::ChangeLine;
 
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
-use crate::base::{Base, Place, Stamp, Xattrs};
+use crate::base::{Base, Place, Stamp, Xattrs, above};
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
 
@@ -177,16 +177,12 @@ impl WriteSet {
         });
         let named: HashSet<u64> = named.collect();
         for (before, after) in of_view {
-            let is_in_limbo = matches!(before.state().place, Place::Limbo(_));
+            let mut at_or_above = std::iter::once(before.clone()).chain(above(before));
+            let is_in_limbo =
+                at_or_above.any(|object| matches!(object.state().place, Place::Limbo(_)));
             // It may come back within a directory.
-            let mut above = std::iter::successors(Some(after.clone()), |object| {
-                let state = object.state();
-                match &state.place {
-                    Place::Entry { parent, .. } => Some(parent.clone()),
-                    _ => None,
-                }
-            });
-            let returns = above.any(|object| named.contains(&object.serial));
+            let returns = named.contains(&after.serial)
+                || above(after).any(|directory| named.contains(&directory.serial));
             if (is_in_limbo || self.is_dying(before)) && returns {
                 self.successions.push((before.clone(), after.clone()));
             }

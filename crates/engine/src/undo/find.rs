@@ -212,7 +212,8 @@ impl<'a> Finder<'a> {
             Place::Limbo(_) | Place::Held => Ok(match self.changes.buried.get(&identity) {
                 Some(None) => Fate::Goes,
                 Some(by) => Fate::Lost(*by),
-                None => Fate::Lost(None),
+                // Somebody has brought it back, and it went again.
+                None => Fate::Lost(self.changes.removed_by.get(&identity).copied()),
             }),
         }
     }

@@ -229,7 +229,10 @@ impl Model {
             }
         }
         for id in after.difference(&before).filter(|_| files.as_removed) {
-            if let Some(file @ Object::File { .. }) = composed.first.get(id) {
+            let first = undone
+                .first()
+                .and_then(|(before, _)| before.objects.get(id));
+            if let Some(file @ Object::File { .. }) = composed.first.get(id).or(first) {
                 model.objects.insert(*id, file.clone());
             }
         }
