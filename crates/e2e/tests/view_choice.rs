@@ -121,26 +121,6 @@ fn a_store_that_is_unfit_gets_exact_views() {
     one.store.assert_at_rest();
 }
 
-#[test]
-fn a_failed_command_of_an_ordinary_user_is_pointed_to_the_exact_view() {
-    if !is_possible("a_failed_command_of_an_ordinary_user_is_pointed_to_the_exact_view") {
-        return;
-    }
-    let prepare = "echo old > file; ln file other";
-    Fixture::for_each_owner("choice-failed", prepare, |one| {
-        let is_pointed = |options: &[&str], command: &str| {
-            let words = ["run"].iter().chain(options);
-            let outcome = one.store.call(words.chain(&["--", "sh", "-c", command]));
-            outcome.error_text().contains("`--view exact`")
-        };
-        let is_limited = !one.store.user().is_root();
-        assert_eq!(is_pointed(&[], "echo new > file"), is_limited);
-        assert!(!is_pointed(&["--view", "exact"], "exit 1"));
-        assert!(!is_pointed(&[], "no-such-program"));
-        assert!(!is_pointed(&[], "true"));
-    });
-}
-
 /// Features that a native view lacks are refused, and the message says which view has them.
 #[test]
 fn verbs_that_need_an_exact_view_say_so() {

@@ -24,9 +24,6 @@ use std::time::{Duration, Instant};
 
 /// How long others may take to end their commands after they were asked to leave.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(15);
-/// The exit code of a shell that found a program and could not run it. The next one says that it
-/// found none.
-const CANNOT_RUN: u8 = 126;
 /// How long the heir waits before it tries again to end all writing.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,14 +59,14 @@ impl Ran {
     pub(super) fn explain_failure(&self, context: &Context) {
         if let Tree::Native(overlay) = &self.view
             && overlay.is_limited
-            && matches!(self.ended, Ended::Exited(code) if (1..CANNOT_RUN).contains(&code))
+            && matches!(self.ended, Ended::Exited(1..))
         {
-            // The kernel does not show whether overlayfs refused a call.
-            context.output.note(
-                "the command ran in a native view, which refuses ordinary users some changes \
-                 (\"No data available\", \"Value too large for defined data type\", \
-                 \"Invalid cross-device link\"); if that made it fail, use `--view exact` or \
-                 ATOMDIR_VIEW=exact",
+            // The kernel does not show whether overlayfs refused a call, and most commands
+            // fail for other reasons.
+            context.output.detail(
+                "if it failed with ENODATA, EOVERFLOW or EXDEV: for ordinary users a native view \
+                 cannot change files with several names or of another group, nor rename old \
+                 directories; `--view exact` or ATOMDIR_VIEW=exact can",
             );
         }
     }
