@@ -77,10 +77,7 @@ pub enum Error {
     #[error("cannot change {} in the view: {errno}", quoted(path), errno = reason(errno))]
     Overwrite { path: Vec<u8>, errno: Errno },
     /// Some hunks were to land, and the view has only these.
-    #[error(
-        "cannot write the hunks that stay in the transaction to {} again: {errno}", quoted(path),
-        errno = reason(errno)
-    )]
+    #[error("cannot write the hunks that stay to {} again: {errno}", quoted(path), errno = reason(errno))]
     TextNotRestored {
         path: Vec<u8>,
         /// Where the view has the whole text.
