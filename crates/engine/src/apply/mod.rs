@@ -296,7 +296,10 @@ impl<'a, D: Disk> Apply<'a, D> {
             source
         };
         self.core.moving.note(old, source.clone());
-        self.rename(&source, to, RenameMode::Exchange)?;
+        match directories {
+            true => self.exchange_directories(&source, to)?,
+            false => self.rename(&source, to, RenameMode::Exchange)?,
+        }
         self.note_spot(old, source.clone());
         if !is_wanted || !self.desired.knows(old) {
             self.progress.displaced = Some((old, old_kind, source));

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, RenameMode};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, RenameMode, Stat};
 
+use super::updates::set_times;
 use super::{Apply, EntryPlace, Parent};
 
 impl<D: Disk> Apply<'_, D> {
@@ -93,6 +94,36 @@ impl<D: Disk> Apply<'_, D> {
             let (from, to) = ((&*source, &from.name), (&*target, &to.name));
             this.core.disk.rename(from, to, mode)
         })
+    }
+
+    /// Exchanges two objects, of which one is a directory. XFS sets the modification time of a
+    /// directory that this moves, although nothing in it has changed: it gets its own time back.
+    pub(super) fn exchange_directories(
+        &mut self,
+        from: &EntryPlace,
+        to: &EntryPlace,
+    ) -> Result<(), Errno> {
+        let before = [(to, self.stat_at(from)?), (from, self.stat_at(to)?)];
+        self.rename(from, to, RenameMode::Exchange)?;
+        for (place, before) in before {
+            let (now, times) = (self.stat_at(place)?, before.attributes.times);
+            let is_same = now.identity == before.identity && now.kind == Kind::Directory;
+            if !is_same || now.attributes.times.modified == times.modified {
+                continue;
+            }
+            self.permitted(&[place], |this| {
+                let parent = this.parent(place.parent)?.ok_or(Errno::NOENT)?;
+                let disk = &this.core.disk;
+                let directory = disk.open(&parent, &place.name, Access::Path)?;
+                set_times(disk, &directory, times)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn stat_at(&mut self, place: &EntryPlace) -> Result<Stat, Errno> {
+        let parent = self.parent(place.parent)?.ok_or(Errno::NOENT)?;
+        self.core.disk.stat_at(&parent, &place.name)
     }
 
     pub(super) fn link(&mut self, from: &EntryPlace, to: &EntryPlace) -> Result<(), Errno> {

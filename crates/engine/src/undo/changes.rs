@@ -45,6 +45,8 @@ pub(super) struct Changes {
     pub unnamed_by: HashMap<Identity, Sequence>,
     /// The newest commits, of those that are not undone, that removed objects.
     pub removed_by: HashMap<Identity, Sequence>,
+    /// The first undone commits that removed objects.
+    pub first_removed: HashMap<Identity, Sequence>,
     /// Entries of removed directories out of which other commits have brought back directories.
     pub taken_out: HashMap<Key, (Identity, Sequence)>,
     /// Every entry that any commit has changed, or whose object it has changed.
@@ -227,7 +229,10 @@ impl Changes {
             let is_undone = step.is_undone && selection.has_entry(number, place);
             if let Some(before) = entry.before.filter(|_| entry.buries) {
                 let by = (!is_undone).then_some(step.sequence);
-                self.removed_by.extend(by.map(|by| (before, by)));
+                match by {
+                    Some(by) => drop(self.removed_by.insert(before, by)),
+                    None => drop(self.first_removed.entry(before).or_insert(step.sequence)),
+                }
                 self.buried.insert(before, by);
                 // A file that was brought back and then written whole has not gone back to what it
                 // was.
@@ -376,6 +381,19 @@ impl Changes {
     pub fn is_put_by_others(&self, key: &Key, object: Identity) -> bool {
         let change = self.others.get(key);
         change.is_some_and(|change| change.after == Some(object) && change.before != Some(object))
+    }
+
+    /// Entries that others have changed in directories, or below ones, after undone commits had
+    /// removed these: the directory, and the newest such commit.
+    pub fn changed_since_removed(&self) -> impl Iterator<Item = (Identity, Sequence)> + '_ {
+        let changed = self.others.iter().filter(|((directory, _), change)| {
+            let mut above = self.with_what_is_above(*directory);
+            let removed = above.find_map(|one| self.first_removed.get(&one));
+            change.before != change.after && removed.is_some_and(|by| *by < change.newest)
+        });
+        let undone = |key: &Key| self.names.contains_key(key);
+        let changed = changed.filter(move |(key, _)| !undone(key));
+        changed.map(|((directory, _), change)| (*directory, change.newest))
     }
 
     /// A path of an entry that shall be this object again.

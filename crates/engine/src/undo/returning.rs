@@ -147,7 +147,7 @@ impl<D: Disk> Reverse<'_, D> {
     }
 
     /// Checks the removed directories that come back: nobody may have brought back alone what was
-    /// in them.
+    /// in them, or have brought them back, changed names in them and removed them again.
     pub(super) fn check_taken_out(&mut self) -> Result<()> {
         let changes = self.changes;
         for ((directory, name), (_, by)) in &changes.taken_out {
@@ -158,6 +158,13 @@ impl<D: Disk> Reverse<'_, D> {
             if self.finder.fate(self.view, *directory)? == Fate::Lives {
                 let path = changes.path_of(*directory).unwrap_or_default();
                 self.conflict(&path, ConflictKind::Returned, Some(*by));
+            }
+        }
+        for (directory, by) in changes.changed_since_removed() {
+            if self.is_removed(directory)? && self.finder.fate(self.view, directory)? == Fate::Lives
+            {
+                let path = changes.path_of(directory).unwrap_or_default();
+                self.conflict(&path, ConflictKind::Returned, Some(by));
             }
         }
         Ok(())

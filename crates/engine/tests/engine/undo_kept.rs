@@ -3,8 +3,11 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use crate::support::failing::FailingDisk;
+use crate::support::{EVERYTHING, Scratch, begin, create_with, open_keeping};
 use crate::undo_conflicts::{commit, conflict, land, node, put, read, store, undo, unlink};
 use crate::undo_returned::{directory, remove_directory, rename};
+use atomdir_disk::RenameMode;
 use atomdir_engine::{ChangedBy, ConflictKind, NodeId, UndoError};
 
 #[test]
@@ -116,4 +119,61 @@ fn file_whose_place_a_directory_takes_keeps_no_name_in_limbo() {
     assert!(root.join("d").is_dir());
     let file = std::fs::metadata(root.join("f")).expect("it is there");
     assert_eq!(file.nlink(), 1);
+}
+
+/// The second removal, by an undo, has taken the file out of it, because the file has another name in
+/// another removed directory.
+#[test]
+fn directory_that_was_removed_again_with_other_contents_does_not_come_back() {
+    let (_scratch, store) = store();
+    commit(&store, |view| {
+        directory(view, "d");
+        put(view, "d/f", 0, b"1");
+    });
+    commit(&store, |view| {
+        unlink(view, "d/f");
+        remove_directory(view, "d");
+    });
+    land(&store, &[2], &[]);
+    commit(&store, |view| {
+        directory(view, "d/new");
+        rename(view, "d/f", "d/new/g");
+    });
+    commit(&store, |view| {
+        unlink(view, "d/new/g");
+        remove_directory(view, "d/new");
+    });
+    land(&store, &[4, 5], &[]);
+    land(&store, &[3], &[]);
+    let found = conflict(&store, &[2]);
+    assert_eq!(found.1, ConflictKind::Returned);
+    assert_eq!(found.2, Some(7));
+}
+
+/// After a recovery modification times say whether an outside writer has put anything into a
+/// directory.
+#[test]
+fn exchanged_directories_keep_their_modification_times() {
+    let scratch = Scratch::new();
+    let disk = FailingDisk::without_flushes().modifying_exchanged_directories();
+    create_with(&disk, &scratch.0);
+    let root = &scratch.0;
+    for path in ["a/one", "b/two"] {
+        std::fs::create_dir_all(root.join(path)).expect("the base takes it");
+    }
+    let modified = |path: &str| {
+        let stat = std::fs::metadata(root.join(path)).expect("it is there");
+        (stat.mtime(), stat.mtime_nsec())
+    };
+    let store = open_keeping(disk, root, Some(EVERYTHING)).expect("the store opens");
+    let (one, two) = (modified("a/one"), modified("b/two"));
+    let view = begin(&store);
+    let [a, b] = ["a", "b"].map(|path| {
+        let found = view.resolve(path.as_bytes()).expect("the path resolves");
+        found.expect("it is there")
+    });
+    let exchanged = view.rename(a, b"one", b, b"two", RenameMode::Exchange);
+    exchanged.expect("both are there");
+    store.commit(&view).expect("nobody is in the way");
+    assert_eq!((modified("b/two"), modified("a/one")), (one, two));
 }

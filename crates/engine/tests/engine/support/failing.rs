@@ -25,6 +25,7 @@ pub struct FailingDisk {
     flushes_nothing: bool,
     /// Directories have one link, as on Btrfs.
     counts_no_subdirectories: bool,
+    modifies_exchanged_directories: bool,
     intruder: Arc<Mutex<Option<Intruder>>>,
     /// A name, and an action to run once, right after that name was looked up in a directory.
     after_lookup: Arc<Mutex<Option<AfterLookup>>>,
@@ -81,6 +82,7 @@ impl FailingDisk {
             clock: Arc::default(),
             flushes_nothing: false,
             counts_no_subdirectories: false,
+            modifies_exchanged_directories: false,
             intruder: Arc::default(),
             after_lookup: Arc::default(),
             after_open: Arc::default(),
@@ -100,6 +102,14 @@ impl FailingDisk {
     pub fn counting_no_subdirectories(self) -> FailingDisk {
         FailingDisk {
             counts_no_subdirectories: true,
+            ..self
+        }
+    }
+
+    /// As XFS, which sets the modification time of directories that an exchange moves.
+    pub fn modifying_exchanged_directories(self) -> FailingDisk {
+        FailingDisk {
+            modifies_exchanged_directories: true,
             ..self
         }
     }
@@ -396,7 +406,16 @@ impl Disk for FailingDisk {
             b"occupied" => self.check("rename")?,
             _ => self.change("rename")?,
         }
-        self.inner.rename(from, to, mode)
+        self.inner.rename(from, to, mode)?;
+        if self.modifies_exchanged_directories && mode == RenameMode::Exchange {
+            for (directory, name) in [from, to] {
+                if self.inner.stat_at(directory, name)?.kind == Kind::Directory {
+                    let moved = self.inner.open(directory, name, Access::Path)?;
+                    self.inner.touch(&moved)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn sync(&self, file: &OwnedFd) -> Result<()> {
