@@ -10,7 +10,6 @@ use atomdir::client::{Others, Transaction};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -133,19 +132,19 @@ pub struct EndArguments {
     /// an answer the transaction stays open
     #[arg(long)]
     pub ask: bool,
-    /// What to do with the transaction when its commit fails; by default it is
-    /// kept with --on-error keep or if the standard input is a terminal, else
-    /// aborted
-    #[arg(long, value_enum, value_name = "WISH")]
-    pub on_conflict: Option<OnConflict>,
+    /// What to do with the transaction when its commit fails. A loop that nobody
+    /// watches should abort it, since each kept one stays open until it is ended
+    #[arg(long, value_enum, default_value_t, value_name = "WISH")]
+    pub on_conflict: OnConflict,
     #[command(flatten)]
     pub others: OthersArguments,
 }
 
 /// What is to become of a transaction whose commit failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OnConflict {
     /// It stays open, so that its changes can be looked at
+    #[default]
     Keep,
     /// Its changes are dropped
     Abort,
@@ -269,15 +268,9 @@ impl EndArguments {
         }
     }
 
-    /// Whether a transaction stays open after our end when its commit has
-    /// failed. A user at a terminal may have worked in it and can end it. A loop
-    /// that nobody watches would leave a transaction behind at each turn, and
-    /// can run its command again.
+    /// Whether a transaction stays open after our end when its commit has failed.
     pub fn keeps_uncommitted(&self) -> bool {
-        match self.on_conflict {
-            Some(wish) => wish == OnConflict::Keep,
-            None => self.on_error == Some(Wish::Keep) || std::io::stdin().is_terminal(),
-        }
+        self.on_conflict == OnConflict::Keep
     }
 }
 

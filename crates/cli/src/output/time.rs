@@ -101,6 +101,13 @@ fn digits(text: &str) -> Option<i64> {
     is_number.then(|| text.parse().ok()).flatten()
 }
 
+/// How long ago it was. A clock that was put back meanwhile gives 0.
+pub fn seconds_since(time: Timestamp) -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    now.saturating_sub(u64::try_from(time.seconds).unwrap_or(0))
+}
+
 /// A duration in its two largest units.
 pub fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -35,12 +35,12 @@ impl Show for Transactions {
             return Ok(());
         }
         let heading = format!(
-            "{:>6}  {:>6}  {:25}  {:8}  {:>4}  {:>5}  LABEL",
-            "TX", "IN", "BEGAN", "USER", "HELD", "LOCKS"
+            "{:>6}  {:>6}  {:>10}  {:8}  {:>4}  {:>5}  LABEL",
+            "TX", "IN", "AGE", "USER", "HELD", "LOCKS"
         );
         painter.line(Style::Heading, heading)?;
         for status in &self.0 {
-            let began = time::readable(status.began);
+            let age = time::age(time::seconds_since(status.began));
             let (id, locks) = (status.transaction.0, status.locks.len());
             let user = user_name(status.owner);
             let outer = status
@@ -49,7 +49,7 @@ impl Show for Transactions {
             let held = status.holders.len();
             writeln!(
                 painter,
-                "{id:>6}  {outer:>6}  {began:25}  {user:8}  {held:>4}  {locks:>5}  {}",
+                "{id:>6}  {outer:>6}  {age:>10}  {user:8}  {held:>4}  {locks:>5}  {}",
                 escaped(&status.label)
             )?;
             if let Some(past) = past_line(status) {

@@ -175,26 +175,23 @@ fn kept_after_conflict(store: &Store, outcome: Outcome) -> Option<String> {
 }
 
 #[test]
-fn after_a_conflict_a_transaction_stays_open_for_a_person_only() {
+fn after_a_conflict_a_transaction_stays_open_unless_it_is_to_be_aborted() {
     let store = Store::new("conflict-end");
-    let outcome = store.call(&["run", "--", "sh", "-c", MEDDLING]);
-    assert_eq!(
-        kept_after_conflict(&store, outcome),
-        None,
-        "nobody was there"
-    );
-    let outcome = store.call(&["run", "--on-conflict", "keep", "--", "sh", "-c", MEDDLING]);
-    assert!(kept_after_conflict(&store, outcome).is_some());
     std::fs::write(store.path.join("meddle"), MEDDLING).unwrap();
+    let unattended = |options: &[&str]| {
+        let run = [&["run"], options, &["--", "sh", "meddle"]].concat();
+        store.call(&run)
+    };
     let on_terminal = |options: &str| {
         store.shell(&format!(
             "script -qec \"$ATOMDIR run {options} -- sh meddle\" /dev/null"
         ))
     };
-    let outcome = on_terminal("");
-    assert!(kept_after_conflict(&store, outcome).is_some());
-    let outcome = on_terminal("--on-conflict abort");
-    assert_eq!(kept_after_conflict(&store, outcome), None);
+    assert!(kept_after_conflict(&store, unattended(&[])).is_some());
+    assert!(kept_after_conflict(&store, on_terminal("")).is_some());
+    let abort = "--on-conflict=abort";
+    assert_eq!(kept_after_conflict(&store, unattended(&[abort])), None);
+    assert_eq!(kept_after_conflict(&store, on_terminal(abort)), None);
 }
 
 #[test]

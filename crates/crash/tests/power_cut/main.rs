@@ -39,7 +39,6 @@ struct Tally {
     images: usize,
     in_recovery: usize,
     undone: usize,
-    undos_refused: usize,
     oldest_allowed: usize,
     newest_allowed: usize,
 }
@@ -65,10 +64,6 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
         bench.check_images(&recorded, pick(40, 200), &mut tally, &mut random);
     }
     println!("{file_system:?}, {round} workloads: {tally:?}");
-    assert!(
-        tally.undos_refused <= tally.undone / 2,
-        "undos are refused now and then: {tally:?}"
-    );
 }
 
 /// A workload, what it leaves, and a transaction that was open all the time.
@@ -157,7 +152,7 @@ impl<'a> Bench<'a> {
             let (image, end) =
                 recording.crash_image(&span, &self.file_system.atomic_units(), random);
             let (durable, started) = recording.commits_at(end);
-            let kept = random.chance(6).then(|| image.clone());
+            let kept = random.chance(3).then(|| image.clone());
             let disk = self.serve(image);
             let found = self.recover(&disk, &what, &expected.trees, durable..=started);
             let recovery = disk.stop_recording();
@@ -173,10 +168,9 @@ impl<'a> Bench<'a> {
                 let store = Store::existing(&base, &User::root(self.scratch.path()));
                 println!("{what}: undo of all after commit {first}");
                 survivor.check(&store);
-                let is_undone = kept::check_undo(&store, expected, (first, found));
+                kept::check_undo(&store, expected, (first, found));
                 self.end(store, mounted, &disk);
-                tally.undone += usize::from(is_undone);
-                tally.undos_refused += usize::from(!is_undone);
+                tally.undone += 1;
             }
             if random.chance(8) {
                 let spans: Vec<Span> = recovery.spans();

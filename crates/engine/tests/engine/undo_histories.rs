@@ -22,19 +22,19 @@ use atomdir_testing::pick;
 
 const STEPS: usize = 70;
 const OBJECTS_MAX: usize = 40;
-/// Seeds by which faults were found that are not mended yet, of all up to 2000. In 1225 a file that an
-/// undo took out of a removed directory is missing in the directory into which it was put, after that
-/// was removed twice and the first removal is undone. In 1272 an undo takes one name of a file and
-/// another commit, which lands while the undo is open, the only other one. In 1628 an older inode of a
-/// file comes back within a directory while the newer one has another name. In 1522, 1712 and 1883 an
-/// outside writer is named, and there is none. 1942 has not been looked at.
-const OPEN_FAULTS: [u64; 7] = [1225, 1272, 1522, 1628, 1712, 1883, 1942];
+/// Seeds by which faults were found that are not mended yet, of all up to 2000. In 1272 an undo takes
+/// one name of a file and another commit, which lands while the undo is open, the only other one. In
+/// 1628 an older inode of a file comes back within a directory while the newer one has another name. In
+/// 1522, 1712 and 1883 an outside writer is named, and there is none. In 1942 a file has another name
+/// in a removed directory, and a commit that sets its mode and then removes it keeps it with the new
+/// mode.
+const OPEN_FAULTS: [u64; 6] = [1272, 1522, 1628, 1712, 1883, 1942];
 /// Seeds by which faults were found, most in undos of several commits with others between them.
-const FORMER_FAULTS: [u64; 66] = [
+const FORMER_FAULTS: [u64; 67] = [
     8, 24, 47, 49, 55, 68, 70, 156, 197, 222, 243, 262, 284, 306, 315, 321, 325, 343, 354, 364,
     384, 387, 403, 409, 415, 421, 425, 467, 507, 601, 622, 628, 644, 662, 682, 695, 710, 718, 801,
-    819, 843, 861, 867, 880, 884, 913, 942, 945, 969, 975, 1182, 1193, 1265, 1270, 1333, 1353,
-    1380, 1404, 1435, 1439, 1452, 1456, 1480, 1751, 1842, 1861,
+    819, 843, 861, 867, 880, 884, 913, 942, 945, 969, 975, 1182, 1193, 1225, 1265, 1270, 1333,
+    1353, 1380, 1404, 1435, 1439, 1452, 1456, 1480, 1751, 1842, 1861,
 ];
 
 struct Run {
