@@ -135,7 +135,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn log(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
-        self.past_commits(limit)
+        self.log_of(&[], None, limit)
     }
 
     /// Begins a transaction that takes back what these commits changed, and nothing else. Its

@@ -17,7 +17,7 @@ use crate::client;
 use crate::connection::Connection;
 use crate::error::RequestError;
 use crate::locks::LockOptions;
-use crate::requests::BeginOptions;
+use crate::requests::{BeginOptions, SnapshotContents};
 use atomdir_disk::Errno;
 use atomdir_protocol::{
     ChangeLine, Committed, Conflicts, FailureKind, Others, Past, TransactionId, ViewChoice,
@@ -170,6 +170,22 @@ impl Session for ServedTransaction {
         let changes = connection.changes(self.transaction.id);
         changes.map_err(|error| match error {
             RequestError::Failed(_) => Errno::STALE,
+            _ => Errno::IO,
+        })
+    }
+
+    fn snapshot_object(
+        &self,
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotContents>> {
+        self.store.opener.require_for_files()?;
+        let mut slot = self.slot();
+        let connection = slot.as_mut().ok_or(Errno::STALE)?;
+        let found = connection.snapshot_object(self.transaction.id, path, contents_length_max);
+        found.map_err(|error| match error.kind() {
+            Some(FailureKind::NotPermitted) => Errno::ACCESS,
+            Some(FailureKind::NoSuchTransaction) => Errno::STALE,
             _ => Errno::IO,
         })
     }
