@@ -2,9 +2,12 @@
 //! service, and as the command prints it.
 
 use atomdir::{ChangedPath, Door, Sequence, Store, StoreOptions};
-use atomdir_testing::{Fixture, for_each_user, users_can_mount};
+use atomdir_testing::{
+    Outcome, Scratch, Store as Guard, User, binary, capture_output, for_each_user, users_can_mount,
+};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 const PATHS: [&[&str]; 6] = [
     &[],
@@ -15,8 +18,14 @@ const PATHS: [&[&str]; 6] = [
     &["moved"],
 ];
 
+/// `atomdir -C BASE ARGUMENTS` as the user of the test itself, which has opened the store.
+fn call(base: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(binary());
+    capture_output(command.arg("-C").arg(base).args(arguments))
+}
+
 /// Commits of every kind: renamed directories, several names, other types, what comes back whole.
-fn make_commits(fixture: &Fixture) {
+fn make_commits(base: &Path) {
     for script in [
         "mkdir -p tree/deep; echo leaf > tree/deep/leaf; ln tree/deep/leaf other",
         "mv tree moved; echo more >> moved/deep/leaf",
@@ -26,10 +35,10 @@ fn make_commits(fixture: &Fixture) {
         "touch -r other/inside stamp; echo 1 > same; touch -r stamp same",
         "printf '2\\n' > same; touch -r stamp same",
     ] {
-        fixture.store.run(script).expect(0);
+        call(base, &["run", "--", "sh", "-ec", script]).expect(0);
     }
     for undone in ["5", "8"] {
-        fixture.store.call(["undo", undone]).expect(0);
+        call(base, &["undo", undone]).expect(0);
     }
 }
 
@@ -70,30 +79,22 @@ fn said_by_library(store: &Store) -> Vec<Value> {
 }
 
 /// The same, from the command's output.
-fn said_by_command(fixture: &Fixture) -> Vec<Value> {
+fn said_by_command(base: &Path) -> Vec<Value> {
     let call = |arguments: &[&str]| -> Value {
-        let arguments = ["--json"].iter().chain(arguments);
-        let text = fixture.store.call(arguments).expect(0).text();
+        let arguments = [&["--json"], arguments].concat();
+        let text = call(base, &arguments).expect(0).text();
         serde_json::from_str(&text).expect("JSON")
     };
     let numbers = |log: &Value| -> Vec<u64> {
         let commits = log["commits"].as_array().expect("a list").iter();
         commits
-            .map(|commit| commit["sequence"].as_u64().expect("a number"))
+            .map(|commit| commit["commit"].as_u64().expect("a number"))
             .collect()
     };
     let changes = |value: &Value| -> Value {
         let changes = value["changes"].as_array().expect("a list").iter();
-        let changes = changes.map(|change| {
-            let letter = match change["change"].as_str().expect("a word") {
-                "added" => "A",
-                "modified" => "M",
-                "deleted" => "D",
-                "renamed" => "R",
-                _ => "T",
-            };
-            serde_json::json!([letter, change["path"], change["from"]])
-        });
+        let changes = changes
+            .map(|change| serde_json::json!([change["change"], change["path"], change["from"]]));
         changes.collect()
     };
     let mut said = Vec::new();
@@ -119,15 +120,20 @@ fn library_and_command_say_the_same_of_past_commits() {
         if !rustix::process::geteuid().is_root() && !users_can_mount(name) {
             return;
         }
-        let fixture = Fixture::new("library-past", "");
-        make_commits(&fixture);
-        let open = |door| StoreOptions::new().door(door).open(&fixture.base);
-        fixture.store.call(["service", "start"]).expect(0);
+        let scratch = Scratch::new("library-past");
+        let base = scratch.join("base");
+        std::fs::create_dir(&base).expect("made");
+        atomdir::init(&base, None).expect("a store");
+        // Ends the service if the test fails.
+        let _guard = Guard::existing(&base, &User::root(scratch.path()));
+        make_commits(&base);
+        let open = |door| StoreOptions::new().door(door).open(&base);
+        call(&base, &["service", "start"]).expect(0);
         let served = open(Door::Service).expect("it runs");
         let said = said_by_library(&served);
         drop(served);
-        assert_eq!(said, said_by_command(&fixture));
-        fixture.store.call(["service", "stop"]).expect(0);
+        assert_eq!(said, said_by_command(&base));
+        call(&base, &["service", "stop"]).expect(0);
         let embedded = open(Door::Embedded).expect("opened");
         assert_eq!(said, said_by_library(&embedded));
         embedded.close().expect("closed");
