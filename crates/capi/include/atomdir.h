@@ -210,6 +210,10 @@ int atomdir_lock_all(atomdir_tx *tx, const char *const *paths, int flags, int wa
  * with the rest. */
 int atomdir_commit_part(atomdir_tx *tx, const char *const *paths, uint64_t *sequence);
 
+/* Drops the changes at and below these paths, and what needs them. The transaction stays open with
+ * the rest. Files must be closed before: else ATOMDIR_EINUSE. */
+int atomdir_abort_part(atomdir_tx *tx, const char *const *paths);
+
 /* Gives the transaction a newer snapshot: from now on it sees what others have committed, under its
  * own changes. `to`, if not NULL, is the newest commit in it. ATOMDIR_ECONFLICT if others have
  * changed the same; then nothing has happened. Drops all savepoints. Files must be closed before:

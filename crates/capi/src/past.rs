@@ -324,6 +324,21 @@ pub unsafe extern "C" fn atomdir_commit_part(
 }
 
 /// # Safety
+/// `tx` is a handle, `below` an array of strings that ends with null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_abort_part(
+    tx: *mut Transaction,
+    below: *const *const c_char,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, paths) = unsafe { (borrow(tx)?, paths(below)?) };
+        transaction.tx.abort_part(&paths)?;
+        Ok(())
+    })
+}
+
+/// # Safety
 /// `tx` is a handle, and `to` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_refresh(tx: *mut Transaction, to: *mut u64) -> c_int {

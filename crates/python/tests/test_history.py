@@ -159,6 +159,13 @@ def test_a_part_is_committed(store: atomdir.Store) -> None:
         assert tx.changes() == [atomdir.Change("A", "dropped", None)]
         with pytest.raises(atomdir.CommitError):
             tx.commit_part("done")
+        with (tx / "stays").open("w"):
+            with pytest.raises(atomdir.CommitError):
+                tx.abort_part("dropped")
+        assert tx.abort_part("dropped") == [atomdir.Change("A", "dropped", None)]
+        assert tx.changes() == [atomdir.Change("A", "stays", None)]
+        with pytest.raises(atomdir.CommitError):
+            tx.abort_part("dropped")
         tx.abort()
     assert sorted(os.listdir(store.root)) == [".atomdir", "done"]
 

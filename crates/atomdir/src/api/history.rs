@@ -260,6 +260,26 @@ impl Transaction {
         })
     }
 
+    /// Drops the changes at and below these paths, and what needs them. The transaction stays open
+    /// with the rest. Returns what was dropped, sorted by path. Fails if nothing has changed at one of
+    /// the paths.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// let mut tx = store.begin()?;
+    /// tx.write("good", b"1")?;
+    /// tx.write("wrong", b"2")?;
+    /// tx.abort_part(&["wrong".as_ref()])?;
+    /// assert!(tx.exists("good")? && !tx.exists("wrong")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn abort_part(&mut self, paths: &[&Path]) -> Result<Vec<ChangedPath>, CommitError> {
+        let dropped = self.session.abort_part(paths)?;
+        Ok(dropped.into_iter().map(ChangedPath::from).collect())
+    }
+
     /// Lists the conflicts that keep the transaction from being committed now, for
     /// [`commit_with_sides`](Transaction::commit_with_sides). Drops all savepoints.
     pub fn conflicts(&self) -> Result<Vec<Conflict>, CommitError> {

@@ -96,6 +96,8 @@ pub(crate) trait Session: Send + Sync {
         &self,
         paths: &[&Path],
     ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError>;
+    /// Drops the changes at and below these paths, and returns what was dropped. No file may be open.
+    fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// Commits, and takes a side in each of the conflicts that were listed last.
     fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError>;

@@ -49,6 +49,15 @@ pub(super) fn commit_error(error: engine::CommitError) -> CommitError {
     }
 }
 
+pub(super) fn drop_error(error: engine::DropError) -> CommitError {
+    match error {
+        engine::DropError::Ended => CommitError::Ended,
+        engine::DropError::Nested { .. } => CommitError::InUse(error.to_string()),
+        engine::DropError::Staging(_) => CommitError::Io(error.to_string()),
+        error => CommitError::Refused(error.to_string()),
+    }
+}
+
 pub(super) fn refresh_error(error: engine::RefreshError) -> CommitError {
     match error {
         engine::RefreshError::Commit(error) => commit_error(error),

@@ -442,6 +442,12 @@ impl Session for EmbeddedTransaction {
         Ok((convert::committed(committed), landed))
     }
 
+    fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError> {
+        self.store.here()?;
+        let dropped = self.transaction.drop_part(&bytes_of(paths));
+        Ok(dropped.map_err(convert::drop_error)?.changes)
+    }
+
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
         let found = self.store.here()?.list_conflicts(&self.transaction);
         Ok(Conflict::all(found.map_err(convert::commit_error)?))

@@ -274,6 +274,17 @@ impl Session for ServedTransaction {
         )
     }
 
+    fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError> {
+        let (id, paths) = (self.transaction.id, bytes_of(paths));
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let dropped = connection.abort_part(id, &paths);
+                dropped.map_err(|error| failure::commit(error.into()))
+            },
+        )
+    }
+
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
         let id = self.transaction.id;
         self.ask(

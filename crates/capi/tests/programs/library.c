@@ -310,7 +310,8 @@ static void past(void)
 
 static void parts_and_sides(void)
 {
-    const char *const done[] = {"done", NULL};
+    const char *const done[] = {"done", NULL}, *const dropped[] = {"dropped", NULL};
+    atomdir_changes *changes;
     struct atomdir_conflict conflict;
     atomdir_tx *mine;
     uint64_t sequence = 0;
@@ -329,6 +330,11 @@ static void parts_and_sides(void)
         CHECK(directory >= 0 && faccessat(directory, "dropped", R_OK, 0) == 0);
         CHECK(close(directory) == 0);
     }
+    CHECK(atomdir_write_file(tx, "stays", "3", 1) == 0);
+    CHECK(atomdir_abort_part(tx, dropped) == 0);
+    CHECK(atomdir_abort_part(tx, dropped) == ATOMDIR_EREFUSED);
+    CHECK(atomdir_changes_open(tx, &changes) == 0);
+    expect_changes(changes, "A stays;");
     atomdir_abort(tx);
 
     begin();
