@@ -46,6 +46,11 @@ pub use atomdir_types::{
     MergeStep, RecoveryReport,
 };
 
+pub mod compare {
+    //! What differs between a view and its snapshot, or between two views of the past.
+    pub use crate::compare::*;
+}
+
 pub mod mounts {
     //! What is mounted, and where.
     pub use crate::mounts::*;

@@ -1,12 +1,14 @@
 //! Requests about a store's history: undoing commits, looking at the past, forgetting.
 
+use crate::compare::PathFilter;
 use crate::connection::{Connection, Parts};
 use crate::error::CommitError;
 use crate::error::RequestError;
 use crate::requests::BeginOptions;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
-    Answer, BeginRequest, Conflict, HistoryStatus, Past, PastView, Request, Restore, Undo,
+    Answer, BeginRequest, CommitSummary, Conflict, HistoryStatus, LOG_LENGTH_MAX, Past, PastView,
+    Request, Restore, Sequence, Timestamp, Undo,
 };
 use std::time::Duration;
 
@@ -57,6 +59,56 @@ impl Connection {
         });
         let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
         begun.map_err(|error| CommitError::new(error, parts))
+    }
+
+    /// Lists at most `limit` commits that changed what the filter selects, older than `before`, newest
+    /// first.
+    pub fn log_of(
+        &mut self,
+        filter: &PathFilter,
+        mut before: Option<Sequence>,
+        limit: u64,
+    ) -> Result<Vec<CommitSummary>, RequestError> {
+        if filter.is_empty() {
+            return self.log(before, limit);
+        }
+        let mut commits = Vec::new();
+        while (commits.len() as u64) < limit {
+            let part = self.log(before, LOG_LENGTH_MAX)?;
+            let Some(oldest) = part.last() else {
+                break;
+            };
+            before = Some(oldest.sequence);
+            for commit in part {
+                if filter.wants_commit(&self.show(commit.sequence)?.changes) {
+                    commits.push(commit);
+                }
+                if commits.len() as u64 == limit {
+                    break;
+                }
+            }
+        }
+        Ok(commits)
+    }
+
+    /// The newest commit at or before a moment. If all that the log has are later, the one before
+    /// its first; 0 if the log has none.
+    pub fn commit_at(&mut self, moment: Timestamp) -> Result<Sequence, RequestError> {
+        let mut before: Option<Sequence> = None;
+        loop {
+            let part = self.log(before, LOG_LENGTH_MAX)?;
+            if let Some(found) = part.iter().find(|commit| commit.time <= moment) {
+                return Ok(found.sequence);
+            }
+            match part.last() {
+                Some(oldest) => before = Some(oldest.sequence),
+                None => {
+                    return Ok(Sequence(
+                        before.map_or(0, |oldest| oldest.0.saturating_sub(1)),
+                    ));
+                }
+            }
+        }
     }
 
     /// Forgets what is kept of commits older than this, or than the store's settings say; with no

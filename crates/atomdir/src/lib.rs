@@ -32,6 +32,7 @@ mod accounts;
 mod api;
 mod choosing;
 pub mod client;
+mod compare;
 mod connection;
 mod current;
 mod embedded;
@@ -59,10 +60,10 @@ mod trust;
 mod view_root;
 
 pub use api::{
-    BeginError, ChangedPath, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError,
-    LockError, Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt, Refreshed,
-    SavepointError, SharedFile, SharedTransaction, Store, StoreError, StoreOptions, Take,
-    Transaction, TransactionOptions, Uncommitted, UndoError,
+    BeginError, ChangedPath, CommitError, Conflict, Differences, DirectoryEntry, Door, Error, File,
+    FileError, LockError, Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt,
+    Refreshed, SavepointError, SharedFile, SharedTransaction, ShownCommit, Store, StoreError,
+    StoreOptions, Take, Transaction, TransactionOptions, Uncommitted, UndoError,
 };
 pub use atomdir_types::{
     Change, ChangedBy, CommitAuthor, CommitSummary, ConflictKind, Conflicts, Durability, Isolation,

@@ -210,6 +210,10 @@ int atomdir_lock_all(atomdir_tx *tx, const char *const *paths, int flags, int wa
  * with the rest. */
 int atomdir_commit_part(atomdir_tx *tx, const char *const *paths, uint64_t *sequence);
 
+/* Drops the changes at and below these paths, and what needs them. The transaction stays open with
+ * the rest. Files must be closed before: else ATOMDIR_EINUSE. */
+int atomdir_abort_part(atomdir_tx *tx, const char *const *paths);
+
 /* Gives the transaction a newer snapshot: from now on it sees what others have committed, under its
  * own changes. `to`, if not NULL, is the newest commit in it. ATOMDIR_ECONFLICT if others have
  * changed the same; then nothing has happened. Drops all savepoints. Files must be closed before:
@@ -227,7 +231,8 @@ ssize_t atomdir_list_conflicts(atomdir_tx *tx);
 int atomdir_commit_with_sides(atomdir_tx *tx, const int *sides, size_t count,
                               uint64_t *sequence);
 
-/* ---- The past. For the store's owner and root. ---- */
+/* ---- The past. For the store's owner and root; every user can list commits, and show their own.
+ * ---- */
 
 struct atomdir_commit_info {
     uint64_t sequence;    /* its place in the commit order, which names it */
@@ -240,9 +245,27 @@ struct atomdir_commit_info {
 
 /* Lists the last commits, newest first, at most `limit` of them. */
 int atomdir_log_open(atomdir_store *store, size_t limit, atomdir_log **log);
+/* The same of those that changed something at or below these paths: strings and then NULL; with
+ * NULL itself, of all. Only those older than commit `before`, unless it is 0. */
+int atomdir_log_of(atomdir_store *store, const char *const *paths, uint64_t before, size_t limit,
+                   atomdir_log **log);
 /* 1 and the next commit, or 0 at the end. */
 int atomdir_log_next(atomdir_log *log, struct atomdir_commit_info *commit);
 void atomdir_log_close(atomdir_log *log);
+
+/* Lists what a commit changed, sorted by path. `info`, if not NULL, is as in the log; its label is
+ * valid until the list is closed. */
+int atomdir_show(atomdir_store *store, uint64_t commit, struct atomdir_commit_info *info,
+                 atomdir_changes **changes);
+
+/* Lists what differs between the store as it was just after two commits, or just after one and now,
+ * sorted by path; renames are a removal and an addition. What programs in no transaction have
+ * changed as well is compared as it is now, and listed for atomdir_conflict_at. */
+#define ATOMDIR_NOW UINT64_MAX
+int atomdir_diff(atomdir_store *store, uint64_t from, uint64_t to, atomdir_changes **changes);
+
+/* The newest commit at or before a time; before all of them, the one before the first in the log. */
+int atomdir_commit_at(atomdir_store *store, const struct timespec *time, uint64_t *commit);
 
 /* Begins a transaction that takes back what these commits changed, and nothing else: with `paths`
  * not NULL, only at and below these. ATOMDIR_ECHANGED if that was changed again since. */

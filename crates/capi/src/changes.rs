@@ -5,14 +5,14 @@ use crate::handle::{borrow, give, require, take};
 use crate::transaction::Transaction;
 use atomdir::ChangedPath;
 use libc::{c_char, c_int};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub struct Changes {
     left: std::vec::IntoIter<ChangedPath>,
-    /// What was returned.
-    paths: Vec<CString>,
+    /// Strings that C has got. They stay where they are, although the vector may move.
+    returned: Vec<CString>,
 }
 
 /// A change, as `struct atomdir_change`.
@@ -24,12 +24,22 @@ pub struct ChangeView {
 }
 
 impl Changes {
-    /// A copy of the path that stays where it is, although the vector may move.
-    fn keep(&mut self, path: &Path) -> *const c_char {
-        let path = c_string(path.as_os_str().as_bytes());
-        let kept = path.as_ptr();
-        self.paths.push(path);
-        kept
+    pub(crate) fn new(changes: Vec<ChangedPath>) -> Changes {
+        Changes {
+            left: changes.into_iter(),
+            returned: Vec::new(),
+        }
+    }
+
+    /// A copy of the text that lives, and stays where it is, until the list is closed.
+    pub(crate) fn keep(&mut self, text: &[u8]) -> &CStr {
+        let place = self.returned.len();
+        self.returned.push(c_string(text));
+        &self.returned[place]
+    }
+
+    fn keep_path(&mut self, path: &Path) -> *const c_char {
+        self.keep(path.as_os_str().as_bytes()).as_ptr()
     }
 }
 
@@ -44,12 +54,8 @@ pub unsafe extern "C" fn atomdir_changes_open(
         require(changes)?;
         // SAFETY: the caller's promise.
         let listed = unsafe { borrow(tx) }?.tx.changes()?;
-        let listed = Changes {
-            left: listed.into_iter(),
-            paths: Vec::new(),
-        };
         // SAFETY: the caller's promise.
-        unsafe { give(changes, listed) };
+        unsafe { give(changes, Changes::new(listed)) };
         Ok(())
     })
 }
@@ -72,10 +78,10 @@ pub unsafe extern "C" fn atomdir_changes_next(
         let found = ChangeView {
             // One of the letters of ASCII.
             letter: next.change.letter() as c_char,
-            path: changes.keep(&next.path),
+            path: changes.keep_path(&next.path),
             old_path: next
                 .from
-                .map_or(std::ptr::null(), |from| changes.keep(&from)),
+                .map_or(std::ptr::null(), |from| changes.keep_path(&from)),
         };
         // SAFETY: the caller's promise.
         unsafe { change.write(found) };

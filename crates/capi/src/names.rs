@@ -312,6 +312,10 @@ fn time(time: libc::timespec) -> Result<Option<SystemTime>> {
         libc::UTIME_NOW => return Ok(Some(SystemTime::now())),
         _ => {}
     }
+    system_time(time).map(Some)
+}
+
+pub(crate) fn system_time(time: libc::timespec) -> Result<SystemTime> {
     let seconds = Duration::from_secs(time.tv_sec.unsigned_abs());
     let whole = match time.tv_sec < 0 {
         true => SystemTime::UNIX_EPOCH.checked_sub(seconds),
@@ -321,9 +325,7 @@ fn time(time: libc::timespec) -> Result<Option<SystemTime>> {
     let fraction = fraction.filter(|fraction| *fraction < 1_000_000_000);
     let exact = whole.zip(fraction);
     let exact = exact.map(|(whole, fraction)| whole + Duration::from_nanos(fraction));
-    exact
-        .map(Some)
-        .ok_or_else(|| Failure::invalid("this is no time"))
+    exact.ok_or_else(|| Failure::invalid("this is no time"))
 }
 
 /// # Safety

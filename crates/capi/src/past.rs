@@ -1,14 +1,18 @@
 //! The past, commits of a part, and sides in conflicts.
 
+use crate::changes::Changes;
 use crate::error::{Failure, Result, c_string, count, keep_conflicts, status};
 use crate::handle::{borrow, give, paths, require, take};
+use crate::names::system_time;
 use crate::store::Store;
 use crate::transaction::Transaction;
 use atomdir::{CommitSummary, Sequence, Take};
 use libc::{c_char, c_int, size_t, ssize_t, timespec, uid_t};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::IntoRawFd;
 
+/// Instead of a commit.
+const NOW: u64 = u64::MAX;
 const OUTSIDE_AS_NOW: c_int = 1;
 const MINE: c_int = 1;
 const THEIRS: c_int = 2;
@@ -43,6 +47,32 @@ pub struct CommitView {
     changes: u64,
 }
 
+impl CommitView {
+    fn new(commit: &CommitSummary, label: &CStr) -> CommitView {
+        // SAFETY: a structure of numbers, for which zeros are values.
+        let mut time: timespec = unsafe { std::mem::zeroed() };
+        time.tv_sec = commit.time.seconds as libc::time_t;
+        time.tv_nsec = commit.time.nanoseconds.into();
+        CommitView {
+            sequence: commit.sequence.0,
+            transaction: commit.transaction.0,
+            time,
+            user: commit.user,
+            label: label.as_ptr(),
+            changes: commit.changes,
+        }
+    }
+}
+
+impl Log {
+    fn new(commits: Vec<CommitSummary>) -> Log {
+        Log {
+            commits: commits.into_iter(),
+            labels: Vec::new(),
+        }
+    }
+}
+
 /// # Safety
 /// `store` is a handle, and `log` may be written.
 #[unsafe(no_mangle)]
@@ -55,12 +85,31 @@ pub unsafe extern "C" fn atomdir_log_open(
         require(log)?;
         // SAFETY: the caller's promise.
         let commits = unsafe { borrow(store) }?.store.log(limit)?;
-        let opened = Log {
-            commits: commits.into_iter(),
-            labels: Vec::new(),
-        };
         // SAFETY: the caller's promise.
-        unsafe { give(log, opened) };
+        unsafe { give(log, Log::new(commits)) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `store` is a handle, `below` is null or an array of strings that ends with null, and `log` may be
+/// written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_log_of(
+    store: *mut Store,
+    below: *const *const c_char,
+    before: u64,
+    limit: size_t,
+    log: *mut *mut Log,
+) -> c_int {
+    status(|| {
+        require(log)?;
+        // SAFETY: the caller's promise.
+        let (store, paths) = unsafe { (borrow(store)?, paths(below)?) };
+        let before = (before != 0).then_some(Sequence(before));
+        let commits = store.store.log_of(&paths, before, limit)?;
+        // SAFETY: the caller's promise.
+        unsafe { give(log, Log::new(commits)) };
         Ok(())
     })
 }
@@ -78,18 +127,7 @@ pub unsafe extern "C" fn atomdir_log_next(log: *mut Log, commit: *mut CommitView
             return Ok(0);
         };
         let label = c_string(&next.label);
-        // SAFETY: a structure of numbers, for which zeros are values.
-        let mut time: timespec = unsafe { std::mem::zeroed() };
-        time.tv_sec = next.time.seconds as libc::time_t;
-        time.tv_nsec = next.time.nanoseconds.into();
-        let found = CommitView {
-            sequence: next.sequence.0,
-            transaction: next.transaction.0,
-            time,
-            user: next.user,
-            label: label.as_ptr(),
-            changes: next.changes,
-        };
+        let found = CommitView::new(&next, &label);
         // The string stays where it is, although the vector may move.
         log.labels.push(label);
         // SAFETY: the caller's promise.
@@ -107,6 +145,72 @@ pub unsafe extern "C" fn atomdir_log_close(log: *mut Log) {
         drop(unsafe { take(log) });
         Ok(())
     });
+}
+
+/// # Safety
+/// `store` is a handle, `info` is null or may be written, and `changes` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_show(
+    store: *mut Store,
+    commit: u64,
+    info: *mut CommitView,
+    changes: *mut *mut Changes,
+) -> c_int {
+    status(|| {
+        require(changes)?;
+        // SAFETY: the caller's promise.
+        let shown = unsafe { borrow(store) }?.store.show(Sequence(commit))?;
+        let mut opened = Changes::new(shown.changes);
+        if !info.is_null() {
+            let view = CommitView::new(&shown.summary, opened.keep(&shown.summary.label));
+            // SAFETY: the caller's promise.
+            unsafe { info.write(view) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(changes, opened) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `store` is a handle, and `changes` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_diff(
+    store: *mut Store,
+    from: u64,
+    to: u64,
+    changes: *mut *mut Changes,
+) -> c_int {
+    status(|| {
+        require(changes)?;
+        let to = (to != NOW).then_some(Sequence(to));
+        // SAFETY: the caller's promise.
+        let found = unsafe { borrow(store) }?.store.diff(Sequence(from), to)?;
+        keep_conflicts(&found.not_as_then);
+        // SAFETY: the caller's promise.
+        unsafe { give(changes, Changes::new(found.changes)) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `store` is a handle, `moment` points to a time, and `commit` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_commit_at(
+    store: *mut Store,
+    moment: *const timespec,
+    commit: *mut u64,
+) -> c_int {
+    status(|| {
+        require(commit)?;
+        // SAFETY: the caller's promise.
+        let (store, moment) = unsafe { (borrow(store)?, moment.as_ref()) };
+        let moment = moment.ok_or_else(|| Failure::invalid("the time is NULL"))?;
+        let found = store.store.commit_at(system_time(*moment)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { commit.write(found.0) };
+        Ok(())
+    })
 }
 
 /// # Safety
@@ -215,6 +319,21 @@ pub unsafe extern "C" fn atomdir_commit_part(
             // SAFETY: the caller's promise.
             unsafe { sequence.write(landed) };
         }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, `below` an array of strings that ends with null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_abort_part(
+    tx: *mut Transaction,
+    below: *const *const c_char,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, paths) = unsafe { (borrow(tx)?, paths(below)?) };
+        transaction.tx.abort_part(&paths)?;
         Ok(())
     })
 }

@@ -1,5 +1,6 @@
 //! Reads whole files for showing them, and writes merged ones.
 
+use atomdir::client::compare::Listed;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -90,15 +91,8 @@ fn grown(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Er
     }
 }
 
-/// A name in a directory.
-pub struct Entry {
-    pub name: Vec<u8>,
-    pub inode: u64,
-    pub is_directory: bool,
-}
-
 /// Lists a directory below a root.
-pub fn list(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<Entry>, Errno> {
+pub fn list(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<Listed>, Errno> {
     let (parent, name) = open_parent(root, path)?;
     let name = if name.is_empty() {
         OsStr::new(".")
@@ -112,7 +106,7 @@ pub fn list(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<Entry>, Errno> {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
-            entries.push(Entry {
+            entries.push(Listed {
                 name: name.to_vec(),
                 inode: entry.ino(),
                 is_directory: entry.file_type() == FileType::Directory,

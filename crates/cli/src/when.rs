@@ -3,11 +3,8 @@
 use crate::error::Error;
 use crate::output::time;
 use atomdir::client::Connection;
-use atomdir::{CommitSummary, Sequence, Timestamp};
+use atomdir::{Sequence, Timestamp};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// How many commits are asked for at once.
-const PART_LENGTH: u64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -43,22 +40,9 @@ pub fn parse(text: &str) -> Result<When, String> {
 impl When {
     /// The commit that was the newest then.
     pub fn commit(self, connection: &mut Connection) -> Result<Sequence, Error> {
-        let moment = match self {
-            When::Commit(commit) => return Ok(commit),
-            When::At(moment) => moment,
-        };
-        let mut before: Option<Sequence> = None;
-        loop {
-            let part: Vec<CommitSummary> = connection.log(before, PART_LENGTH)?;
-            let found = part.iter().find(|commit| commit.time <= moment);
-            if let Some(found) = found {
-                return Ok(found.sequence);
-            }
-            match part.last() {
-                Some(oldest) => before = Some(oldest.sequence),
-                // The service says whether anything of that is kept.
-                None => return Ok(Sequence(before.map_or(0, |oldest| oldest.0 - 1))),
-            }
+        match self {
+            When::Commit(commit) => Ok(commit),
+            When::At(moment) => Ok(connection.commit_at(moment)?),
         }
     }
 }

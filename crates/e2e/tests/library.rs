@@ -135,6 +135,17 @@ fn history(store: &Store, seen: &mut Seen) -> Result<(), Error> {
         "nothing has changed there any more: {nowhere:?}"
     );
     seen.push(format!("{:?}", tx.conflicts()?));
+    let mut tx = tx;
+    tx.write("dropped", "2")?;
+    tx.create_directory("made")?;
+    tx.rename("elsewhere", "made/moved")?;
+    // The directory is needed by what was moved into it.
+    let dropped = tx.abort_part(&["dropped".as_ref(), "made".as_ref()])?;
+    seen.extend(dropped.iter().map(|change| format!("{change:?}")));
+    seen.extend(tx.changes()?.iter().map(|change| format!("{change:?}")));
+    let nowhere = tx.abort_part(&["dropped".as_ref()]);
+    let is_refused = matches!(nowhere, Err(CommitError::Refused(_)));
+    assert!(is_refused, "nothing is changed there: {nowhere:?}");
     let second = tx.commit()?.sequence().expect("something has changed");
     let last = store.log(3)?.into_iter();
     seen.extend(last.map(|commit| format!("{:?} {}", commit.label, commit.changes)));

@@ -56,6 +56,22 @@ from!(
     UndoError => Undo,
 );
 
+impl From<atomdir::Error> for Raised {
+    fn from(error: atomdir::Error) -> Raised {
+        match error {
+            atomdir::Error::Open(error) => error.into(),
+            atomdir::Error::Begin(error) => error.into(),
+            atomdir::Error::File(error) => error.into(),
+            atomdir::Error::Commit(error) => error.into(),
+            atomdir::Error::Savepoint(error) => error.into(),
+            atomdir::Error::Lock(error) => error.into(),
+            atomdir::Error::Undo(error) => error.into(),
+            atomdir::Error::Store(error) => error.into(),
+            error => Raised::Store(StoreError::Other(error.to_string())),
+        }
+    }
+}
+
 impl Raised {
     pub(crate) fn into_exception(self, python: Python<'_>) -> PyErr {
         let py = python;

@@ -1,6 +1,6 @@
 //! Stores, and how transactions begin in them.
 
-use crate::convert::{self, CONFLICTS, Commit, DURABILITIES, ISOLATIONS, choose};
+use crate::convert::{self, CONFLICTS, Change, Commit, DURABILITIES, ISOLATIONS, choose};
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::transaction::Transaction;
 use atomdir::{Door, Sequence, StartService, StoreError, StoreOptions};
@@ -108,10 +108,47 @@ impl Store {
         Ok(Transaction::new(begun?))
     }
 
-    /// The last commits, newest first.
-    fn log(&self, python: Python<'_>, limit: usize) -> PyResult<Vec<Commit>> {
-        let commits = self.run(python, |store| Ok(store.log(limit)?))?;
+    /// The last commits that changed something at these paths, newest first.
+    fn log(
+        &self,
+        python: Python<'_>,
+        limit: usize,
+        before: Option<u64>,
+        paths: Vec<PathBuf>,
+    ) -> PyResult<Vec<Commit>> {
+        let commits = self.run(python, |store| {
+            let before = before.map(Sequence);
+            Ok(store.log_of(&convert::paths(&paths), before, limit)?)
+        })?;
         Ok(commits.into_iter().map(convert::commit).collect())
+    }
+
+    fn show(&self, python: Python<'_>, commit: u64) -> PyResult<(Commit, Vec<Change>)> {
+        let shown = self.run(python, |store| Ok(store.show(Sequence(commit))?))?;
+        let changes = shown.changes.into_iter().map(convert::change);
+        Ok((convert::commit(shown.summary), changes.collect()))
+    }
+
+    /// What differs, and what of it is compared as it is now.
+    fn diff(
+        &self,
+        python: Python<'_>,
+        from: u64,
+        to: Option<u64>,
+    ) -> PyResult<(Vec<Change>, Vec<Described>)> {
+        let found = self.run(python, |store| {
+            Ok(store.diff(Sequence(from), to.map(Sequence))?)
+        })?;
+        let changes = found.changes.into_iter().map(convert::change);
+        let not_as_then = found.not_as_then.iter().map(describe);
+        Ok((changes.collect(), not_as_then.collect()))
+    }
+
+    /// The newest commit at or before a time in nanoseconds since 1970.
+    fn commit_at(&self, python: Python<'_>, moment: i64) -> PyResult<u64> {
+        let moment = convert::time(moment);
+        let found = self.run(python, |store| Ok(store.commit_at(moment)?))?;
+        Ok(found.0)
     }
 
     fn undo(

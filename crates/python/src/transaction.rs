@@ -263,6 +263,11 @@ impl Transaction {
         ))
     }
 
+    fn abort_part(&self, python: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Vec<Change>> {
+        let dropped = self.run(python, |tx| Ok(tx.abort_part(&convert::paths(&paths))?))?;
+        Ok(dropped.into_iter().map(convert::change).collect())
+    }
+
     /// The newest commit in the snapshot before, and now.
     fn refresh(&self, python: Python<'_>) -> PyResult<(u64, u64)> {
         let refreshed = self.run(python, |tx| Ok(tx.refresh()?))?;

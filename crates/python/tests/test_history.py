@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,32 @@ def test_log_undo_restore_and_the_past(store: atomdir.Store) -> None:
         store.at(10**6)
 
 
+def test_commits_by_path_and_time_and_what_they_changed(store: atomdir.Store) -> None:
+    one = commit(store, a="1", b="1")
+    two = commit(store, a="2", c="2")
+    added = [atomdir.Change("A", "a", None), atomdir.Change("A", "b", None)]
+    shown = store.show(one)
+    assert (shown.commit, shown.changes) == (store.log(2)[1], added)
+    assert [found.sequence for found in store.log(paths=["b"])] == [one]
+    assert [found.sequence for found in store.log(before=two)] == [one]
+    with pytest.raises(atomdir.StoreError):
+        store.log(paths=["/a"])
+    with pytest.raises(atomdir.NotKept):
+        store.show(10**6)
+
+    assert store.diff(0, one) == atomdir.Differences(added, [])
+    changed = [(change.letter, change.path) for change in store.diff(one).changes]
+    assert changed == [("M", "a"), ("A", "c")]
+    with pytest.raises(atomdir.NotKept):
+        store.diff(10**6)
+
+    now = datetime.now()
+    assert store.commit_at(now) == store.commit_at(now.timestamp()) == two
+    assert store.commit_at(0) == one - 1
+    with pytest.raises(TypeError):
+        store.commit_at("yesterday")  # type: ignore[arg-type]
+
+
 def test_what_an_undo_meets_is_not_tried_again(store: atomdir.Store) -> None:
     one = commit(store, a="1")
     commit(store, a="2")
@@ -132,6 +159,13 @@ def test_a_part_is_committed(store: atomdir.Store) -> None:
         assert tx.changes() == [atomdir.Change("A", "dropped", None)]
         with pytest.raises(atomdir.CommitError):
             tx.commit_part("done")
+        with (tx / "stays").open("w"):
+            with pytest.raises(atomdir.CommitError):
+                tx.abort_part("dropped")
+        assert tx.abort_part("dropped") == [atomdir.Change("A", "dropped", None)]
+        assert tx.changes() == [atomdir.Change("A", "stays", None)]
+        with pytest.raises(atomdir.CommitError):
+            tx.abort_part("dropped")
         tx.abort()
     assert sorted(os.listdir(store.root)) == [".atomdir", "done"]
 

@@ -135,7 +135,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn log(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
-        self.past_commits(limit)
+        self.log_of(&[], None, limit)
     }
 
     /// Begins a transaction that takes back what these commits changed, and nothing else. Its
@@ -258,6 +258,26 @@ impl Transaction {
             receipt: self.receipt(done),
             landed: landed.into_iter().map(ChangedPath::from).collect(),
         })
+    }
+
+    /// Drops the changes at and below these paths, and what needs them. The transaction stays open
+    /// with the rest. Returns what was dropped, sorted by path. Fails if nothing has changed at one of
+    /// the paths.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// let mut tx = store.begin()?;
+    /// tx.write("good", b"1")?;
+    /// tx.write("wrong", b"2")?;
+    /// tx.abort_part(&["wrong".as_ref()])?;
+    /// assert!(tx.exists("good")? && !tx.exists("wrong")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn abort_part(&mut self, paths: &[&Path]) -> Result<Vec<ChangedPath>, CommitError> {
+        let dropped = self.session.abort_part(paths)?;
+        Ok(dropped.into_iter().map(ChangedPath::from).collect())
     }
 
     /// Lists the conflicts that keep the transaction from being committed now, for

@@ -7,6 +7,7 @@ use super::error::{BeginError, CommitError, Conflict, LockError, SavepointError,
 use super::file::OpenOptions;
 use super::history::{Refreshed, Take};
 use super::metadata::{DirectoryEntry, Metadata};
+use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::Committed;
@@ -76,6 +77,12 @@ pub(crate) trait Session: Send + Sync {
     /// The view's root, opened for reading, if the view is mounted.
     fn view_directory(&self) -> Result<Option<OwnedFd>>;
     fn changes(&self) -> Result<Vec<ChangeLine>>;
+    /// What the snapshot has at a path, with a file's contents if they have at most so many bytes.
+    fn snapshot_object(
+        &self,
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotContents>>;
     /// The conflicts that writes have met. If there are any, the transaction can only be
     /// aborted.
     fn met(&self) -> Vec<Conflict>;
@@ -89,6 +96,8 @@ pub(crate) trait Session: Send + Sync {
         &self,
         paths: &[&Path],
     ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError>;
+    /// Drops the changes at and below these paths, and returns what was dropped. No file may be open.
+    fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// Commits, and takes a side in each of the conflicts that were listed last.
     fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError>;

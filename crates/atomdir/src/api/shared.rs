@@ -2,7 +2,8 @@
 
 use super::error::{BeginError, CommitError, FileError, SavepointError};
 use super::file::{File, OpenOptions};
-use super::history::{Refreshed, Take};
+use super::history::{ChangedPath, Refreshed, Take};
+use super::session::Session;
 use super::store::{Receipt, WhenDurable};
 use super::transaction::Transaction;
 use std::ops::{Deref, DerefMut};
@@ -115,9 +116,22 @@ impl SharedTransaction {
 
     /// Like [`Transaction::refresh`]. Fails while files are open.
     pub fn refresh(&self) -> Result<Refreshed, CommitError> {
+        self.without_open_files(|session| session.refresh())
+    }
+
+    /// Like [`Transaction::abort_part`]. Fails while files are open.
+    pub fn abort_part(&self, paths: &[&Path]) -> Result<Vec<ChangedPath>, CommitError> {
+        let dropped = self.without_open_files(|session| session.abort_part(paths))?;
+        Ok(dropped.into_iter().map(ChangedPath::from).collect())
+    }
+
+    fn without_open_files<T>(
+        &self,
+        act: impl FnOnce(&dyn Session) -> Result<T, CommitError>,
+    ) -> Result<T, CommitError> {
         let _no_opening = self.shared.opening.write();
         match self.open_files() {
-            0 => self.session.refresh(),
+            0 => act(&*self.session),
             count => Err(CommitError::InUse(format!(
                 "{count} files are open in the transaction; close them first"
             ))),

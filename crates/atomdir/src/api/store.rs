@@ -4,13 +4,17 @@ use super::error::{BeginError, Conflict, OpenError, StoreError};
 use super::history::UndoError;
 use super::session::{Session, Syncable};
 use super::transaction::Transaction;
+use crate::compare::PathFilter;
 use crate::connection::Connection;
 use crate::embedded::Embedded;
 use crate::location::find_with;
 use crate::served::Served;
 use crate::{ConnectError, FindError, StartService, StoreLocation, Trust};
 use atomdir_protocol::{Committed, Past};
-use atomdir_types::{CommitSummary, Conflicts, Durability, Isolation, Sequence, TransactionId};
+use atomdir_types::{
+    CommitDetails, CommitSummary, Conflicts, Durability, Isolation, Sequence, Timestamp,
+    TransactionId,
+};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -238,10 +242,29 @@ impl Store {
         }
     }
 
-    pub(super) fn past_commits(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
+    pub(super) fn past_commits(
+        &self,
+        filter: &PathFilter,
+        before: Option<Sequence>,
+        limit: usize,
+    ) -> Result<Vec<CommitSummary>, StoreError> {
         match &self.inner {
-            Inner::Embedded(store) => store.log(limit),
-            Inner::Served(store) => store.log(limit),
+            Inner::Embedded(store) => store.log_of(filter, before, limit),
+            Inner::Served(store) => store.ask(|it| it.log_of(filter, before, limit as u64)),
+        }
+    }
+
+    pub(super) fn newest_commit_at(&self, moment: Timestamp) -> Result<Sequence, StoreError> {
+        match &self.inner {
+            Inner::Embedded(store) => store.commit_at(moment),
+            Inner::Served(store) => store.ask(|it| it.commit_at(moment)),
+        }
+    }
+
+    pub(super) fn commit_details(&self, commit: Sequence) -> Result<CommitDetails, UndoError> {
+        match &self.inner {
+            Inner::Embedded(store) => store.show(commit),
+            Inner::Served(store) => store.show(commit),
         }
     }
 

@@ -13,6 +13,7 @@
 
 mod convert;
 mod file;
+mod history;
 mod lock;
 mod open;
 mod permission;
@@ -28,10 +29,10 @@ use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
 use atomdir_protocol::Past;
-use atomdir_types::{CommitSummary, Conflicts, Durability, Isolation};
+use atomdir_types::{Conflicts, Durability, Isolation};
+use history::look;
 use permission::Protection;
 use session::EmbeddedTransaction;
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -103,16 +104,6 @@ impl Embedded {
         )))
     }
 
-    pub(crate) fn log(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
-        let mut last = VecDeque::new();
-        let listed = self.here()?.for_each_commit(|commit| {
-            last.push_front(commit.summary);
-            last.truncate(limit);
-        });
-        listed.map_err(convert::store_error)?;
-        Ok(last.into())
-    }
-
     /// The store is open in its owner's process, and they may undo and see every commit.
     pub(crate) fn begin_from(
         self: &Arc<Embedded>,
@@ -131,7 +122,7 @@ impl Embedded {
         let begun = match past {
             Past::Undo(undo) => store.undo(&undo.commits, &undo.paths, options),
             Past::Restore(restore) => store.restore(restore.commit, &restore.paths, options),
-            Past::View(view) => match store.past(view.commit, options) {
+            Past::View(view) => match look(store, &view, options) {
                 Ok(shown) if shown.not_as_then.is_empty() || view.outside_as_now => {
                     not_as_then = shown.not_as_then;
                     Ok(shown.transaction)

@@ -11,11 +11,12 @@ use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions, Refreshed,
     SavepointError, Take, bytes_of,
 };
+use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, TransactionId};
+use atomdir_types::{ChangeLine, Side, TransactionId};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -368,6 +369,27 @@ impl Session for EmbeddedTransaction {
         self.engine()?.changes()
     }
 
+    fn snapshot_object(
+        &self,
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotContents>> {
+        let engine = self.engine()?;
+        let Some(found) = engine.object_of(Side::Snapshot, path)? else {
+            return Ok(None);
+        };
+        let mut object = convert::snapshot_object(found, contents_length_max);
+        object
+            .xattrs
+            .retain(|(name, _)| self.rights.may_see_xattr(name));
+        let mut contents = Vec::new();
+        if object.kind == Kind::File && !object.too_long {
+            contents.resize(usize::try_from(object.length).map_err(|_| Errno::FBIG)?, 0);
+            engine.read_of(Side::Snapshot, path, 0, &mut contents)?;
+        }
+        Ok(Some(SnapshotContents { object, contents }))
+    }
+
     fn met(&self) -> Vec<Conflict> {
         Conflict::all(self.transaction.met())
     }
@@ -418,6 +440,12 @@ impl Session for EmbeddedTransaction {
             self.commit_by(|store| store.commit_part(&self.transaction, &paths, &mut |_| {}))?;
         let landed = std::mem::take(&mut committed.landed);
         Ok((convert::committed(committed), landed))
+    }
+
+    fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError> {
+        self.store.here()?;
+        let dropped = self.transaction.drop_part(&bytes_of(paths));
+        Ok(dropped.map_err(convert::drop_error)?.changes)
     }
 
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {

@@ -14,10 +14,12 @@ mod session;
 use crate::api::session::{Session, Syncable};
 use crate::api::{Begin, BeginError, Conflict, StoreError, UndoError};
 use crate::connection::Connection;
+use crate::error::RequestError;
 use crate::process::Opener;
 use crate::requests::BeginOptions;
 use crate::{ConnectError, StartService, StoreLocation};
-use atomdir_protocol::{CommitSummary, Past};
+use atomdir_protocol::{Past, Sequence};
+use atomdir_types::CommitDetails;
 use session::ServedTransaction;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,14 +73,33 @@ impl Served {
         ServedTransaction::begin(self, &options)
     }
 
-    pub(crate) fn log(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
+    /// Sends a request that is about no transaction.
+    pub(crate) fn ask<T>(
+        &self,
+        ask: impl FnOnce(&mut Connection) -> Result<T, RequestError>,
+    ) -> Result<T, StoreError> {
+        self.ask_with(ask)?.map_err(failure::store)
+    }
+
+    /// The same, and leaves the request's error to the caller.
+    fn ask_with<T>(
+        &self,
+        ask: impl FnOnce(&mut Connection) -> Result<T, RequestError>,
+    ) -> Result<Result<T, RequestError>, StoreError> {
         self.opener.require()?;
         let mut connection = self.connection().map_err(failure::connect)?;
-        let commits = connection.log(None, limit as u64).map_err(failure::store);
-        if commits.is_ok() {
+        let answer = ask(&mut connection);
+        // After a failed request the service goes on reading.
+        if matches!(answer, Ok(_) | Err(RequestError::Failed(_))) {
             self.give_back(connection);
         }
-        commits
+        Ok(answer)
+    }
+
+    pub(crate) fn show(&self, commit: Sequence) -> Result<CommitDetails, UndoError> {
+        let shown = self.ask_with(|connection| connection.show(commit));
+        let shown = shown.map_err(BeginError::from)?;
+        shown.map_err(|error| failure::undo(error.into()))
     }
 
     pub(crate) fn begin_from(
@@ -115,12 +136,6 @@ impl Served {
 
 impl Syncable for Served {
     fn sync(&self) -> Result<(), StoreError> {
-        self.opener.require()?;
-        let mut connection = self.connection().map_err(failure::connect)?;
-        let synced = connection.sync().map_err(failure::store);
-        if synced.is_ok() {
-            self.give_back(connection);
-        }
-        synced
+        self.ask(Connection::sync)
     }
 }

@@ -17,7 +17,7 @@ use crate::client;
 use crate::connection::Connection;
 use crate::error::RequestError;
 use crate::locks::LockOptions;
-use crate::requests::BeginOptions;
+use crate::requests::{BeginOptions, SnapshotContents};
 use atomdir_disk::Errno;
 use atomdir_protocol::{
     ChangeLine, Committed, Conflicts, FailureKind, Others, Past, TransactionId, ViewChoice,
@@ -174,6 +174,22 @@ impl Session for ServedTransaction {
         })
     }
 
+    fn snapshot_object(
+        &self,
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotContents>> {
+        self.store.opener.require_for_files()?;
+        let mut slot = self.slot();
+        let connection = slot.as_mut().ok_or(Errno::STALE)?;
+        let found = connection.snapshot_object(self.transaction.id, path, contents_length_max);
+        found.map_err(|error| match error.kind() {
+            Some(FailureKind::NotPermitted) => Errno::ACCESS,
+            Some(FailureKind::NoSuchTransaction) => Errno::STALE,
+            _ => Errno::IO,
+        })
+    }
+
     fn met(&self) -> Vec<Conflict> {
         // If something else made the file system busy, this lists what a commit would meet.
         match self.meets_early {
@@ -254,6 +270,17 @@ impl Session for ServedTransaction {
                 let done = connection.commit_part(id, &paths, Others::Refuse, &mut |_| {});
                 let part = done.map_err(failure::commit)?;
                 Ok((part.committed, part.landed))
+            },
+        )
+    }
+
+    fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError> {
+        let (id, paths) = (self.transaction.id, bytes_of(paths));
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let dropped = connection.abort_part(id, &paths);
+                dropped.map_err(|error| failure::commit(error.into()))
             },
         )
     }

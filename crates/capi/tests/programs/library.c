@@ -209,6 +209,58 @@ static void expect_file(atomdir_tx *in, const char *name, const char *expected)
     atomdir_free(data);
 }
 
+static void expect_changes(atomdir_changes *changes, const char *expected)
+{
+    struct atomdir_change change;
+    char seen[256] = "";
+
+    while (atomdir_changes_next(changes, &change) == 1) {
+        size_t used = strlen(seen);
+        snprintf(seen + used, sizeof seen - used, "%c %s;", change.letter, change.path);
+    }
+    CHECK(strcmp(seen, expected) == 0);
+    atomdir_changes_close(changes);
+}
+
+/* What commits changed, and which they were. */
+static void commits(void)
+{
+    const char *const paths[] = {"shown", NULL}, *const outside[] = {"../shown", NULL};
+    struct atomdir_commit_info commit;
+    struct timespec time = {0, 0};
+    atomdir_changes *changes;
+    atomdir_log *log;
+    uint64_t one = commit_file("shown", "one"), two = commit_file("beside", "two"), found;
+
+    CHECK(atomdir_log_of(store, paths, 0, 10, &log) == 0);
+    CHECK(atomdir_log_next(log, &commit) == 1 && commit.sequence == one);
+    CHECK(atomdir_log_next(log, &commit) == 0);
+    atomdir_log_close(log);
+    CHECK(atomdir_log_of(store, NULL, two, 1, &log) == 0);
+    CHECK(atomdir_log_next(log, &commit) == 1 && commit.sequence == one);
+    atomdir_log_close(log);
+    CHECK(atomdir_log_of(store, outside, 0, 10, &log) == ATOMDIR_EREFUSED);
+
+    CHECK(atomdir_show(store, two, &commit, &changes) == 0);
+    CHECK(commit.sequence == two && strcmp(commit.label, "test") == 0);
+    expect_changes(changes, "A beside;");
+    CHECK(atomdir_show(store, 1000000, NULL, &changes) == ATOMDIR_ENOTKEPT);
+
+    commit_file("shown", "three");
+    CHECK(atomdir_diff(store, one, ATOMDIR_NOW, &changes) == 0);
+    CHECK(atomdir_conflict_count() == 0);
+    expect_changes(changes, "A beside;M shown;");
+    CHECK(atomdir_diff(store, two, one, &changes) == 0);
+    expect_changes(changes, "D beside;");
+    CHECK(atomdir_diff(store, 1000000, ATOMDIR_NOW, &changes) == ATOMDIR_ENOTKEPT);
+
+    CHECK(atomdir_commit_at(store, &commit.time, &found) == 0 && found == two);
+    CHECK(atomdir_commit_at(store, &time, &found) == 0 && found == 0);
+    CHECK(atomdir_commit_at(store, NULL, &found) == -EINVAL);
+    time.tv_nsec = 1000000000;
+    CHECK(atomdir_commit_at(store, &time, &found) == -EINVAL);
+}
+
 static void past(void)
 {
     struct atomdir_commit_info commit;
@@ -258,7 +310,8 @@ static void past(void)
 
 static void parts_and_sides(void)
 {
-    const char *const done[] = {"done", NULL};
+    const char *const done[] = {"done", NULL}, *const dropped[] = {"dropped", NULL};
+    atomdir_changes *changes;
     struct atomdir_conflict conflict;
     atomdir_tx *mine;
     uint64_t sequence = 0;
@@ -277,6 +330,11 @@ static void parts_and_sides(void)
         CHECK(directory >= 0 && faccessat(directory, "dropped", R_OK, 0) == 0);
         CHECK(close(directory) == 0);
     }
+    CHECK(atomdir_write_file(tx, "stays", "3", 1) == 0);
+    CHECK(atomdir_abort_part(tx, dropped) == 0);
+    CHECK(atomdir_abort_part(tx, dropped) == ATOMDIR_EREFUSED);
+    CHECK(atomdir_changes_open(tx, &changes) == 0);
+    expect_changes(changes, "A stays;");
     atomdir_abort(tx);
 
     begin();
@@ -453,6 +511,7 @@ int main(int argc, char **argv)
     names();
     conflicts();
     retries();
+    commits();
     past();
     parts_and_sides();
     refresh();

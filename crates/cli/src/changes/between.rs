@@ -3,14 +3,16 @@
 //! are shown as removals and additions.
 
 use super::difference::Difference;
-use super::patch::{Affected, FilePatch, has_below};
+use super::patch::{Affected, FilePatch};
 use super::version::Version;
 use super::{Filter, Subject};
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
+use atomdir::client::compare::{change_between, has_below};
 use atomdir::client::{BeginOptions, ChangeLine, PastView, Transaction};
-use atomdir::{Change, Kind, Sequence, TransactionId};
+use atomdir::{Change, Sequence, TransactionId};
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 pub struct Between {
     old: Transaction,
@@ -149,31 +151,12 @@ fn look(
 }
 
 fn change_of(old: &Option<Version>, new: &Option<Version>) -> Option<Change> {
-    match (old, new) {
-        (None, None) => None,
-        (None, Some(_)) => Some(Change::Added),
-        (Some(_), None) => Some(Change::Deleted),
-        (Some(old), Some(new)) if old.kind != new.kind => Some(Change::TypeChanged),
-        (Some(old), Some(new)) => (!is_same(old, new)).then_some(Change::Modified),
-    }
-}
-
-fn is_same(old: &Version, new: &Version) -> bool {
-    let attributes = |version: &Version| {
-        let owner = (version.user, version.group);
-        (version.mode, owner, version.device_number)
+    let attributes = |version: &Option<Version>| version.as_ref().map(Version::attributes);
+    let has_same_contents = || {
+        let contents = |version| Option::as_ref(version).map(|one: &Version| &one.contents);
+        Ok::<_, Infallible>(contents(old) == contents(new))
     };
-    let is_same = attributes(old) == attributes(new) && sorted(old) == sorted(new);
-    // The length and times of a directory change with its entries.
-    if !is_same || old.kind == Kind::Directory {
-        return is_same;
-    }
-    let stamp = |version: &Version| (version.length, version.modified);
-    old.contents == new.contents && (old.kind != Kind::File || stamp(old) == stamp(new))
-}
-
-fn sorted(version: &Version) -> Vec<&(Vec<u8>, Vec<u8>)> {
-    let mut xattrs: Vec<_> = version.xattrs.iter().collect();
-    xattrs.sort();
-    xattrs
+    let (before, after) = (attributes(old), attributes(new));
+    let Ok(change) = change_between(before.as_ref(), after.as_ref(), has_same_contents);
+    change
 }

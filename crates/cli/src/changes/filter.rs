@@ -2,13 +2,20 @@
 
 use crate::error::Error;
 use atomdir::client::ChangeLine;
+use atomdir::client::compare::PathFilter;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 #[derive(Default)]
-pub struct Filter {
-    /// Relative to the store's root; the root itself is empty.
-    paths: Vec<PathBuf>,
+pub struct Filter(PathFilter);
+
+impl Deref for Filter {
+    type Target = PathFilter;
+
+    fn deref(&self) -> &PathFilter {
+        &self.0
+    }
 }
 
 impl Filter {
@@ -16,38 +23,15 @@ impl Filter {
     /// objects, so this does not resolve them.
     pub fn new(root: &Path, start: &Path, paths: &[PathBuf]) -> Result<Filter, Error> {
         let paths = paths.iter().map(|path| path_in_store(root, start, path));
-        Ok(Filter {
-            paths: paths.collect::<Result<_, _>>()?,
-        })
+        let paths = paths.collect::<Result<_, _>>()?;
+        Ok(Filter(PathFilter::new(paths)))
     }
 
     /// Selects what is at or below the paths of a change.
     pub fn only(line: &ChangeLine) -> Filter {
         let paths = line.from.iter().chain([&line.path]);
         let paths = paths.map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path)));
-        Filter {
-            paths: paths.collect(),
-        }
-    }
-
-    /// Without paths, everything is wanted.
-    pub fn wants(&self, line: &ChangeLine) -> bool {
-        let from = line.from.as_deref();
-        self.wants_path(&line.path) || from.is_some_and(|from| self.wants_path(from))
-    }
-
-    /// Whether a path that is wanted lies below the change's own paths.
-    pub fn is_within(&self, line: &ChangeLine) -> bool {
-        let above = std::iter::once(&line.path).chain(&line.from);
-        let mut above = above.map(|path| Path::new(std::ffi::OsStr::from_bytes(path)));
-        above.any(|above| self.paths.iter().any(|wanted| wanted.starts_with(above)))
-    }
-
-    /// `path` is relative to the store's root.
-    pub fn wants_path(&self, path: &[u8]) -> bool {
-        let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        let mut paths = self.paths.iter();
-        self.paths.is_empty() || paths.any(|wanted| path.starts_with(wanted))
+        Filter(PathFilter::new(paths.collect()))
     }
 }
 

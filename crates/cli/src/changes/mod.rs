@@ -28,6 +28,7 @@ pub use unified::Comparison;
 
 use crate::context::Connected;
 use crate::error::Error;
+use atomdir::client::compare::old_path;
 use atomdir::client::{ChangeLine, Transaction};
 use version::Version;
 
@@ -51,7 +52,7 @@ pub fn difference<'a>(
     lines: &[ChangeLine],
     line: &'a ChangeLine,
 ) -> Result<Difference<'a>, Error> {
-    let old_path = patch::old_path(lines, line);
+    let old_path = old_path(lines, line);
     let before = match line.change {
         atomdir::Change::Added => None,
         _ => Version::in_snapshot(&mut connected.connection, transaction.id, &old_path)?,

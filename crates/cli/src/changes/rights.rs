@@ -3,12 +3,12 @@
 //! device nodes. A user who reads a list of changes must not have to search for
 //! them.
 
-use super::patch::old_path;
 use super::version::Version;
 use crate::context::Connected;
 use crate::error::Error;
 use crate::files;
 use atomdir::Change;
+use atomdir::client::compare::old_path;
 use atomdir::client::{ChangeLine, Transaction};
 use rustix::fs::{AtFlags, FileType, Stat, major, minor, statat};
 use rustix::io::Errno;

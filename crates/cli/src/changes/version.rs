@@ -2,15 +2,13 @@
 
 use crate::error::Error;
 use crate::files;
+use atomdir::client::compare::{Attributes, CONTENTS_LENGTH_MAX};
 use atomdir::client::{Connection, Transaction};
 use atomdir::{Kind, Timestamp, TransactionId};
 use rustix::fs::{AtFlags, Stat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-
-/// Longer files are not compared, since both sides are held in memory.
-const CONTENTS_LENGTH_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version {
@@ -44,6 +42,21 @@ impl Contents {
 }
 
 impl Version {
+    pub(super) fn attributes(&self) -> Attributes {
+        let mut xattrs = self.xattrs.clone();
+        xattrs.sort();
+        Attributes {
+            kind: self.kind,
+            mode: self.mode,
+            user: self.user,
+            group: self.group,
+            device_number: self.device_number,
+            length: self.length,
+            modified: self.modified,
+            xattrs,
+        }
+    }
+
     pub(super) fn in_snapshot(
         connection: &mut Connection,
         transaction: TransactionId,

@@ -3,16 +3,12 @@ use crate::changes::Filter;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
-use atomdir::client::ChangeLine;
-use atomdir::{Change, CommitSummary};
+use atomdir::CommitSummary;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use std::io::{self, Write};
 use std::path::PathBuf;
-
-/// How many commits are asked for at once.
-const PART_LENGTH: u64 = 1000;
 
 /// List the commits, newest first
 #[derive(Debug, Args)]
@@ -67,52 +63,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         ..
     } = context.connect()?;
     let filter = Filter::new(&root, &start, &arguments.paths)?;
-    let mut commits = Vec::new();
-    let mut before = None;
-    let mut left = arguments.limit;
-    while left > 0 {
-        let asked = match arguments.paths.is_empty() {
-            true => left.min(PART_LENGTH),
-            false => PART_LENGTH,
-        };
-        let part = connection.log(before, asked)?;
-        let Some(oldest) = part.last() else {
-            break;
-        };
-        before = Some(oldest.sequence);
-        for commit in part {
-            let is_wanted = arguments.paths.is_empty() || {
-                let changes = connection.show(commit.sequence)?.changes;
-                changes
-                    .iter()
-                    .any(|line| is_wanted(&filter, line, &changes))
-            };
-            if is_wanted && left > 0 {
-                left -= 1;
-                commits.push(commit);
-            }
-            if left == 0 {
-                break;
-            }
-        }
-    }
+    let commits = connection.log_of(&filter, None, arguments.limit)?;
     context.output.print_paged(&Log(commits))?;
     Ok(SUCCESS)
-}
-
-/// A directory that was renamed, or brought back by an undo, is one line for everything in it.
-fn is_wanted(filter: &Filter, line: &ChangeLine, changes: &[ChangeLine]) -> bool {
-    let is_alone = || {
-        let inside = |other: &ChangeLine| {
-            let rest = other.path.strip_prefix(&*line.path);
-            rest.is_some_and(|rest| rest.starts_with(b"/"))
-        };
-        !changes.iter().any(inside)
-    };
-    let is_whole = match line.change {
-        Change::Renamed => true,
-        Change::Added => is_alone(),
-        _ => false,
-    };
-    filter.wants(line) || is_whole && filter.is_within(line)
 }

@@ -37,7 +37,7 @@ from ._errors import (
 from ._native import __version__, find, init
 from ._path import Path
 from ._retry import retry
-from ._store import Commit, Store, transaction
+from ._store import Commit, Differences, ShownCommit, Store, transaction
 from ._transaction import Change, PartReceipt, Receipt, Transaction
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "CommitError",
     "Conflict",
     "ConflictingChange",
+    "Differences",
     "Error",
     "FileConflict",
     "FileError",
@@ -62,6 +63,7 @@ __all__ = [
     "Path",
     "Receipt",
     "SavepointError",
+    "ShownCommit",
     "Store",
     "StoreError",
     "StoreHeld",

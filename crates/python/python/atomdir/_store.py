@@ -6,12 +6,13 @@ import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Optional, Union
 
 from . import _native
 from ._errors import ConflictingChange, StoreError
-from ._transaction import Transaction
+from ._transaction import Change, Transaction
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,6 +36,31 @@ class Commit:
     label: str
     #: How many paths it changed.
     changes: int
+
+
+@dataclass(frozen=True)
+class ShownCommit:
+    """A commit and what it changed."""
+
+    commit: Commit
+    #: Sorted by path.
+    changes: list[Change]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What differs between two commits."""
+
+    #: Sorted by path. Renames are a removal and an addition.
+    changes: list[Change]
+    #: What is compared as it is now, since programs in no transaction have changed it as well.
+    not_as_then: list[ConflictingChange]
+
+
+def _commit(
+    number: int, transaction: int, nanoseconds: int, user: int, label: str, changes: int
+) -> Commit:
+    return Commit(number, transaction, nanoseconds / 1e9, user, label, changes)
 
 
 class _Open:
@@ -152,14 +178,42 @@ class Store:
         begun = native.begin(isolation, durability, conflicts, label)
         return self._transaction(begun)
 
-    def log(self, limit: int = 100) -> list[Commit]:
+    def log(
+        self,
+        limit: int = 100,
+        *,
+        before: Optional[int] = None,
+        paths: Iterable[AnyPath] = (),
+    ) -> list[Commit]:
         """The last commits, newest first, at most `limit` of them. The history is limited in
-        length, so old ones may be missing."""
-        commits = self._store().native.log(limit)
-        return [
-            Commit(number, transaction, nanoseconds / 1e9, user, label, changes)
-            for number, transaction, nanoseconds, user, label, changes in commits
-        ]
+        length, so old ones may be missing. With `before`, only commits older than that one. With
+        `paths`, only those that changed something at or below these."""
+        names = [os.fspath(path) for path in paths]
+        commits = self._store().native.log(limit, before, names)
+        return [_commit(*commit) for commit in commits]
+
+    def show(self, commit: int) -> ShownCommit:
+        """What a commit changed. Only the store's owner and root can look at other users'
+        commits."""
+        shown, changes = self._store().native.show(commit)
+        return ShownCommit(_commit(*shown), [Change(*line) for line in changes])
+
+    def diff(self, start: int, end: Optional[int] = None) -> Differences:
+        """What differs between the store as it was just after two commits, or just after one and
+        now."""
+        changes, found = self._store().native.diff(start, end)
+        return Differences(
+            [Change(*line) for line in changes],
+            [ConflictingChange(*one) for one in found],
+        )
+
+    def commit_at(self, moment: Union[datetime, float]) -> int:
+        """The number of the newest commit at or before a moment: seconds since 1970, or a
+        `datetime`, which without a time zone is local. If all that the log has are later, the one
+        before its first; 0 if the log has none."""
+        if isinstance(moment, datetime):
+            moment = moment.timestamp()
+        return self._store().native.commit_at(round(moment * 1e9))
 
     def undo(
         self, *commits: int, paths: Iterable[AnyPath] = ()

@@ -146,6 +146,12 @@ class Transaction:
         sequence, landed = self.native.commit_part([relative(path) for path in paths])
         return PartReceipt(sequence, [Change(*line) for line in landed])
 
+    def abort_part(self, *paths: Union[AnyPath, Path]) -> list[Change]:
+        """Drops the changes at and below these paths, and what needs them. The transaction stays
+        open with the rest. Returns what was dropped. No file may be open in the transaction."""
+        dropped = self.native.abort_part([relative(path) for path in paths])
+        return [Change(*line) for line in dropped]
+
     def refresh(self) -> tuple[int, int]:
         """Gives the transaction a newer snapshot: from now on it sees what others have committed
         meanwhile, under its own changes. Returns the numbers of the newest commits in the

@@ -10,7 +10,6 @@ mod notes;
 mod paths;
 
 pub use paths::Affected;
-pub(super) use paths::{has_below, old_path};
 
 use super::unified::{Comparison, is_binary};
 use super::version::{Contents, Version};

@@ -1,0 +1,97 @@
+//! Selects the changes at and below some paths.
+
+use super::has_below;
+use atomdir_types::{Change, ChangeLine};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Selects the changes at and below some paths; without paths, all changes.
+#[derive(Debug, Clone, Default)]
+pub struct PathFilter {
+    paths: Vec<PathBuf>,
+}
+
+impl PathFilter {
+    /// The paths are relative to the store's root, and have no `.` and `..`. The root itself is
+    /// empty.
+    pub fn new(paths: Vec<PathBuf>) -> PathFilter {
+        PathFilter { paths }
+    }
+
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// Whether a path is selected.
+    pub fn wants_path(&self, path: &[u8]) -> bool {
+        let path = Path::new(OsStr::from_bytes(path));
+        let mut paths = self.paths.iter();
+        self.paths.is_empty() || paths.any(|wanted| path.starts_with(wanted))
+    }
+
+    /// Whether a change is at or below one of the paths.
+    pub fn wants(&self, line: &ChangeLine) -> bool {
+        let from = line.from.as_deref();
+        self.wants_path(&line.path) || from.is_some_and(|from| self.wants_path(from))
+    }
+
+    /// Whether a commit with these changes has changed something at or below one of the paths. A
+    /// directory that was renamed, or brought back by an undo, is one change for everything in it.
+    pub fn wants_commit(&self, changes: &[ChangeLine]) -> bool {
+        if changes.iter().any(|line| self.wants(line)) {
+            return true;
+        }
+        let above = changes.iter().filter(|line| self.is_below(line));
+        let above: Vec<&ChangeLine> = above.collect();
+        if above.is_empty() {
+            return false;
+        }
+        let paths: BTreeSet<&[u8]> = changes.iter().map(|line| &*line.path).collect();
+        above.into_iter().any(|line| match line.change {
+            Change::Renamed => true,
+            Change::Added => !has_below(&paths, &line.path),
+            _ => false,
+        })
+    }
+
+    /// Whether one of the paths lies at or below the change's own paths.
+    fn is_below(&self, line: &ChangeLine) -> bool {
+        let above = std::iter::once(&line.path).chain(&line.from);
+        let mut above = above.map(|path| Path::new(OsStr::from_bytes(path)));
+        above.any(|above| self.paths.iter().any(|wanted| wanted.starts_with(above)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(change: Change, path: &str, from: Option<&str>) -> ChangeLine {
+        ChangeLine {
+            change,
+            path: path.into(),
+            from: from.map(|from| from.into()),
+        }
+    }
+
+    #[test]
+    fn a_whole_directory_is_one_change_for_everything_in_it() {
+        let filter = PathFilter::new(vec!["a/b".into()]);
+        let wants = |changes: &[ChangeLine]| filter.wants_commit(changes);
+        assert!(wants(&[line(Change::Renamed, "x", Some("a"))]));
+        assert!(wants(&[line(Change::Added, "a", None)]));
+        // Others were made with the directory, and the path was not.
+        let made = [
+            line(Change::Added, "a", None),
+            line(Change::Added, "a/c", None),
+        ];
+        assert!(!wants(&made));
+        assert!(!wants(&[line(Change::Modified, "a", None)]));
+        assert!(!wants(&[line(Change::Added, "a/bc", None)]));
+        assert!(wants(&[line(Change::Deleted, "a/b/c", None)]));
+        assert!(PathFilter::default().wants_commit(&[]));
+    }
+}

@@ -1,0 +1,75 @@
+//! Past commits of a store that is open in this process. Its owner may see every commit.
+
+use super::{Embedded, convert};
+use crate::api::{BeginError, StoreError, UndoError, no_such_commit};
+use crate::compare::PathFilter;
+use atomdir_disk::LinuxDisk;
+use atomdir_engine as engine;
+use atomdir_protocol::PastView;
+use atomdir_types::{CommitDetails, CommitSummary, Sequence, Timestamp};
+use std::collections::VecDeque;
+
+impl Embedded {
+    fn for_each_commit(&self, each: impl FnMut(CommitDetails)) -> Result<(), StoreError> {
+        let listed = self.here()?.for_each_commit(each);
+        listed.map_err(convert::store_error)
+    }
+
+    /// The newest commits that changed what the filter selects, newest first.
+    pub(crate) fn log_of(
+        &self,
+        filter: &PathFilter,
+        before: Option<Sequence>,
+        limit: usize,
+    ) -> Result<Vec<CommitSummary>, StoreError> {
+        let mut last = VecDeque::new();
+        self.for_each_commit(|commit| {
+            let is_older = before.is_none_or(|before| commit.summary.sequence < before);
+            if is_older && filter.wants_commit(&commit.changes) {
+                last.push_front(commit.summary);
+                last.truncate(limit);
+            }
+        })?;
+        Ok(last.into())
+    }
+
+    pub(crate) fn show(&self, sequence: Sequence) -> Result<CommitDetails, UndoError> {
+        let mut found = None;
+        let listed = self.for_each_commit(|commit| {
+            if commit.summary.sequence == sequence {
+                found = Some(commit);
+            }
+        });
+        listed.map_err(BeginError::from)?;
+        found.ok_or_else(|| no_such_commit(sequence))
+    }
+
+    /// See [`Connection::commit_at`](crate::client::Connection::commit_at).
+    pub(crate) fn commit_at(&self, moment: Timestamp) -> Result<Sequence, StoreError> {
+        let (mut found, mut oldest) = (None, None);
+        self.for_each_commit(|commit| {
+            let CommitSummary { sequence, time, .. } = commit.summary;
+            oldest.get_or_insert(sequence);
+            if time <= moment {
+                found = Some(sequence);
+            }
+        })?;
+        let before_all = || Sequence(oldest.map_or(0, |oldest| oldest.0.saturating_sub(1)));
+        Ok(found.unwrap_or_else(before_all))
+    }
+}
+
+/// Begins a view of the past, perhaps with the snapshot of another one.
+pub(super) fn look(
+    store: &engine::Store<LinuxDisk>,
+    view: &PastView,
+    options: engine::BeginOptions,
+) -> Result<engine::Past<LinuxDisk>, engine::UndoError> {
+    let Some(beside) = view.beside else {
+        return store.past(view.commit, options);
+    };
+    match store.transaction(beside) {
+        Some(other) => store.past_beside(&other, view.commit, options),
+        None => Err(engine::UndoError::Begin(engine::BeginError::Ended)),
+    }
+}

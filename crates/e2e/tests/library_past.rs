@@ -1,0 +1,141 @@
+//! What the library says of past commits: the same in the program's own process, through the
+//! service, and as the command prints it.
+
+use atomdir::{ChangedPath, Door, Sequence, Store, StoreOptions};
+use atomdir_testing::{
+    Outcome, Scratch, Store as Guard, User, binary, capture_output, for_each_user, users_can_mount,
+};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+const PATHS: [&[&str]; 6] = [
+    &[],
+    &["tree"],
+    &["moved/deep/leaf"],
+    &["tree/deep", "link"],
+    &["none"],
+    &["moved"],
+];
+
+/// `atomdir -C BASE ARGUMENTS` as the user of the test itself, which has opened the store.
+fn call(base: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(binary());
+    capture_output(command.arg("-C").arg(base).args(arguments))
+}
+
+/// Commits of every kind: renamed directories, several names, other types, what comes back whole.
+fn make_commits(base: &Path) {
+    for script in [
+        "mkdir -p tree/deep; echo leaf > tree/deep/leaf; ln tree/deep/leaf other",
+        "mv tree moved; echo more >> moved/deep/leaf",
+        "rm other; mkdir other; touch other/inside; ln -s other link",
+        "chmod 700 moved/deep; ln -sfn moved link",
+        "rm -r moved",
+        "touch -r other/inside stamp; echo 1 > same; touch -r stamp same",
+        "printf '2\\n' > same; touch -r stamp same",
+    ] {
+        call(base, &["run", "--", "sh", "-ec", script]).expect(0);
+    }
+    for undone in ["5", "8"] {
+        call(base, &["undo", undone]).expect(0);
+    }
+}
+
+fn described(changes: &[ChangedPath]) -> Vec<Value> {
+    let describe = |change: &ChangedPath| {
+        let from = change.from.as_ref().map(|from| from.display().to_string());
+        let path = change.path.display().to_string();
+        serde_json::json!([change.change.letter().to_string(), path, from])
+    };
+    changes.iter().map(describe).collect()
+}
+
+/// All that the library says, in an order that does not matter.
+fn said_by_library(store: &Store) -> Vec<Value> {
+    let mut said = Vec::new();
+    for paths in PATHS {
+        let paths: Vec<&Path> = paths.iter().map(Path::new).collect();
+        let log = store.log_of(&paths, None, usize::MAX).expect("listed");
+        let newest = store.log_of(&paths, Some(Sequence(5)), 2).expect("listed");
+        let older = log.iter().filter(|commit| commit.sequence < Sequence(5));
+        assert!(older.take(2).eq(&newest));
+        said.push(log.iter().map(|commit| commit.sequence.0).collect());
+    }
+    let commits = store.log(usize::MAX).expect("listed");
+    for commit in &commits {
+        let shown = store.show(commit.sequence).expect("shown");
+        assert_eq!(shown.summary, *commit);
+        let then = store.commit_at(commit.time.into()).expect("found");
+        assert_eq!(then, commit.sequence);
+        said.push(described(&shown.changes).into());
+        for to in commits.iter().map(|to| Some(to.sequence)).chain([None]) {
+            let found = store.diff(commit.sequence, to).expect("compared");
+            assert_eq!(found.not_as_then, []);
+            said.push(described(&found.changes).into());
+        }
+    }
+    said
+}
+
+/// The same, from the command's output.
+fn said_by_command(base: &Path) -> Vec<Value> {
+    let call = |arguments: &[&str]| -> Value {
+        let arguments = [&["--json"], arguments].concat();
+        let text = call(base, &arguments).expect(0).text();
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let numbers = |log: &Value| -> Vec<u64> {
+        let commits = log["commits"].as_array().expect("a list").iter();
+        commits
+            .map(|commit| commit["commit"].as_u64().expect("a number"))
+            .collect()
+    };
+    let changes = |value: &Value| -> Value {
+        let changes = value["changes"].as_array().expect("a list").iter();
+        let changes = changes
+            .map(|change| serde_json::json!([change["change"], change["path"], change["from"]]));
+        changes.collect()
+    };
+    let mut said = Vec::new();
+    for paths in PATHS {
+        let log = call(&[&["log", "--"], paths].concat());
+        said.push(numbers(&log).into());
+    }
+    let commits = numbers(&call(&["log"]));
+    for commit in &commits {
+        said.push(changes(&call(&["show", &commit.to_string()])));
+        for to in commits.iter().map(u64::to_string).chain([String::new()]) {
+            let range = format!("{commit}..{to}");
+            said.push(changes(&call(&["diff", &range, "--name-status"])));
+        }
+    }
+    said
+}
+
+#[test]
+fn library_and_command_say_the_same_of_past_commits() {
+    let name = "library_and_command_say_the_same_of_past_commits";
+    for_each_user(name, || {
+        if !rustix::process::geteuid().is_root() && !users_can_mount(name) {
+            return;
+        }
+        let scratch = Scratch::new("library-past");
+        let base = scratch.join("base");
+        std::fs::create_dir(&base).expect("made");
+        atomdir::init(&base, None).expect("a store");
+        // Ends the service if the test fails.
+        let _guard = Guard::existing(&base, &User::root(scratch.path()));
+        make_commits(&base);
+        let open = |door| StoreOptions::new().door(door).open(&base);
+        call(&base, &["service", "start"]).expect(0);
+        let served = open(Door::Service).expect("it runs");
+        let said = said_by_library(&served);
+        drop(served);
+        assert_eq!(said, said_by_command(&base));
+        call(&base, &["service", "stop"]).expect(0);
+        let embedded = open(Door::Embedded).expect("opened");
+        assert_eq!(said, said_by_library(&embedded));
+        embedded.close().expect("closed");
+    });
+}
