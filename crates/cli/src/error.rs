@@ -316,15 +316,15 @@ fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Optio
     (code, hint.or_else(|| still_open.then(what_to_do)))
 }
 
-/// The hint after a commit that failed with `--on-conflict abort`.
+/// The hint after a commit that failed and whose transaction was then aborted.
 fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     let again = match error {
         CommitError::Conflict { .. } => "`--retry N` runs the command again after a conflict, ",
         _ => "",
     };
     format!(
-        "transaction {transaction} was aborted; {again}without `--on-conflict abort` the changes \
-         of a commit that fails are kept for you to look at"
+        "transaction {transaction} was aborted; {again}`--on-conflict keep` keeps the changes of a \
+         commit that fails for you to look at"
     )
 }
 

@@ -328,7 +328,10 @@ pub fn end_uncommitted(
     ) {
         // While others are in it, it is also theirs, so we do not abort it. After the end
         // of a lease the same commit succeeds.
-        if source.is_in_use() || source.is_leased() || end.keeps_uncommitted() {
+        let is_nested = connection
+            .status(transaction)
+            .is_ok_and(|status| status.outer.is_some());
+        if source.is_in_use() || source.is_leased() || end.keeps_uncommitted(is_nested) {
             match connection.keep(transaction) {
                 // Somebody else has ended it.
                 Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => {}

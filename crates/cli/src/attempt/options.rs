@@ -10,6 +10,7 @@ use atomdir::client::{Others, Transaction};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -132,19 +133,19 @@ pub struct EndArguments {
     /// an answer the transaction stays open
     #[arg(long)]
     pub ask: bool,
-    /// What to do with the transaction when its commit fails. A loop that nobody
-    /// watches should abort it, since each kept one stays open until it is ended
-    #[arg(long, value_enum, default_value_t, value_name = "WISH")]
-    pub on_conflict: OnConflict,
+    /// What to do with the transaction when its commit fails; by default it is
+    /// kept, but a nested one only if the standard input is a terminal. A loop
+    /// that nobody watches should abort it
+    #[arg(long, value_enum, value_name = "WISH")]
+    pub on_conflict: Option<OnConflict>,
     #[command(flatten)]
     pub others: OthersArguments,
 }
 
 /// What is to become of a transaction whose commit failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnConflict {
     /// It stays open, so that its changes can be looked at
-    #[default]
     Keep,
     /// Its changes are dropped
     Abort,
@@ -268,9 +269,14 @@ impl EndArguments {
         }
     }
 
-    /// Whether a transaction stays open after our end when its commit has failed.
-    pub fn keeps_uncommitted(&self) -> bool {
-        self.on_conflict == OnConflict::Keep
+    /// Whether a transaction stays open after our end when its commit has failed. A nested one
+    /// that stays open keeps the outer one from its commit, so a script that goes on after a
+    /// conflict would fail at its end.
+    pub fn keeps_uncommitted(&self, is_nested: bool) -> bool {
+        match self.on_conflict {
+            Some(wish) => wish == OnConflict::Keep,
+            None => !is_nested || std::io::stdin().is_terminal(),
+        }
     }
 }
 
