@@ -204,6 +204,25 @@ fn a_c_program_uses_the_library_by_the_service() {
     });
 }
 
+#[test]
+fn a_c_program_looks_at_the_past_and_takes_sides() {
+    let name = "a_c_program_looks_at_the_past_and_takes_sides";
+    if !tools_present(name, &["cc"]) {
+        return;
+    }
+    let scratch = Scratch::new("capi-past");
+    let program = compile(&["cc", "-std=c99"], "past", SHARED, &scratch);
+    for_each_owner(name, |owner| {
+        let fixture = Fixture::owned_by("capi-past", owner, "");
+        let base = fixture.base.to_str().expect("it is text");
+        run(fixture.store.user(), &program, &[base, "embedded"]);
+        let fixture = Fixture::owned_by("capi-past", owner, "");
+        fixture.store.call(["service", "start"]).expect(0);
+        let base = fixture.base.to_str().expect("it is text");
+        run(fixture.store.user(), &program, &[base, "service"]);
+    });
+}
+
 /// A program whose service dies gets errors, loses its transaction whole, and can go on.
 #[test]
 fn a_c_program_outlives_the_service() {

@@ -41,7 +41,7 @@ impl PathFilter {
     /// Whether a commit with these changes has changed something at or below one of the paths. A
     /// directory that was renamed, or brought back by an undo, is one change for everything in it.
     pub fn wants_commit(&self, changes: &[ChangeLine]) -> bool {
-        if changes.iter().any(|line| self.wants(line)) {
+        if self.paths.is_empty() || changes.iter().any(|line| self.wants(line)) {
             return true;
         }
         let above = changes.iter().filter(|line| self.is_below(line));

@@ -1,7 +1,8 @@
 //! A file that is open in a transaction of the engine.
 
+use super::attributes::{change_attributes, set_attributes};
 use super::convert;
-use super::session::{EmbeddedTransaction, change_attributes, set_attributes};
+use super::session::EmbeddedTransaction;
 use crate::api::session::{AttributeChange, OpenFile, Result};
 use crate::api::{Metadata, OpenOptions};
 use atomdir_disk::Errno;

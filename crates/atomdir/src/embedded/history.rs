@@ -1,12 +1,15 @@
 //! Past commits of a store that is open in this process. Its owner may see every commit.
 
+use super::permission::Rights;
+use super::session::Engine;
 use super::{Embedded, convert};
 use crate::api::{BeginError, StoreError, UndoError, no_such_commit};
 use crate::compare::PathFilter;
-use atomdir_disk::LinuxDisk;
+use crate::requests::SnapshotContents;
+use atomdir_disk::{Errno, Kind, LinuxDisk};
 use atomdir_engine as engine;
 use atomdir_protocol::PastView;
-use atomdir_types::{CommitDetails, CommitSummary, Sequence, Timestamp};
+use atomdir_types::{CommitDetails, CommitSummary, Sequence, Side, Timestamp};
 use std::collections::VecDeque;
 
 impl Embedded {
@@ -72,4 +75,24 @@ pub(super) fn look(
         Some(other) => store.past_beside(&other, view.commit, options),
         None => Err(engine::UndoError::Begin(engine::BeginError::Ended)),
     }
+}
+
+/// What a transaction's snapshot has at a path.
+pub(super) fn snapshot_object(
+    transaction: &Engine,
+    rights: &Rights,
+    path: &[u8],
+    contents_length_max: u64,
+) -> Result<Option<SnapshotContents>, Errno> {
+    let Some(found) = transaction.object_of(Side::Snapshot, path)? else {
+        return Ok(None);
+    };
+    let mut object = convert::snapshot_object(found, contents_length_max);
+    object.xattrs.retain(|(name, _)| rights.may_see_xattr(name));
+    let mut contents = Vec::new();
+    if object.kind == Kind::File && !object.too_long {
+        contents.resize(usize::try_from(object.length).map_err(|_| Errno::FBIG)?, 0);
+        transaction.read_of(Side::Snapshot, path, 0, &mut contents)?;
+    }
+    Ok(Some(SnapshotContents { object, contents }))
 }

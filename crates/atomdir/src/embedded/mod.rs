@@ -11,6 +11,7 @@
 //! 2. While a store is opened or being opened here, no service starts for it: opening holds the
 //!    start lock, and then the store's lock.
 
+mod attributes;
 mod convert;
 mod file;
 mod history;

@@ -1,9 +1,10 @@
 //! A transaction of the engine, used without a mount.
 
+use super::attributes::{change_attributes, set_attributes};
 use super::file::EmbeddedFile;
 use super::permission::Rights;
 use super::walk::{Known, Place, walk};
-use super::{Embedded, convert, lock};
+use super::{Embedded, convert, history, lock};
 use crate::api::session::{
     AttributeChange, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
 };
@@ -16,7 +17,7 @@ use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, Side, TransactionId};
+use atomdir_types::{ChangeLine, TransactionId};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -374,20 +375,7 @@ impl Session for EmbeddedTransaction {
         path: &[u8],
         contents_length_max: u64,
     ) -> Result<Option<SnapshotContents>> {
-        let engine = self.engine()?;
-        let Some(found) = engine.object_of(Side::Snapshot, path)? else {
-            return Ok(None);
-        };
-        let mut object = convert::snapshot_object(found, contents_length_max);
-        object
-            .xattrs
-            .retain(|(name, _)| self.rights.may_see_xattr(name));
-        let mut contents = Vec::new();
-        if object.kind == Kind::File && !object.too_long {
-            contents.resize(usize::try_from(object.length).map_err(|_| Errno::FBIG)?, 0);
-            engine.read_of(Side::Snapshot, path, 0, &mut contents)?;
-        }
-        Ok(Some(SnapshotContents { object, contents }))
+        history::snapshot_object(self.engine()?, &self.rights, path, contents_length_max)
     }
 
     fn met(&self) -> Vec<Conflict> {
@@ -481,37 +469,4 @@ impl Session for EmbeddedTransaction {
         let store: Weak<Embedded> = Arc::downgrade(&self.store);
         store
     }
-}
-
-pub(super) fn set_attributes(
-    session: &EmbeddedTransaction,
-    node: NodeId,
-    change: &AttributeChange,
-) -> Result<()> {
-    let engine = session.engine()?;
-    let object = engine.attributes(node)?;
-    let rights = &session.rights;
-    let allowed = rights.require_change(engine, node, &object, change)?;
-    change_attributes(session, node, &allowed)
-}
-
-/// Changes attributes without a check.
-pub(super) fn change_attributes(
-    session: &EmbeddedTransaction,
-    node: NodeId,
-    change: &AttributeChange,
-) -> Result<()> {
-    let change = engine::SetAttributes {
-        mode: change.mode,
-        user: change.user,
-        group: change.group,
-        length: change.length,
-        accessed: change.accessed,
-        modified: change.modified,
-        kill_set_id: change.length.is_some() && !session.rights.is_privileged,
-    };
-    let engine = session.engine()?;
-    engine
-        .set_attributes(node, change, session.caller)
-        .map(drop)
 }

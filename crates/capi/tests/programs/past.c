@@ -1,0 +1,168 @@
+/* The past, parts, and sides in conflicts: past STORE embedded|service */
+#include "store.h"
+
+static void expect_changes(atomdir_changes *changes, const char *expected)
+{
+    struct atomdir_change change;
+    char seen[256] = "";
+
+    while (atomdir_changes_next(changes, &change) == 1) {
+        size_t used = strlen(seen);
+        snprintf(seen + used, sizeof seen - used, "%c %s;", change.letter, change.path);
+    }
+    CHECK(strcmp(seen, expected) == 0);
+    atomdir_changes_close(changes);
+}
+
+/* What commits changed, and which they were. */
+static void commits(void)
+{
+    const char *const paths[] = {"shown", NULL}, *const outside[] = {"../shown", NULL};
+    struct atomdir_commit_info commit;
+    struct timespec time = {0, 0};
+    atomdir_changes *changes;
+    atomdir_log *log;
+    uint64_t one = commit_file("shown", "one"), two = commit_file("beside", "two"), found;
+
+    CHECK(atomdir_log_of(store, paths, 0, 10, &log) == 0);
+    CHECK(atomdir_log_next(log, &commit) == 1 && commit.sequence == one);
+    CHECK(atomdir_log_next(log, &commit) == 0);
+    atomdir_log_close(log);
+    CHECK(atomdir_log_of(store, NULL, two, 1, &log) == 0);
+    CHECK(atomdir_log_next(log, &commit) == 1 && commit.sequence == one);
+    atomdir_log_close(log);
+    CHECK(atomdir_log_of(store, outside, 0, 10, &log) == ATOMDIR_EREFUSED);
+
+    CHECK(atomdir_show(store, two, &commit, &changes) == 0);
+    CHECK(commit.sequence == two && strcmp(commit.label, "test") == 0);
+    expect_changes(changes, "A beside;");
+    CHECK(atomdir_show(store, 1000000, NULL, &changes) == ATOMDIR_ENOTKEPT);
+
+    commit_file("shown", "three");
+    CHECK(atomdir_diff(store, one, ATOMDIR_NOW, &changes) == 0);
+    CHECK(atomdir_conflict_count() == 0);
+    expect_changes(changes, "A beside;M shown;");
+    CHECK(atomdir_diff(store, two, one, &changes) == 0);
+    expect_changes(changes, "D beside;");
+    CHECK(atomdir_diff(store, 1000000, ATOMDIR_NOW, &changes) == ATOMDIR_ENOTKEPT);
+
+    CHECK(atomdir_commit_at(store, &commit.time, &found) == 0 && found == two);
+    CHECK(atomdir_commit_at(store, &time, &found) == 0 && found == 0);
+    CHECK(atomdir_commit_at(store, NULL, &found) == -EINVAL);
+    time.tv_nsec = 1000000000;
+    CHECK(atomdir_commit_at(store, &time, &found) == -EINVAL);
+}
+
+static void past(void)
+{
+    struct atomdir_commit_info commit;
+    struct atomdir_conflict conflict;
+    atomdir_log *log;
+    const char *const paths[] = {"past", NULL}, *const none[] = {"none", NULL};
+    uint64_t one = commit_file("past", "one"), two = commit_file("past", "two"), three = 1000000;
+    char path[4096];
+    FILE *file;
+
+    CHECK(atomdir_log_open(store, 1, &log) == 0);
+    CHECK(atomdir_log_next(log, &commit) == 1);
+    CHECK(commit.sequence == two && commit.user == geteuid() && commit.changes == 1);
+    CHECK(strcmp(commit.label, "test") == 0 && commit.time.tv_sec > 0);
+    CHECK(atomdir_log_next(log, &commit) == 0);
+    atomdir_log_close(log);
+    CHECK(atomdir_at(store, one, 0, &tx) == 0);
+    expect_file(tx, "past", "one");
+    CHECK(atomdir_write_file(tx, "past", "x", 1) == -EROFS);
+    CHECK(atomdir_commit(tx, NULL) < 0);
+    atomdir_abort(tx);
+    CHECK(atomdir_at(store, three, 0, &tx) == ATOMDIR_ENOTKEPT);
+    CHECK(atomdir_at(store, one, 99, &tx) == -EINVAL);
+    CHECK(atomdir_undo(store, &two, 1, NULL, &tx) == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+    CHECK(atomdir_undo(store, &two, 1, paths, &tx) == ATOMDIR_ECHANGED);
+    CHECK(atomdir_conflict_count() == 1);
+    CHECK(atomdir_undo(store, NULL, 1, paths, &tx) == -EINVAL);
+    CHECK(atomdir_restore(store, two, paths, &tx) == 0);
+    expect_file(tx, "past", "two");
+    CHECK(atomdir_commit(tx, NULL) == 0);
+    CHECK(atomdir_restore(store, two, none, &tx) == ATOMDIR_ENOTKEPT);
+    /* What a program outside has overwritten is gone. */
+    begin();
+    CHECK(atomdir_chmod(tx, "past", 0600) == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+    snprintf(path, sizeof path, "%s/past", atomdir_root(store));
+    file = fopen(path, "w");
+    CHECK(file != NULL && fputs("outside", file) >= 0 && fclose(file) == 0);
+    CHECK(atomdir_at(store, two, 0, &tx) == ATOMDIR_ECHANGED);
+    CHECK(atomdir_at(store, two, ATOMDIR_OUTSIDE_AS_NOW, &tx) == 0);
+    CHECK(atomdir_conflict_count() >= 1 && atomdir_conflict_at(0, &conflict) == 0);
+    CHECK(conflict.by == ATOMDIR_BY_OUTSIDE && strcmp(conflict.path, "past") == 0);
+    expect_file(tx, "past", "outside");
+    atomdir_abort(tx);
+}
+
+static void parts_and_sides(void)
+{
+    const char *const done[] = {"done", NULL}, *const dropped[] = {"dropped", NULL};
+    atomdir_changes *changes;
+    struct atomdir_conflict conflict;
+    atomdir_tx *mine;
+    uint64_t sequence = 0;
+    int sides[8], directory;
+    ssize_t count, index;
+
+    begin();
+    CHECK(atomdir_write_file(tx, "done", "1", 1) == 0);
+    CHECK(atomdir_write_file(tx, "dropped", "2", 1) == 0);
+    CHECK(atomdir_commit_part(tx, done, &sequence) == 0 && sequence > 0);
+    CHECK(atomdir_commit_part(tx, done, &sequence) < 0);
+    directory = atomdir_view_directory(tx);
+    if (atomdir_is_embedded(store)) {
+        CHECK(directory == -EOPNOTSUPP);
+    } else {
+        CHECK(directory >= 0 && faccessat(directory, "dropped", R_OK, 0) == 0);
+        CHECK(close(directory) == 0);
+    }
+    CHECK(atomdir_write_file(tx, "stays", "3", 1) == 0);
+    CHECK(atomdir_abort_part(tx, dropped) == 0);
+    CHECK(atomdir_abort_part(tx, dropped) == ATOMDIR_EREFUSED);
+    CHECK(atomdir_changes_open(tx, &changes) == 0);
+    expect_changes(changes, "A stays;");
+    atomdir_abort(tx);
+
+    begin();
+    mine = tx;
+    CHECK(atomdir_write_file(mine, "past", "mine", 4) == 0);
+    CHECK(atomdir_write_file(mine, "done", "mine", 4) == 0);
+    commit_file("past", "theirs");
+    commit_file("done", "theirs");
+    count = atomdir_list_conflicts(mine);
+    CHECK(count >= 2 && count <= 8 && (size_t)count == atomdir_conflict_count());
+    for (index = 0; index < count; index++) {
+        CHECK(atomdir_conflict_at(index, &conflict) == 0);
+        sides[index] = strcmp(conflict.path, "done") == 0 ? ATOMDIR_MINE : ATOMDIR_THEIRS;
+    }
+    CHECK(atomdir_commit_with_sides(mine, sides, count - 1, NULL) == ATOMDIR_ECONFLICT);
+    /* What was changed after the list was made is not overwritten. */
+    commit_file("done", "later");
+    CHECK(atomdir_commit_with_sides(mine, sides, count, NULL) == ATOMDIR_ECONFLICT);
+    CHECK(atomdir_list_conflicts(mine) == count);
+    CHECK(atomdir_commit_with_sides(mine, sides, count, &sequence) == 0 && sequence > 0);
+    begin();
+    expect_file(tx, "past", "theirs");
+    expect_file(tx, "done", "mine");
+    atomdir_abort(tx);
+}
+
+int main(int argc, char **argv)
+{
+    int flags;
+
+    CHECK(argc == 3);
+    flags = strcmp(argv[2], "service") == 0 ? ATOMDIR_SERVICE : ATOMDIR_EMBEDDED;
+    CHECK(atomdir_open(argv[1], flags, &store) == 0);
+    commits();
+    past();
+    parts_and_sides();
+    CHECK(atomdir_close(store) == 0);
+    return 0;
+}
