@@ -98,11 +98,12 @@ impl Lane {
         }
         let script = way.script(self.number);
         let shell = ["--", "/bin/sh", "-ec", &script];
-        let arguments = [&["run"], way.options(), &options, &shell].concat();
+        let run = ["run", "--on-conflict=abort"];
+        let arguments = [&run, way.options(), &options, &shell].concat();
         let ended = self.run(fixture, victim, &arguments);
-        // A transaction that could not be committed is kept open.
+        // A transaction that others are in stays open.
         for rest in ended.stderr.split("`atomdir abort ").skip(1) {
-            let id = rest.split('`').next().unwrap_or_default();
+            let id = rest.split([' ', '`']).next().unwrap_or_default();
             abort(fixture, id);
         }
         let outcome = match () {
