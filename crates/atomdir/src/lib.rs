@@ -61,9 +61,9 @@ mod view_root;
 
 pub use api::{
     BeginError, ChangedPath, CommitError, Conflict, Differences, DirectoryEntry, Door, Error, File,
-    FileError, LockError, Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt,
-    Refreshed, SavepointError, SharedFile, SharedTransaction, ShownCommit, Store, StoreError,
-    StoreOptions, Take, Transaction, TransactionOptions, Uncommitted, UndoError,
+    FileError, LockError, Metadata, Nested, OpenError, OpenOptions, OpenTransaction, PartReceipt,
+    Receipt, Refreshed, SavepointError, SharedFile, SharedTransaction, ShownCommit, Store,
+    StoreError, StoreOptions, Take, Transaction, TransactionOptions, Uncommitted, UndoError,
 };
 pub use atomdir_types::{
     Change, ChangedBy, CommitAuthor, CommitSummary, ConflictKind, Conflicts, Durability, Isolation,

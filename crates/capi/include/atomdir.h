@@ -157,6 +157,15 @@ int atomdir_nest(atomdir_tx *outer, atomdir_tx **tx);
  * changes stay, for atomdir_abort. Files must be closed before: else ATOMDIR_EINUSE. */
 int atomdir_commit(atomdir_tx *tx, uint64_t *sequence);
 
+/* Leaves the transaction open, for atomdir_attach or the command, makes what was written in it durable,
+ * and frees the handle. `id`, if not NULL, is the transaction's id. It survives the end of the program,
+ * of the service and of the machine. Files must be closed before. Needs a service. */
+int atomdir_keep(atomdir_tx *tx, uint64_t *id);
+
+/* Goes on with an open transaction of this user. atomdir_keep leaves it open again, and so does the end
+ * of the program; atomdir_abort drops its changes. Needs a service. */
+int atomdir_attach(atomdir_store *store, uint64_t id, atomdir_tx **tx);
+
 /* Drops the changes and frees the handle. NULL is allowed. Files that are still open can only be
  * closed. */
 void atomdir_abort(atomdir_tx *tx);

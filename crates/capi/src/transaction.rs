@@ -5,7 +5,7 @@ use crate::handle::{borrow, give, paths, require, string, take, text};
 use crate::store::Store;
 use atomdir::{
     CommitError, Conflicts, Durability, Error, Isolation, LockMode, LockScope, Receipt,
-    SharedTransaction,
+    SharedTransaction, TransactionId,
 };
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
@@ -113,6 +113,42 @@ pub unsafe extern "C" fn atomdir_commit(tx: *mut Transaction, sequence: *mut u64
                 sequence.write(committed);
             }
         }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, which is not used afterwards if this succeeds. `id` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_keep(tx: *mut Transaction, id: *mut u64) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let kept = unsafe { borrow(tx) }?.tx.keep()?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            drop(take(tx));
+            if !id.is_null() {
+                id.write(kept.0);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `store` is a handle, and `tx` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_attach(
+    store: *mut Store,
+    id: u64,
+    tx: *mut *mut Transaction,
+) -> c_int {
+    status(|| {
+        require(tx)?;
+        // SAFETY: the caller's promise.
+        let attached = unsafe { borrow(store) }?.store.attach(TransactionId(id))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(tx, Transaction::new(attached.into())) };
         Ok(())
     })
 }

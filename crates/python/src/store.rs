@@ -1,9 +1,11 @@
 //! Stores, and how transactions begin in them.
 
-use crate::convert::{self, CONFLICTS, Change, Commit, DURABILITIES, ISOLATIONS, choose};
+use crate::convert::{
+    self, CONFLICTS, Change, Commit, DURABILITIES, ISOLATIONS, OpenTransaction, choose,
+};
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::transaction::Transaction;
-use atomdir::{Door, Sequence, StartService, StoreError, StoreOptions};
+use atomdir::{Door, Sequence, StartService, StoreError, StoreOptions, TransactionId};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -106,6 +108,16 @@ impl Store {
             Ok(options.label(label).begin()?)
         });
         Ok(Transaction::new(begun?))
+    }
+
+    fn attach(&self, python: Python<'_>, id: u64) -> PyResult<Transaction> {
+        let attached = self.run(python, |store| Ok(store.attach(TransactionId(id))?));
+        Ok(Transaction::new(attached?))
+    }
+
+    fn transactions(&self, python: Python<'_>) -> PyResult<Vec<OpenTransaction>> {
+        let open = self.run(python, |store| Ok(store.transactions()?))?;
+        Ok(open.into_iter().map(convert::open_transaction).collect())
     }
 
     /// The last commits that changed something at these paths, newest first.

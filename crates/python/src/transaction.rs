@@ -279,6 +279,15 @@ impl Transaction {
         Ok(found.iter().map(describe).collect())
     }
 
+    /// Leaves it open, and returns its id.
+    fn keep(&self, python: Python<'_>) -> PyResult<u64> {
+        self.run(python, |tx| {
+            let id = tx.keep()?;
+            drop(self.slot().take());
+            Ok(id.0)
+        })
+    }
+
     /// Aborts, if it has not ended.
     fn abort(&self, python: Python<'_>) {
         python.detach(|| {

@@ -104,6 +104,10 @@ pub enum StoreError {
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
+    /// Only a service keeps transactions open when programs end, and this program has the store open
+    /// in its own process.
+    #[error("only a store's service keeps transactions open: open the store by its service")]
+    NeedsService,
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),

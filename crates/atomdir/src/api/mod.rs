@@ -7,6 +7,7 @@
 mod error;
 mod file;
 mod history;
+mod kept;
 mod lock;
 mod metadata;
 mod past;
@@ -24,6 +25,7 @@ pub use error::{
 pub use file::{File, OpenOptions};
 pub use history::{ChangedPath, PartReceipt, Refreshed, Take, UndoError};
 pub(crate) use history::{bytes_of, label_of};
+pub use kept::OpenTransaction;
 pub use lock::Nested;
 pub use metadata::{DirectoryEntry, Metadata};
 pub(crate) use past::no_such_commit;

@@ -104,6 +104,9 @@ pub(crate) trait Session: Send + Sync {
     /// Gives the transaction a newer snapshot. No file may be open.
     fn refresh(&self) -> std::result::Result<Refreshed, CommitError>;
     fn abort(&self);
+    /// Leaves the transaction open and makes what was written in it durable. This session has ended
+    /// then, also if only the second fails.
+    fn keep(&self) -> std::result::Result<(), StoreError>;
     /// The store, to wait for lazy commits.
     fn store(&self) -> Weak<dyn Syncable>;
 }

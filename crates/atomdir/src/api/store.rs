@@ -279,6 +279,13 @@ impl Store {
         }
     }
 
+    pub(super) fn served(&self) -> Result<&Arc<Served>, StoreError> {
+        match &self.inner {
+            Inner::Embedded(_) => Err(StoreError::NeedsService),
+            Inner::Served(store) => Ok(store),
+        }
+    }
+
     pub(super) fn session(&self, options: &Begin) -> Result<Arc<dyn Session>, BeginError> {
         match &self.inner {
             Inner::Embedded(store) => store.begin(options),
@@ -351,11 +358,7 @@ impl<'store> TransactionOptions<'store> {
     /// Begins the transaction.
     pub fn begin(&self) -> Result<Transaction, BeginError> {
         let session = self.store.session(&self.begin)?;
-        let when_durable = match self.begin.durability {
-            Durability::Durable => WhenDurable::AtOnce,
-            Durability::Lazy => WhenDurable::Later,
-        };
-        Ok(Transaction::new(session, when_durable))
+        Ok(Transaction::new(session, self.begin.durability.into()))
     }
 }
 
@@ -365,6 +368,15 @@ pub(super) enum WhenDurable {
     AtOnce,
     Later,
     WithTheOuter,
+}
+
+impl From<Durability> for WhenDurable {
+    fn from(durability: Durability) -> WhenDurable {
+        match durability {
+            Durability::Durable => WhenDurable::AtOnce,
+            Durability::Lazy => WhenDurable::Later,
+        }
+    }
 }
 
 /// The result of a successful commit.

@@ -1,6 +1,6 @@
 //! A transaction, and what can be done to files and directories in it.
 
-use super::error::{CommitError, FileError};
+use super::error::{CommitError, FileError, StoreError};
 use super::file::{File, OpenOptions};
 use super::history::{ChangedPath, Take};
 use super::metadata::{DirectoryEntry, Metadata};
@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 /// An open transaction. It sees the store as of its begin, with its own changes, and nobody
-/// sees these before [`commit`](Transaction::commit). Dropping it aborts it.
+/// sees these before [`commit`](Transaction::commit). Dropping it aborts it, unless the
+/// program has [attached](crate::Store::attach) to it.
 ///
 /// Several threads may use one transaction at the same time.
 ///
@@ -34,6 +35,8 @@ pub struct Transaction {
     pub(super) session: Arc<dyn Session>,
     when_durable: WhenDurable,
     is_open: AtomicBool,
+    /// It was open before this program attached to it, so it stays open when this is dropped.
+    is_attached: bool,
 }
 
 impl fmt::Debug for Transaction {
@@ -60,7 +63,21 @@ impl Transaction {
             session,
             when_durable,
             is_open: AtomicBool::new(true),
+            is_attached: false,
         }
+    }
+
+    pub(super) fn attached(session: Arc<dyn Session>, when_durable: WhenDurable) -> Transaction {
+        let mut transaction = Transaction::new(session, when_durable);
+        transaction.is_attached = true;
+        transaction
+    }
+
+    /// Leaves it open.
+    pub(super) fn keep_shared(&self) -> Result<TransactionId, StoreError> {
+        self.session.keep()?;
+        self.is_open.store(false, Ordering::Release);
+        Ok(self.id())
     }
 
     fn files(&self) -> &dyn Files {
@@ -128,9 +145,9 @@ impl Transaction {
         }
     }
 
-    /// Aborts the transaction, as dropping it does.
+    /// Aborts the transaction.
     pub fn abort(self) {
-        drop(self);
+        self.abort_shared();
     }
 
     /// Lists the changes that a commit would make, sorted by path.
@@ -444,6 +461,11 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.abort_shared();
+        match self.is_attached {
+            // If the service is gone, the transaction is open again with the next one.
+            true if *self.is_open.get_mut() => drop(self.session.keep()),
+            true => {}
+            false => self.abort_shared(),
+        }
     }
 }

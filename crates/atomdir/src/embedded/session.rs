@@ -10,7 +10,7 @@ use crate::api::session::{
 };
 use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions, Refreshed,
-    SavepointError, Take, bytes_of,
+    SavepointError, StoreError, Take, bytes_of,
 };
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
@@ -457,6 +457,10 @@ impl Session for EmbeddedTransaction {
             from: refreshed.from,
             to: refreshed.to,
         })
+    }
+
+    fn keep(&self) -> std::result::Result<(), StoreError> {
+        Err(StoreError::NeedsService)
     }
 
     fn abort(&self) {

@@ -19,7 +19,7 @@ use crate::process::Opener;
 use crate::requests::BeginOptions;
 use crate::{ConnectError, StartService, StoreLocation};
 use atomdir_protocol::{Past, Sequence};
-use atomdir_types::CommitDetails;
+use atomdir_types::{CommitDetails, Durability, TransactionId};
 use session::ServedTransaction;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,6 +108,14 @@ impl Served {
     ) -> Result<(Arc<dyn Session>, Vec<Conflict>), UndoError> {
         self.opener.require().map_err(BeginError::from)?;
         ServedTransaction::begin_from(self, past)
+    }
+
+    pub(crate) fn attach(
+        self: &Arc<Served>,
+        id: TransactionId,
+    ) -> Result<(Arc<dyn Session>, Durability), BeginError> {
+        self.opener.require()?;
+        ServedTransaction::attach(self, id)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {

@@ -20,7 +20,8 @@ use crate::locks::LockOptions;
 use crate::requests::{BeginOptions, SnapshotContents};
 use atomdir_disk::Errno;
 use atomdir_protocol::{
-    ChangeLine, Committed, Conflicts, FailureKind, Others, Past, TransactionId, ViewChoice,
+    ChangeLine, Committed, Conflicts, Durability, FailureKind, Others, Past, TransactionId,
+    ViewChoice,
 };
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -69,6 +70,20 @@ impl ServedTransaction {
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;
         let session = ServedTransaction::of(store, connection, transaction, false)?;
         Ok((session, Conflict::all(not_as_then)))
+    }
+
+    /// Holds an open transaction, which goes on if its view cannot be opened.
+    pub(super) fn attach(
+        store: &Arc<Served>,
+        id: TransactionId,
+    ) -> std::result::Result<(Arc<dyn Session>, Durability), BeginError> {
+        let mut connection = store.connection().map_err(failure::begin_connect)?;
+        let status = connection.status(id).map_err(failure::begin)?;
+        let transaction = connection.attach(id).map_err(failure::begin)?;
+        root_of(&transaction).map_err(failure::view)?;
+        let meets_early = status.conflicts == Conflicts::Early;
+        let session = ServedTransaction::of(store, connection, transaction, meets_early)?;
+        Ok((session, status.durability))
     }
 
     fn of(
@@ -131,6 +146,10 @@ impl ServedTransaction {
             self.store.give_back(connection);
         }
     }
+}
+
+fn has_ended() -> StoreError {
+    StoreError::Other("the transaction has ended".to_owned())
 }
 
 /// The view's root. The descriptor that the client keeps closes with the client's transaction.
@@ -319,6 +338,17 @@ impl Session for ServedTransaction {
         })?;
         self.files.replace(root);
         Ok(Refreshed { from, to })
+    }
+
+    fn keep(&self) -> std::result::Result<(), StoreError> {
+        let id = self.transaction.id;
+        let kept = self.ask(has_ended, |connection| {
+            connection.keep(id).map_err(failure::store)
+        });
+        kept?;
+        self.ended();
+        // Only a transaction that is kept can be flushed.
+        self.store.ask(|connection| connection.flush(id))
     }
 
     fn abort(&self) {

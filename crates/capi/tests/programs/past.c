@@ -153,6 +153,31 @@ static void parts_and_sides(void)
     atomdir_abort(tx);
 }
 
+/* Only a service keeps transactions open. */
+static void kept(void)
+{
+    uint64_t id = 0;
+
+    begin();
+    CHECK(atomdir_write_file(tx, "kept", "1", 1) == 0);
+    if (atomdir_is_embedded(store)) {
+        CHECK(atomdir_keep(tx, &id) == ATOMDIR_EREFUSED);
+        atomdir_abort(tx);
+        CHECK(atomdir_attach(store, 1, &tx) == ATOMDIR_EREFUSED);
+        return;
+    }
+    CHECK(atomdir_keep(tx, &id) == 0 && id > 0);
+    CHECK(atomdir_attach(store, id, &tx) == 0);
+    expect_file(tx, "kept", "1");
+    CHECK(atomdir_keep(tx, NULL) == 0);
+    CHECK(atomdir_attach(store, id, &tx) == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+    begin();
+    expect_file(tx, "kept", "1");
+    atomdir_abort(tx);
+    CHECK(atomdir_attach(store, id, &tx) < 0);
+}
+
 int main(int argc, char **argv)
 {
     int flags;
@@ -163,6 +188,7 @@ int main(int argc, char **argv)
     commits();
     past();
     parts_and_sides();
+    kept();
     CHECK(atomdir_close(store) == 0);
     return 0;
 }

@@ -37,7 +37,14 @@ from ._errors import (
 from ._native import __version__, find, init
 from ._path import Path
 from ._retry import retry
-from ._store import Commit, Differences, ShownCommit, Store, transaction
+from ._store import (
+    Commit,
+    Differences,
+    OpenTransaction,
+    ShownCommit,
+    Store,
+    transaction,
+)
 from ._transaction import Change, PartReceipt, Receipt, Transaction
 
 __all__ = [
@@ -58,6 +65,7 @@ __all__ = [
     "NoStore",
     "NotKept",
     "OpenError",
+    "OpenTransaction",
     "OutsideStore",
     "PartReceipt",
     "Path",

@@ -57,6 +57,24 @@ class Differences:
     not_as_then: list[ConflictingChange]
 
 
+@dataclass(frozen=True)
+class OpenTransaction:
+    """An open transaction of the store."""
+
+    #: By it, `Store.attach` finds the transaction.
+    id: int
+    #: The numeric id of its user.
+    user: int
+    #: The name in the log.
+    label: str
+    #: When it began, in seconds since 1970.
+    began: float
+    #: Whether it survives the death of the service and of the machine.
+    survives: bool
+    #: How many commits the history keeps for it, whatever its limits are.
+    kept_commits: int
+
+
 def _commit(
     number: int, transaction: int, nanoseconds: int, user: int, label: str, changes: int
 ) -> Commit:
@@ -178,6 +196,21 @@ class Store:
         begun = native.begin(isolation, durability, conflicts, label)
         return self._transaction(begun)
 
+    def attach(self, id: int) -> Transaction:
+        """Goes on with an open transaction, which `Transaction.keep` or the command has left open. As
+        a context manager it commits at the end of the block; if the block raises, it stays open.
+        Needs a service."""
+        return self._transaction(self._store().native.attach(id), is_attached=True)
+
+    def transactions(self) -> list[OpenTransaction]:
+        """The open transactions of this user, or for root of all users. Needs a service."""
+        return [
+            OpenTransaction(id, user, label, began / 1e9, survives, kept_commits)
+            for id, user, label, began, survives, kept_commits in (
+                self._store().native.transactions()
+            )
+        ]
+
     def log(
         self,
         limit: int = 100,
@@ -244,12 +277,13 @@ class Store:
         self,
         begun: _native.Transaction,
         not_as_then: Optional[list[ConflictingChange]] = None,
+        is_attached: bool = False,
     ) -> Transaction:
         # The transaction keeps the store open.
         store = self._store()
         with _mutex:
             store.users += 1
-        return Transaction(begun, lambda: _release(store), not_as_then)
+        return Transaction(begun, lambda: _release(store), not_as_then, is_attached)
 
     def sync(self) -> None:
         """Makes all lazy commits durable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Callable, Optional, Union
 
 from . import _native
-from ._errors import ConflictingChange, TransactionEnded
+from ._errors import ConflictingChange, StoreError, TransactionEnded
 from ._file import RawFile, open_file
 from ._path import Path, relative
 
@@ -58,7 +59,7 @@ class PartReceipt:
 
 class Transaction:
     """An open transaction. As a context manager it commits at the end of the block, and aborts
-    if the block raises. Several threads may use it.
+    if the block raises; `Store.attach` gives one that stays open then. Several threads may use it.
 
     It sees the store as of its begin, with its own changes, and nobody sees these before the
     commit. `tx / "a" / "b"` is a path in it.
@@ -69,6 +70,7 @@ class Transaction:
         native: _native.Transaction,
         ended: Callable[[], None] = lambda: None,
         not_as_then: Optional[Iterable[ConflictingChange]] = None,
+        is_attached: bool = False,
     ) -> None:
         self._native: Optional[_native.Transaction] = native
         self._ended = ended
@@ -80,6 +82,8 @@ class Transaction:
         #: service; else `None`.
         self.view: Optional[str] = native.view
         self._is_past = not_as_then is not None
+        # Then it stays open where another one would be aborted.
+        self._is_attached = is_attached
         #: In the past: what is shown as it is now, since programs in no transaction have
         #: changed it.
         self.not_as_then: tuple[ConflictingChange, ...] = tuple(not_as_then or ())
@@ -100,17 +104,29 @@ class Transaction:
         if self._native is None:
             return
         if kind is not None or self._is_past:
-            self.abort()
+            self._leave()
             return
         try:
             self.commit()
         except BaseException:
-            self.abort()
+            self._leave()
             raise
 
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Ends it without a commit, or leaves it open if it was open before."""
+        if not self._is_attached:
             self.abort()
+            return
+        with contextlib.suppress(OSError):
+            self._close_files()
+        # If its service has died, it is open again with the next one.
+        with contextlib.suppress(StoreError):
+            self.native.keep()
+        self._end()
 
     def __truediv__(self, path: AnyPath) -> Path:
         return self.path(path)
@@ -194,6 +210,15 @@ class Transaction:
             raw.discard()
         native.abort()
         self._end()
+
+    def keep(self) -> int:
+        """Leaves the transaction open, for `Store.attach` or the command, and makes what was written
+        in it durable. Returns its id. It survives the end of this program, of the service and of
+        the machine. Needs a service."""
+        self._close_files()
+        id = self.native.keep()
+        self._end()
+        return id
 
     def _end(self) -> None:
         with self._mutex:
