@@ -97,7 +97,8 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     /// Exchanges two objects, of which one is a directory. XFS sets the modification time of a
-    /// directory that this moves, although nothing in it has changed: it gets its own time back.
+    /// directory that this moves, although nothing in it has changed: it gets its own time back. Once
+    /// the objects are exchanged, this does not fail, because the caller must note where they are.
     pub(super) fn exchange_directories(
         &mut self,
         from: &EntryPlace,
@@ -106,19 +107,25 @@ impl<D: Disk> Apply<'_, D> {
         let before = [(to, self.stat_at(from)?), (from, self.stat_at(to)?)];
         self.rename(from, to, RenameMode::Exchange)?;
         for (place, before) in before {
-            let (now, times) = (self.stat_at(place)?, before.attributes.times);
-            let is_same = now.identity == before.identity && now.kind == Kind::Directory;
-            if !is_same || now.attributes.times.modified == times.modified {
-                continue;
+            if let Err(errno) = self.give_time_back(place, &before) {
+                tracing::warn!(name = ?place.name, "a moved directory has a newer time: {errno}");
             }
-            self.permitted(&[place], |this| {
-                let parent = this.parent(place.parent)?.ok_or(Errno::NOENT)?;
-                let disk = &this.core.disk;
-                let directory = disk.open(&parent, &place.name, Access::Path)?;
-                set_times(disk, &directory, times)
-            })?;
         }
         Ok(())
+    }
+
+    fn give_time_back(&mut self, place: &EntryPlace, before: &Stat) -> Result<(), Errno> {
+        let (now, times) = (self.stat_at(place)?, before.attributes.times);
+        let is_same = now.identity == before.identity && now.kind == Kind::Directory;
+        if !is_same || now.attributes.times.modified == times.modified {
+            return Ok(());
+        }
+        self.permitted(&[place], |this| {
+            let parent = this.parent(place.parent)?.ok_or(Errno::NOENT)?;
+            let disk = &this.core.disk;
+            let directory = disk.open(&parent, &place.name, Access::Path)?;
+            set_times(disk, &directory, times)
+        })
     }
 
     fn stat_at(&mut self, place: &EntryPlace) -> Result<Stat, Errno> {
