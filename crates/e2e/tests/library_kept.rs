@@ -1,20 +1,11 @@
 //! Transactions that a program leaves open by the library, and goes on with later.
 
 use atomdir::{Door, Store, StoreError, StoreOptions};
-use atomdir_testing::{
-    Scratch, Store as Guard, User, binary, capture_output, for_each_user, users_can_mount,
-};
+use atomdir_testing::{call_here, for_each_user_of_a_store};
 use std::path::Path;
-use std::process::Command;
-
-/// Runs the command as the user of the test itself.
-fn call(base: &Path, arguments: &[&str]) {
-    let mut command = Command::new(binary());
-    capture_output(command.arg("-C").arg(base).args(arguments)).expect(0);
-}
 
 fn served(base: &Path) -> Store {
-    call(base, &["service", "start"]);
+    call_here(base, &["service", "start"]).expect(0);
     let opened = StoreOptions::new().door(Door::Service).open(base);
     opened.expect("the service runs")
 }
@@ -22,16 +13,10 @@ fn served(base: &Path) -> Store {
 #[test]
 fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
     let name = "kept_transactions_go_on_after_kills_and_stay_open_when_dropped";
-    for_each_user(name, || {
-        if !rustix::process::geteuid().is_root() && !users_can_mount(name) {
-            return;
-        }
-        let scratch = Scratch::new("library-kept");
-        let base = scratch.join("base");
-        std::fs::create_dir(&base).expect("made");
-        atomdir::init(&base, None).expect("a store");
-        let guard = Guard::existing(&base, &User::root(scratch.path()));
-        let store = served(&base);
+    for_each_user_of_a_store(name, |one| {
+        let base = one.path();
+        atomdir::init(base, None).expect("a store");
+        let store = served(base);
         let tx = store
             .transaction()
             .label("left open")
@@ -47,16 +32,16 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         };
         assert_eq!((listed.id, listed.label.to_str()), (id, Some("left open")));
         assert!(listed.survives);
-        guard.kill_service();
+        one.kill_service();
         drop(store);
 
-        let store = served(&base);
+        let store = served(base);
         let tx = store.attach(id).expect("it is open again");
         assert_eq!(tx.read("first").expect("there"), b"1");
         tx.write("second", b"2").expect("written");
         drop(tx);
         // Others can work in it at the same time.
-        call(&base, &["exec", &id.to_string(), "--", "touch", "third"]);
+        call_here(base, &["exec", &id.to_string(), "--", "touch", "third"]).expect(0);
         let tx = store.attach(id).expect("it is still open");
         assert_eq!(tx.changes().expect("listed").len(), 3);
         tx.commit().expect("nobody is in the way");
@@ -69,8 +54,8 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         store.attach(id).expect("open").abort();
         assert_eq!(store.transactions().expect("listed"), []);
         drop(store);
-        call(&base, &["service", "stop"]);
-        let embedded = StoreOptions::new().door(Door::Embedded).open(&base);
+        call_here(base, &["service", "stop"]).expect(0);
+        let embedded = StoreOptions::new().door(Door::Embedded).open(base);
         let embedded = embedded.expect("opened");
         let kept = embedded.begin().expect("begun").keep();
         assert!(matches!(kept, Err(StoreError::NeedsService)));

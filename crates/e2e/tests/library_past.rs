@@ -2,12 +2,9 @@
 //! service, and as the command prints it.
 
 use atomdir::{ChangedPath, Door, Sequence, Store, StoreOptions};
-use atomdir_testing::{
-    Outcome, Scratch, Store as Guard, User, binary, capture_output, for_each_user, users_can_mount,
-};
+use atomdir_testing::{call_here, for_each_user_of_a_store};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 
 const PATHS: [&[&str]; 6] = [
     &[],
@@ -17,12 +14,6 @@ const PATHS: [&[&str]; 6] = [
     &["none"],
     &["moved"],
 ];
-
-/// `atomdir -C BASE ARGUMENTS` as the user of the test itself, which has opened the store.
-fn call(base: &Path, arguments: &[&str]) -> Outcome {
-    let mut command = Command::new(binary());
-    capture_output(command.arg("-C").arg(base).args(arguments))
-}
 
 /// Commits of every kind: renamed directories, several names, other types, what comes back whole.
 fn make_commits(base: &Path) {
@@ -35,10 +26,10 @@ fn make_commits(base: &Path) {
         "touch -r other/inside stamp; echo 1 > same; touch -r stamp same",
         "printf '2\\n' > same; touch -r stamp same",
     ] {
-        call(base, &["run", "--", "sh", "-ec", script]).expect(0);
+        call_here(base, &["run", "--", "sh", "-ec", script]).expect(0);
     }
     for undone in ["5", "8"] {
-        call(base, &["undo", undone]).expect(0);
+        call_here(base, &["undo", undone]).expect(0);
     }
 }
 
@@ -82,7 +73,7 @@ fn said_by_library(store: &Store) -> Vec<Value> {
 fn said_by_command(base: &Path) -> Vec<Value> {
     let call = |arguments: &[&str]| -> Value {
         let arguments = [&["--json"], arguments].concat();
-        let text = call(base, &arguments).expect(0).text();
+        let text = call_here(base, &arguments).expect(0).text();
         serde_json::from_str(&text).expect("JSON")
     };
     let numbers = |log: &Value| -> Vec<u64> {
@@ -116,24 +107,17 @@ fn said_by_command(base: &Path) -> Vec<Value> {
 #[test]
 fn library_and_command_say_the_same_of_past_commits() {
     let name = "library_and_command_say_the_same_of_past_commits";
-    for_each_user(name, || {
-        if !rustix::process::geteuid().is_root() && !users_can_mount(name) {
-            return;
-        }
-        let scratch = Scratch::new("library-past");
-        let base = scratch.join("base");
-        std::fs::create_dir(&base).expect("made");
-        atomdir::init(&base, None).expect("a store");
-        // Ends the service if the test fails.
-        let _guard = Guard::existing(&base, &User::root(scratch.path()));
-        make_commits(&base);
-        let open = |door| StoreOptions::new().door(door).open(&base);
-        call(&base, &["service", "start"]).expect(0);
+    for_each_user_of_a_store(name, |one| {
+        let base = one.path();
+        atomdir::init(base, None).expect("a store");
+        make_commits(base);
+        let open = |door| StoreOptions::new().door(door).open(base);
+        call_here(base, &["service", "start"]).expect(0);
         let served = open(Door::Service).expect("it runs");
         let said = said_by_library(&served);
         drop(served);
-        assert_eq!(said, said_by_command(&base));
-        call(&base, &["service", "stop"]).expect(0);
+        assert_eq!(said, said_by_command(base));
+        call_here(base, &["service", "stop"]).expect(0);
         let embedded = open(Door::Embedded).expect("opened");
         assert_eq!(said, said_by_library(&embedded));
         embedded.close().expect("closed");

@@ -28,7 +28,7 @@ pub mod tree;
 mod user;
 mod waiting;
 
-pub use again::{for_each_user, this_program};
+pub use again::{call_here, for_each_user, for_each_user_of_a_store, this_program};
 pub use command::{Outcome, atomdir, atomdir_in, binary, capture_output, helper, shell};
 pub use debian_source::debian_source;
 pub use fixture::{Fixture, Owner, for_each_owner, look};

@@ -72,7 +72,7 @@ impl ServedTransaction {
         Ok((session, Conflict::all(not_as_then)))
     }
 
-    /// Holds an open transaction, which goes on if its view cannot be opened.
+    /// Holds an open transaction.
     pub(super) fn attach(
         store: &Arc<Served>,
         id: TransactionId,
@@ -80,25 +80,20 @@ impl ServedTransaction {
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let status = connection.status(id).map_err(failure::begin)?;
         let transaction = connection.attach(id).map_err(failure::begin)?;
-        root_of(&transaction).map_err(failure::view)?;
         let meets_early = status.conflicts == Conflicts::Early;
         let session = ServedTransaction::of(store, connection, transaction, meets_early)?;
         Ok((session, status.durability))
     }
 
+    /// If this fails, the connection closes. That aborts a transaction which has just begun, and
+    /// leaves a detached one open.
     fn of(
         store: &Arc<Served>,
-        mut connection: Connection,
+        connection: Connection,
         transaction: client::Transaction,
         meets_early: bool,
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
-        let root = match root_of(&transaction) {
-            Ok(root) => root,
-            Err(errno) => {
-                let _ = connection.abort(transaction.id);
-                return Err(failure::view(errno));
-            }
-        };
+        let root = root_of(&transaction).map_err(failure::view)?;
         Ok(Arc::new(ServedTransaction {
             store: store.clone(),
             connection: Mutex::new(Some(connection)),

@@ -2,6 +2,7 @@
 
 use atomdir::Timestamp;
 use std::mem::MaybeUninit;
+use std::time::SystemTime;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -103,9 +104,8 @@ fn digits(text: &str) -> Option<i64> {
 
 /// How long ago it was. A clock that was put back meanwhile gives 0.
 pub fn seconds_since(time: Timestamp) -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.map_or(0, |now| now.as_secs());
-    now.saturating_sub(u64::try_from(time.seconds).unwrap_or(0))
+    let since = SystemTime::now().duration_since(time.into());
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// A duration in its two largest units.

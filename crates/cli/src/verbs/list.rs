@@ -35,7 +35,7 @@ impl Show for Transactions {
             return Ok(());
         }
         let heading = format!(
-            "{:>6}  {:>6}  {:>10}  {:8}  {:>4}  {:>5}  LABEL",
+            "{:>6}  {:>6}  {:>11}  {:8}  {:>4}  {:>5}  LABEL",
             "TX", "IN", "AGE", "USER", "HELD", "LOCKS"
         );
         painter.line(Style::Heading, heading)?;
@@ -49,7 +49,7 @@ impl Show for Transactions {
             let held = status.holders.len();
             writeln!(
                 painter,
-                "{id:>6}  {outer:>6}  {age:>10}  {user:8}  {held:>4}  {locks:>5}  {}",
+                "{id:>6}  {outer:>6}  {age:>11}  {user:8}  {held:>4}  {locks:>5}  {}",
                 escaped(&status.label)
             )?;
             if let Some(past) = past_line(status) {

@@ -115,8 +115,11 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     fn give_time_back(&mut self, place: &EntryPlace, before: &Stat) -> Result<(), Errno> {
+        if before.kind != Kind::Directory {
+            return Ok(());
+        }
         let (now, times) = (self.stat_at(place)?, before.attributes.times);
-        let is_same = now.identity == before.identity && now.kind == Kind::Directory;
+        let is_same = now.identity == before.identity;
         if !is_same || now.attributes.times.modified == times.modified {
             return Ok(());
         }

@@ -383,17 +383,22 @@ impl Changes {
         change.is_some_and(|change| change.after == Some(object) && change.before != Some(object))
     }
 
-    /// Entries that others have changed in directories, or below ones, after undone commits had
-    /// removed these: the directory, and the newest such commit.
-    pub fn changed_since_removed(&self) -> impl Iterator<Item = (Identity, Sequence)> + '_ {
-        let changed = self.others.iter().filter(|((directory, _), change)| {
+    /// The directories in which others have changed entries after undone commits had removed them, or
+    /// directories above; each with the newest such commit.
+    pub fn changed_since_removed(&self) -> BTreeMap<Identity, Sequence> {
+        let lasting = self.others.iter().filter(|(key, change)| {
+            change.before != change.after && !self.names.contains_key(*key)
+        });
+        let mut changed = BTreeMap::new();
+        for ((directory, _), OthersEntry { newest, .. }) in lasting {
             let mut above = self.with_what_is_above(*directory);
             let removed = above.find_map(|one| self.first_removed.get(&one));
-            change.before != change.after && removed.is_some_and(|by| *by < change.newest)
-        });
-        let undone = |key: &Key| self.names.contains_key(key);
-        let changed = changed.filter(move |(key, _)| !undone(key));
-        changed.map(|((directory, _), change)| (*directory, change.newest))
+            if removed.is_some_and(|by| by < newest) {
+                let known = changed.entry(*directory).or_insert(*newest);
+                *known = (*known).max(*newest);
+            }
+        }
+        changed
     }
 
     /// A path of an entry that shall be this object again.
