@@ -322,6 +322,8 @@ pub enum UndoError {
     NotKept(Sequence),
     #[error("there is no commit {0} yet")]
     NotYet(Sequence),
+    #[error("commit {commit} has been undone already, by commit {by}")]
+    AlreadyUndone { commit: Sequence, by: Sequence },
     #[error("'{path}' was not changed by these commits")]
     Untouched { path: String },
     #[error("there is nothing at '{path}', and there was nothing then")]

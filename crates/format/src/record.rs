@@ -167,6 +167,10 @@ pub struct Before {
     pub limbo_bytes: u64,
     pub objects: Vec<Former>,
     pub successions: Vec<Succession>,
+    /// The commits that this one takes back, if it changes nothing else.
+    pub takes_back: Vec<u64>,
+    /// Some of what these commits changed stays as they left it, in objects that go to limbo.
+    pub leaves_traces: bool,
 }
 
 /// A file that the commit has given another inode: a new one, because it was written whole, or

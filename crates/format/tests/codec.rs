@@ -191,7 +191,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         vec(update(), 0..6),
         vec(made(), 0..4),
         summary(),
-        option::of((any::<u64>(), vec(former(), 0..4), successions)),
+        option::of((any::<u64>(), vec(former(), 0..4), successions, vec(any::<u64>(), 0..3))),
     );
     (head, lists).prop_map(|((ids, time, label), lists)| {
         let (directories, objects, entries, updates, made, summary, before) = lists;
@@ -230,7 +230,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             let update = in_range_of_objects(made.update)?;
             Some(Made { update, ..made })
         });
-        let before = before.map(|(limbo_bytes, former, successions)| {
+        let before = before.map(|(limbo_bytes, former, successions, takes_back)| {
             let former = former.into_iter().filter_map(|former| {
                 let object = former.object.checked_rem(object_count)?;
                 Some(Former { object, ..former })
@@ -243,6 +243,8 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
                 limbo_bytes,
                 objects: former.collect(),
                 successions: successions.collect(),
+                leaves_traces: takes_back.len() > 1,
+                takes_back,
             }
         });
 

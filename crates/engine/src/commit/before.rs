@@ -99,6 +99,8 @@ pub(crate) fn look_before<D: Disk>(
         limbo_bytes: look.limbo_bytes,
         objects: Vec::new(),
         successions: Vec::new(),
+        takes_back: Vec::new(),
+        leaves_traces: false,
     };
     Ok((before, look.former))
 }

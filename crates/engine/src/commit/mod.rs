@@ -430,7 +430,8 @@ impl<D: Disk> Store<D> {
                 // If the record is not appended, a file with pages may be left over.
                 state.journal.has_garbage = true;
                 let before = look_before(core, &set, sequence);
-                let (before, former) = before.map_err(|error| self.heed_flush(error))?;
+                let (mut before, former) = before.map_err(|error| self.heed_flush(error))?;
+                transaction.add_taken_back(&mut before);
                 present.former = former;
                 Some(before)
             }

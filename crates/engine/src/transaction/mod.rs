@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
+use atomdir_format::record::Before;
 use atomdir_types::ChangeLine;
 
 use crate::base::core::Core;
@@ -70,8 +71,17 @@ pub struct Transaction<D: Disk> {
     lower: AtomicBool,
     /// Its commit was set aside, and its view is as it was then: see `commit::aside`.
     pub(crate) is_as_set_aside: AtomicBool,
+    /// What it takes back, while its view is as an undo has made it.
+    takes_back: Mutex<TakenBack>,
     pub(crate) share: Share,
     pub(crate) view: ViewSlot<D>,
+}
+
+/// The commits that an undo takes back. See [`Before`].
+#[derive(Default)]
+pub(crate) struct TakenBack {
+    pub commits: Vec<u64>,
+    pub leaves_traces: bool,
 }
 
 impl<D: Disk> Transaction<D> {
@@ -110,6 +120,7 @@ impl<D: Disk> Transaction<D> {
             ends_because: Mutex::default(),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
+            takes_back: Mutex::default(),
             share: Share::default(),
             view,
         }
@@ -137,6 +148,7 @@ impl<D: Disk> Transaction<D> {
             ends_because: Mutex::default(),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
+            takes_back: Mutex::default(),
             share: Share::default(),
             view: ViewSlot::new(view),
         }
@@ -322,11 +334,24 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// Call it before the view changes: then the store does not commit it by itself any more.
+    /// Call it before the view changes: then the store does not commit it by itself any more, and
+    /// it is more than an undo.
     pub(crate) fn leave_to_user(&self) {
+        *lock(&self.takes_back) = TakenBack::default();
         if self.is_as_set_aside() {
             self.is_as_set_aside.store(false, Ordering::Release);
         }
+    }
+
+    /// To be called when its view takes this back and nothing else.
+    pub(crate) fn set_takes_back(&self, taken_back: TakenBack) {
+        *lock(&self.takes_back) = taken_back;
+    }
+
+    pub(crate) fn add_taken_back(&self, before: &mut Before) {
+        let taken_back = lock(&self.takes_back);
+        before.takes_back.clone_from(&taken_back.commits);
+        before.leaves_traces = taken_back.leaves_traces;
     }
 
     pub(crate) fn is_as_set_aside(&self) -> bool {

@@ -35,8 +35,10 @@ pub(super) struct Changes {
     pub named_by: HashMap<Identity, Sequence>,
     /// The files that got another inode, for instance because a commit wrote them whole.
     pub successions: Vec<Succession>,
-    /// Whether each object was first brought into the tree by an undone commit; see `passing`.
-    pub origins: HashMap<Identity, bool>,
+    /// Where each object was before the undone commits; see `passing`.
+    pub origins: HashMap<Identity, Origin>,
+    /// What any commit has made.
+    pub made: HashSet<Identity>,
     /// The inodes that followed those of files that were there before.
     pub successors: HashSet<Identity>,
     /// The first undone commits that gave files another inode, by both inodes.
@@ -49,6 +51,8 @@ pub(super) struct Changes {
     pub first_removed: HashMap<Identity, Sequence>,
     /// Entries of removed directories out of which other commits have brought back directories.
     pub taken_out: HashMap<Key, (Identity, Sequence)>,
+    /// Some of what the undone commits changed was forgotten; see `passing`.
+    pub has_passing: bool,
     /// Every entry that any commit has changed, or whose object it has changed.
     pub touched_names: HashMap<Key, Vec<usize>>,
     /// The entries that commits changed which are not undone.
@@ -62,6 +66,17 @@ pub(super) struct Succession {
     pub step: usize,
     /// `None` if that is undone.
     pub by_other: Option<Sequence>,
+}
+
+/// Where an object was before the undone commits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// In the tree.
+    Tree,
+    /// In limbo: one of them brought it back.
+    Limbo,
+    /// Nowhere: one of them made it.
+    Made,
 }
 
 struct OthersEntry {
@@ -116,6 +131,10 @@ impl Changes {
         for (number, step) in since.steps.iter().enumerate() {
             changes.add_places(step);
             changes.add_origins(number, step, selection);
+            if step.is_neutral {
+                changes.add_times(number, step);
+                continue;
+            }
             changes.forget_passing(number, step, selection);
             changes.add_successions(step, number, selection);
             changes.add_entries(number, step, selection);
@@ -153,6 +172,8 @@ impl Changes {
             entries.filter(|(place, _)| step.is_undone && selection.has_entry(number, *place));
         let undone: HashSet<Identity> = undone.filter_map(|(_, entry)| step.after(entry)).collect();
         for (before, after) in step.successions() {
+            // It may be under a name that no record mentions, in a removed directory.
+            self.places.entry(before).or_default();
             let by_other = (!undone.contains(&after)).then_some(step.sequence);
             if by_other.is_none() {
                 self.replaced.entry(before).or_insert(number);
@@ -329,10 +350,7 @@ impl Changes {
     }
 
     fn add_objects(&mut self, number: usize, step: &Step, selection: &Selection) {
-        let updates = step.commit.updates.iter().enumerate();
-        let updates: HashMap<u32, usize> = updates
-            .map(|(place, update)| (update.object, place))
-            .collect();
+        let updates = step.updates();
         for object in updates.keys() {
             let touches = self.touched.entry(step.object(*object)).or_default();
             touch(touches, number);
@@ -357,12 +375,34 @@ impl Changes {
             }
             let touches = self.touched.entry(identity).or_default();
             let touch = touch(touches, number);
-            let set = update.and_then(|update| step.commit.updates[update].attributes.modified);
             touch.before = Some(former.changed);
             touch.modified_before = Some(former.attributes.times.modified);
-            touch.modified = set.or(touch.modified_before);
+            touch.modified = modified_by(step, update).or(touch.modified_before);
             touch.is_others = update.is_some() && !is_undone;
             touch.change = change;
+        }
+    }
+
+    /// A step that has no effect explains the times of objects all the same.
+    fn add_times(&mut self, number: usize, step: &Step) {
+        for entry in &step.commit.entries {
+            let directory = step.directory(entry.directory);
+            for identity in entry.before.into_iter().chain(step.after(entry)) {
+                touch(self.touched.entry(identity).or_default(), number);
+            }
+            touch(self.touched.entry(directory).or_default(), number);
+        }
+        let updates = step.updates();
+        for object in updates.keys() {
+            touch(self.touched.entry(step.object(*object)).or_default(), number);
+        }
+        for former in step.commit.before.iter().flat_map(|before| &before.objects) {
+            let identity = step.object(former.object);
+            let update = updates.get(&former.object).copied();
+            let touch = touch(self.touched.entry(identity).or_default(), number);
+            touch.before = Some(former.changed);
+            touch.modified_before = Some(former.attributes.times.modified);
+            touch.modified = modified_by(step, update).or(touch.modified_before);
         }
     }
 
@@ -418,6 +458,11 @@ impl Changes {
         }
         leaving
     }
+}
+
+/// The modification time that an update sets.
+fn modified_by(step: &Step, update: Option<usize>) -> Option<Timestamp> {
+    step.commit.updates[update?].attributes.modified
 }
 
 /// The last touch, which is this step's.

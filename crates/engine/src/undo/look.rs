@@ -88,7 +88,7 @@ impl<D: Disk> Store<D> {
         let selection = Selection::new(&since, &[])?;
         let changes = Changes::new(&since, &selection);
         let not_as_then = self.change_view(transaction, |view| {
-            let reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
+            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
             let not_as_then = reverse.run()?;
             view.frozen = true;
             Ok(not_as_then)

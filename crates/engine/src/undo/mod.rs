@@ -5,7 +5,7 @@
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
 //! the snapshot and in limbo, `returning` checks those that get names back, `successions` finds files
 //! that would become two, `untouched` finds what came later, `taken_back` tells which of that was
-//! taken back since, `passing` tells what was in the tree before from what came with the commits,
+//! taken back since, `neutral` leaves out what other undos took back, `passing` tells what was in the tree before from what came with the commits,
 //! `look` shows the past, and `restore` brings parts of it back.
 //!
 //! Invariants
@@ -26,6 +26,7 @@
 mod changes;
 mod find;
 mod look;
+mod neutral;
 mod passing;
 mod restore;
 mod returning;
@@ -46,7 +47,7 @@ use crate::error::{Conflict, UndoError};
 use crate::ids::Sequence;
 use crate::options::BeginOptions;
 use crate::store::Store;
-use crate::transaction::Transaction;
+use crate::transaction::{TakenBack, Transaction};
 use crate::undo::changes::Changes;
 use crate::undo::reverse::{Purpose, Reverse};
 use crate::undo::selection::Selection;
@@ -88,11 +89,20 @@ impl<D: Disk> Store<D> {
         }
         let selection = Selection::new(&since, paths)?;
         let changes = Changes::new(&since, &selection);
-        let written = self.change_view(transaction, |view| {
-            Reverse::new(view, (&since, &changes), Purpose::Undo).run()?;
-            Ok(view.written())
+        let (written, leaves_traces) = self.change_view(transaction, |view| {
+            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
+            reverse.run()?;
+            let leaves_traces = reverse.leaves_traces;
+            Ok((view.written(), leaves_traces))
         })?;
         self.note_writes(transaction, &written);
+        if paths.is_empty() {
+            let taken_back = since.steps.iter().filter(|step| step.is_undone);
+            transaction.set_takes_back(TakenBack {
+                commits: taken_back.map(|step| step.sequence.0).collect(),
+                leaves_traces,
+            });
+        }
         Ok(())
     }
 

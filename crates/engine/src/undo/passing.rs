@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use atomdir_disk::Identity;
 use atomdir_format::record::Locator;
 
-use crate::undo::changes::Changes;
+use crate::undo::changes::{Changes, Origin};
 use crate::undo::selection::Selection;
 use crate::undo::since::Step;
 
@@ -16,7 +16,17 @@ impl Changes {
     /// Whether an undone commit brought the object into the tree, alone or within a directory, and
     /// it was not there before the first undone commit.
     pub fn is_new(&self, identity: Identity) -> bool {
-        self.origins.get(&identity).copied().unwrap_or(false)
+        self.origin(identity) != Origin::Tree
+    }
+
+    /// Whether an undone commit made the object, alone or within a directory.
+    pub fn is_made(&self, identity: Identity) -> bool {
+        self.origin(identity) == Origin::Made
+    }
+
+    fn origin(&self, identity: Identity) -> Origin {
+        let known = self.origins.get(&identity).copied();
+        known.unwrap_or(Origin::Tree)
     }
 
     /// Whether a file or directory was there before, perhaps with another inode.
@@ -35,19 +45,22 @@ impl Changes {
         let objects = step.commit.objects.iter();
         let objects = objects.map(|of| (of.identity, &of.locator));
         for (identity, locator) in directories.chain(objects) {
-            let is_new = match locator {
-                Locator::Root => false,
-                Locator::Entry { directory, .. } => self.is_new(step.directory(*directory)),
-                Locator::Staged { .. } | Locator::Limbo => {
-                    step.is_undone && !others.contains(&identity)
-                }
+            if let Locator::Staged { .. } = locator {
+                self.made.insert(identity);
+            }
+            let is_undone = step.is_undone && !others.contains(&identity);
+            let origin = match locator {
+                Locator::Entry { directory, .. } => self.origin(step.directory(*directory)),
+                Locator::Staged { .. } if is_undone => Origin::Made,
+                Locator::Limbo if is_undone => Origin::Limbo,
+                Locator::Root | Locator::Staged { .. } | Locator::Limbo => Origin::Tree,
             };
-            self.origins.entry(identity).or_insert(is_new);
+            self.origins.entry(identity).or_insert(origin);
         }
         for entry in &step.commit.entries {
             if let Some(before) = entry.before {
-                let is_new = self.is_new(step.directory(entry.directory));
-                self.origins.entry(before).or_insert(is_new);
+                let origin = self.origin(step.directory(entry.directory));
+                self.origins.entry(before).or_insert(origin);
             }
         }
         for (before, after) in step.successions() {
@@ -70,6 +83,7 @@ impl Changes {
         if passing.is_empty() {
             return;
         }
+        self.has_passing = true;
         let mut names = std::mem::take(&mut self.names);
         names.retain(|(directory, _), name| {
             // What was moved there from elsewhere goes back.

@@ -45,6 +45,8 @@ pub(super) struct Reverse<'a, D: Disk> {
     pub conflict_keys: Vec<Option<Key>>,
     /// The past cannot be shown.
     pub is_refused: bool,
+    /// See [`atomdir_format::record::Before::leaves_traces`].
+    pub leaves_traces: bool,
     pub(super) finder: Finder<'a>,
 }
 
@@ -62,13 +64,14 @@ impl<'a, D: Disk> Reverse<'a, D> {
             conflicts: Vec::new(),
             conflict_keys: Vec::new(),
             is_refused: false,
+            leaves_traces: changes.has_passing,
             finder: Finder::new(changes),
         }
     }
 
     /// Changes the view. To undo commits it fails if anything came later. To show the past it
     /// returns what cannot be as it was.
-    pub fn run(mut self) -> Outcome<Vec<Conflict>> {
+    pub fn run(&mut self) -> Outcome<Vec<Conflict>> {
         let mut names = Vec::new();
         for (key, name) in &self.changes.names {
             let change = match self.purpose {
@@ -94,14 +97,14 @@ impl<'a, D: Disk> Reverse<'a, D> {
         self.check_databases()?;
         let is_all_or_nothing = self.purpose == Purpose::Undo || self.is_refused;
         if !self.conflicts.is_empty() && is_all_or_nothing {
-            return Err(UndoError::Conflict(self.conflicts));
+            return Err(UndoError::Conflict(std::mem::take(&mut self.conflicts)));
         }
         match self.view.change_names(&names) {
             Err(Errno::LOOP) => {
                 let path = self.changes.names.values().next().map(|name| &name.path);
                 let path = path.cloned().unwrap_or_default();
                 self.conflict(&path, ConflictKind::DirectoryLoop, None);
-                return Err(UndoError::Conflict(self.conflicts));
+                return Err(UndoError::Conflict(std::mem::take(&mut self.conflicts)));
             }
             changed => changed.map_err(|errno| io(b"", errno))?,
         }
@@ -111,7 +114,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             restored.map_err(|errno| io(&path, errno))?;
         }
         self.name_as_then();
-        Ok(self.conflicts)
+        Ok(std::mem::take(&mut self.conflicts))
     }
 
     /// The entry by which the first of these changes found its object.
@@ -135,10 +138,14 @@ impl<'a, D: Disk> Reverse<'a, D> {
                     if let (Some(_), Some(by)) = (left, name.by_other) {
                         self.conflict(&name.path, ConflictKind::Entry, Some(by));
                     }
+                    self.leave_traces(*directory);
                     return Ok(None);
                 }
             }
-            Fate::Lost(_) if name.is_taken_out => return Ok(None),
+            Fate::Lost(_) if name.is_taken_out => {
+                self.leave_traces(*directory);
+                return Ok(None);
+            }
             Fate::Lost(by) => {
                 let by = by.map_or_else(|| self.moved_by(*directory), |by| Ok(Some(by)))?;
                 self.conflict(&name.path, ConflictKind::Removed, by);
@@ -159,6 +166,9 @@ impl<'a, D: Disk> Reverse<'a, D> {
             return Ok(None);
         }
         let returns = name.before.filter(|_| fate == Fate::Lives);
+        if returns != name.before {
+            self.leave_traces(*directory);
+        }
         if let Some(by) = returns.and_then(|identity| self.changes.brought_back.get(&identity)) {
             self.conflict(&name.path, ConflictKind::Returned, Some(*by));
             return Ok(None);
@@ -264,8 +274,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 let object = self
                     .identity(Some(child))
                     .map_err(|errno| io(&path, errno))?;
-                if let (Some(key), Some(object)) = (key, object)
-                    && self.changes.is_put_by_others(&key, object)
+                if let (Some(key), Some(object)) = (&key, object)
+                    && self.changes.is_put_by_others(key, object)
                 {
                     // So what the directory holds is a conflict already.
                     continue;
@@ -278,7 +288,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 let Some(base) = base else {
                     continue;
                 };
-                let came_later = object.is_some_and(|object| self.came_later(object, made_with));
+                let came_later = object.is_some_and(|object| {
+                    self.came_later(object, made_with)
+                        && !key.is_some_and(|key| self.is_put_by_commit(&key, object))
+                });
                 if base.is_mount_point() || came_later {
                     self.conflict(&path, ConflictKind::EntryInRemovedDirectory, None);
                     continue;
@@ -304,7 +317,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
         });
         let failed = |errno| io(&path, errno);
         match self.finder.fate(self.view, identity).map_err(failed)? {
-            Fate::Goes => return Ok(None),
+            Fate::Goes => {
+                self.leave_traces(identity);
+                return Ok(None);
+            }
             // It has a name in a directory that had been removed before, and had no other then.
             Fate::Lost(None)
                 if self.purpose == Purpose::Look
@@ -315,6 +331,11 @@ impl<'a, D: Disk> Reverse<'a, D> {
             // It was not in the tree before, and is not there now.
             Fate::Lost(_) if self.changes.is_new(identity) => return Ok(None),
             Fate::Lost(by) => {
+                // If a name in a directory that had been removed before is left, then a commit took
+                // the others. An outside writer would have removed the file.
+                let is_removed = self.is_removed(identity).map_err(failed)?;
+                let unnamed_by = self.changes.unnamed_by.get(&identity).copied();
+                let by = by.or(unnamed_by.filter(|_| is_removed));
                 self.conflict(&path, ConflictKind::Removed, by);
                 return Ok(None);
             }
@@ -406,9 +427,15 @@ impl<'a, D: Disk> Reverse<'a, D> {
         Ok(())
     }
 
+    /// What the undone commits changed in this object stays. That does not matter if they made it.
+    fn leave_traces(&mut self, object: Identity) {
+        self.leaves_traces |= !self.changes.is_made(object);
+    }
+
     /// Takes back what the commits changed in place, newest first.
     fn restore(&mut self, base: &Arc<Base>, changes: &[ChangeRef]) -> Result<()> {
         let Some(node) = self.finder.remaining_node(self.view, base)? else {
+            self.leave_traces(base.identity());
             return Ok(());
         };
         for change in changes.iter().rev() {

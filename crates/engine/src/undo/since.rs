@@ -1,6 +1,6 @@
 //! The commits from the first one that is undone to the snapshot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Identity, Name, Timestamp};
 use atomdir_format::past::PastRecord;
@@ -19,6 +19,9 @@ pub(super) struct Since {
 pub(super) struct Step {
     pub sequence: Sequence,
     pub is_undone: bool,
+    /// The commit was undone since, or is such an undo, and both are as if they had not been. What
+    /// came between them has changed nothing that they change, or the undo would have been refused.
+    pub is_neutral: bool,
     /// See [`PastRecord::settled`].
     pub settled: Timestamp,
     pub is_settled_late: bool,
@@ -51,6 +54,7 @@ impl<D: Disk> Store<D> {
                 steps.push(Step {
                     sequence: Sequence(sequence),
                     is_undone: undone.contains(&sequence),
+                    is_neutral: false,
                     settled: record.settled,
                     is_settled_late: record.is_settled_late,
                     commit: record.commit,
@@ -69,7 +73,11 @@ impl<D: Disk> Store<D> {
             Ok(())
         })?;
         match steps.last() {
-            Some(last) if last.sequence == at => Ok(Since { steps }),
+            Some(last) if last.sequence == at => {
+                let mut since = Since { steps };
+                since.find_neutral()?;
+                Ok(since)
+            }
             Some(last) => Err(UndoError::NotKept(last.sequence.next())),
             None => Err(UndoError::NotKept(Sequence(first))),
         }
@@ -77,6 +85,11 @@ impl<D: Disk> Store<D> {
 }
 
 impl Step {
+    pub fn takes_back(&self) -> impl Iterator<Item = Sequence> + '_ {
+        let before = self.commit.before.iter();
+        before.flat_map(|before| before.takes_back.iter().copied().map(Sequence))
+    }
+
     pub fn directory(&self, index: u32) -> Identity {
         self.commit.directories[index as usize].identity
     }
@@ -87,6 +100,19 @@ impl Step {
 
     pub fn after(&self, entry: &EntryChange) -> Option<Identity> {
         entry.after.map(|index| self.object(index))
+    }
+
+    pub fn leaves_traces(&self) -> bool {
+        let before = self.commit.before.as_ref();
+        before.is_some_and(|before| before.leaves_traces)
+    }
+
+    /// The places of the updates, by the objects that they change.
+    pub fn updates(&self) -> HashMap<u32, usize> {
+        let updates = self.commit.updates.iter().enumerate();
+        updates
+            .map(|(place, update)| (update.object, place))
+            .collect()
     }
 
     /// The files that got another inode: the one before, and the one after.

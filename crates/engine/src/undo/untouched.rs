@@ -25,7 +25,7 @@ use crate::base::snapshot::PAGE;
 use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
 use crate::ids::Sequence;
 use crate::ranges::RangeSet;
-use crate::undo::changes::{ChangeRef, Touch};
+use crate::undo::changes::{ChangeRef, Key, Touch};
 use crate::undo::io;
 
 type Outcome<T> = Result<T, UndoError>;
@@ -122,6 +122,20 @@ impl<D: Disk> Reverse<'_, D> {
         // A recovery may have made the commit's own files again.
         let mut own = step.commit.objects.iter();
         is_after(step.commit.time) && !own.any(|own| own.identity == object)
+    }
+
+    /// Whether a commit has made the object, and the newest one that changed this entry has put it
+    /// there.
+    pub(super) fn is_put_by_commit(&self, key: &Key, object: Identity) -> bool {
+        let steps = self.changes.touched_names.get(key).into_iter().flatten();
+        let newest = steps.rev().find_map(|number| {
+            let step = &self.since.steps[*number];
+            let mut entries = step.commit.entries.iter();
+            let entry =
+                entries.find(|one| one.name == key.1 && step.directory(one.directory) == key.0);
+            entry.map(|entry| step.after(entry))
+        });
+        self.changes.made.contains(&object) && newest == Some(Some(object))
     }
 
     /// Whether an outside writer has changed a new file before an undone commit gave it another

@@ -44,7 +44,8 @@ struct Run {
     now: Model,
     /// The trees before and after each commit.
     commits: Vec<(Model, Model)>,
-    undos: Vec<u64>,
+    /// With the commits that they take back.
+    undos: Vec<(u64, Vec<u64>)>,
     /// Undos that have not landed yet, and their commits.
     open: Vec<(Arc<Transaction<LinuxDisk>>, Vec<u64>)>,
     has_outside_writers: bool,
@@ -169,7 +170,7 @@ impl Run {
             }
             4 => [some(newest), some(newest), newest].into(),
             5 if !self.undos.is_empty() => {
-                let undo = self.undos[some(self.undos.len() as u64) as usize - 1];
+                let (undo, _) = self.undos[some(self.undos.len() as u64) as usize - 1];
                 (undo..=newest.min(undo + some(3) - 1)).collect()
             }
             _ => [newest].into(),
@@ -202,6 +203,12 @@ impl Run {
                 }
             }
             Err(UndoError::Conflict(conflicts)) => self.assert_true(&commits, &conflicts),
+            Err(UndoError::AlreadyUndone { commit, by }) => {
+                let mut undos = self.undos.iter();
+                let by = undos.find(|(undo, _)| *undo == by.0);
+                let is_undone = by.is_some_and(|(_, undone)| undone.contains(&commit.0));
+                assert!(is_undone, "{}: undo of {commits:?}", self.context);
+            }
             Err(error) => panic!("{}: undo of {commits:?}: {error}", self.context),
         }
     }
@@ -269,9 +276,9 @@ impl Run {
                 assert_eq!(committed.stalled, None, "{}", self.context);
                 self.say(&format!("undo of {commits:?} is {:?}", committed.sequence));
                 self.now = self.wanted(&commits, &tree_of_base(&self.scratch.0));
-                self.undos
-                    .extend(committed.sequence.map(|sequence| sequence.0));
-                self.note(committed.sequence, before);
+                let undo = committed.sequence;
+                self.undos.extend(undo.map(|undo| (undo.0, commits)));
+                self.note(undo, before);
             }
             Err(CommitError::Conflict(_)) => drop(self.store().abort(&undone)),
             Err(error) => panic!("{}: undo of {commits:?}: {error}", self.context),

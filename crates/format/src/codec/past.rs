@@ -60,6 +60,8 @@ pub(super) fn put_before(writer: &mut Writer, before: &Before) {
         writer.identity(succession.before);
         writer.number(succession.after.into());
     });
+    writer.list(&before.takes_back, |writer, commit| writer.number(*commit));
+    writer.byte(before.leaves_traces.into());
 }
 
 fn put_former(writer: &mut Writer, former: &Former) {
@@ -93,6 +95,12 @@ pub(super) fn take_before(reader: &mut Reader<'_>, objects: usize) -> Result<Bef
                 after: reader.index(objects)?,
             })
         })?,
+        takes_back: reader.list(Reader::number)?,
+        leaves_traces: match reader.byte()? {
+            0 => false,
+            1 => true,
+            other => return reader.fail(Problem::Tag(other)),
+        },
     })
 }
 
