@@ -169,7 +169,8 @@ pub struct Before {
     pub successions: Vec<Succession>,
     /// The commits that this one takes back, if it changes nothing else.
     pub takes_back: Vec<u64>,
-    /// Some of what these commits changed stays as they left it, in objects that go to limbo.
+    /// Some of what these commits changed stays as they left it, in objects that go to limbo, or a
+    /// file gets a new inode.
     pub leaves_traces: bool,
 }
 

@@ -191,7 +191,12 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         vec(update(), 0..6),
         vec(made(), 0..4),
         summary(),
-        option::of((any::<u64>(), vec(former(), 0..4), successions, vec(any::<u64>(), 0..3))),
+        option::of((
+            any::<u64>(),
+            vec(former(), 0..4),
+            successions,
+            vec(any::<u64>(), 0..3),
+        )),
     );
     (head, lists).prop_map(|((ids, time, label), lists)| {
         let (directories, objects, entries, updates, made, summary, before) = lists;

@@ -74,9 +74,8 @@ pub(crate) fn look_before<D: Disk>(
     }
     for entry in &set.entries {
         // If an outside writer has removed it, nothing is kept.
-        if let (Some(left), None) = (&entry.before, &entry.after)
+        if let Some(left) = &entry.before
             && left.kind != Kind::Directory
-            && !set.is_dying(left)
             && look.stat(left).is_ok()
         {
             look.add_unchanged(left)
@@ -84,7 +83,6 @@ pub(crate) fn look_before<D: Disk>(
         }
         if let Some(Object::Base(moved)) = &entry.after
             && moved.kind != Kind::Directory
-            && !set.restored.contains(&moved.serial)
         {
             look.add_unchanged(moved)
                 .map_err(|errno| failed(&entry.path, errno))?;
@@ -156,8 +154,8 @@ impl<D: Disk> Look<'_, D> {
         Ok(())
     }
 
-    /// A file that gets another name, or loses one and goes on, has another change time afterwards.
-    /// That would hide the change of an outside writer.
+    /// A file that gets another name, or loses one, has another change time afterwards. That would
+    /// hide the change of an outside writer.
     fn add_unchanged(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
         if self.seen.insert(base.serial) {
             let former = self.former(base)?;

@@ -388,6 +388,7 @@ impl<D: Disk> Store<D> {
             transaction.owner(),
         );
         validation.accepted = accepted;
+        validation.is_undo = transaction.is_undo();
         validation
             .run(set)
             .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
@@ -431,7 +432,13 @@ impl<D: Disk> Store<D> {
                 state.journal.has_garbage = true;
                 let before = look_before(core, &set, sequence);
                 let (mut before, former) = before.map_err(|error| self.heed_flush(error))?;
-                transaction.add_taken_back(&mut before);
+                // Another undo may have taken the same back since.
+                if transaction.at() >= state.newest_undo {
+                    transaction.add_taken_back(&mut before);
+                }
+                if !before.takes_back.is_empty() {
+                    state.newest_undo = sequence;
+                }
                 present.former = former;
                 Some(before)
             }

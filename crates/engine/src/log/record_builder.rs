@@ -119,6 +119,11 @@ impl RecordBuilder<'_> {
                     after,
                 }));
         }
+        if !before.takes_back.is_empty() {
+            let mut removed = self.set.removed_directories.iter();
+            before.leaves_traces |= self.set.replaced().next().is_some()
+                || removed.any(|removed| self.set.survivors(removed).next().is_some());
+        }
         self.record.before = Some(before);
     }
 

@@ -137,6 +137,7 @@ pub(crate) fn recover<D: Disk>(
         applied: HashSet::new(),
         history: options.history,
         last_commit: None,
+        newest_undo: Sequence(0),
     };
     let recovery = Recovery {
         report: RecoveryReport {

@@ -10,7 +10,7 @@ use crate::apply::ApplyError;
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
 use crate::error::CommitError;
-use crate::ids::TransactionId;
+use crate::ids::{Sequence, TransactionId};
 use crate::log::journal::Journal;
 use crate::options::HistoryLimits;
 use crate::store::queue::Queue;
@@ -35,6 +35,8 @@ pub(crate) struct CommitState<D: Disk> {
     pub history: Option<HistoryLimits>,
     /// When the last commit was appended.
     pub last_commit: Option<Timestamp>,
+    /// The newest undo since the store was opened.
+    pub newest_undo: Sequence,
 }
 
 /// The reserve always holds at least so much, for apply itself.

@@ -348,6 +348,10 @@ impl<D: Disk> Transaction<D> {
         *lock(&self.takes_back) = taken_back;
     }
 
+    pub(crate) fn is_undo(&self) -> bool {
+        !lock(&self.takes_back).commits.is_empty()
+    }
+
     pub(crate) fn add_taken_back(&self, before: &mut Before) {
         let taken_back = lock(&self.takes_back);
         before.takes_back.clone_from(&taken_back.commits);

@@ -51,6 +51,8 @@ pub(super) struct Changes {
     pub first_removed: HashMap<Identity, Sequence>,
     /// Entries of removed directories out of which other commits have brought back directories.
     pub taken_out: HashMap<Key, (Identity, Sequence)>,
+    /// The newest commit that has no effect any more and changed an entry.
+    pub left_out: HashMap<Key, Sequence>,
     /// Some of what the undone commits changed was forgotten; see `passing`.
     pub has_passing: bool,
     /// Every entry that any commit has changed, or whose object it has changed.
@@ -91,9 +93,9 @@ pub(super) struct NameUndone {
     pub path: Vec<u8>,
     /// The first undone commit that changed the entry.
     pub first: usize,
-    /// Another commit that changed it later, if that was not taken back.
+    /// The newest other commit that changed it since.
     pub by_other: Option<Sequence>,
-    /// Somebody else has changed it between two of the undone commits, and it was not taken back.
+    /// Somebody else has changed it between two of the undone commits.
     pub is_broken: bool,
     /// Another commit had put `before` there, after the first undone commit.
     pub put_by: Option<Sequence>,
@@ -119,7 +121,7 @@ pub(super) struct Touch {
     pub modified: Option<Timestamp>,
     /// It changed the object itself, not only its names or the names in it, and is not undone.
     pub is_others: bool,
-    /// It changed names in this directory, is not undone, and was not taken back.
+    /// It changed names in this directory, and is not undone.
     pub is_others_entry: bool,
     /// Its update of the object.
     pub change: Option<ChangeRef>,
@@ -132,7 +134,7 @@ impl Changes {
             changes.add_places(step);
             changes.add_origins(number, step, selection);
             if step.is_neutral {
-                changes.add_times(number, step);
+                changes.add_neutral(number, step);
                 continue;
             }
             changes.forget_passing(number, step, selection);
@@ -146,24 +148,7 @@ impl Changes {
         let same: BTreeMap<Key, NameUndone> = same;
         let broken = same.into_iter().filter(|(_, name)| name.is_broken);
         changes.broken = broken.collect();
-        changes.forget_entries_taken_back();
         changes
-    }
-
-    /// A directory in which every name is again what it was before others changed it is as the
-    /// undone commits left it.
-    fn forget_entries_taken_back(&mut self) {
-        let lasting = self
-            .others
-            .iter()
-            .filter(|(_, change)| change.before != change.after);
-        let lasting: HashSet<Identity> = lasting.map(|((directory, _), _)| *directory).collect();
-        for (identity, touches) in &mut self.touched {
-            let is_changed = lasting.contains(identity);
-            touches
-                .iter_mut()
-                .for_each(|touch| touch.is_others_entry &= is_changed);
-        }
     }
 
     fn add_successions(&mut self, step: &Step, number: usize, selection: &Selection) {
@@ -284,28 +269,29 @@ impl Changes {
             put_by: put_by.map(|others| others.newest),
             is_taken_out: false,
         });
-        if known.after != entry.before {
-            known.is_broken = true;
-            known.by_other = others.map(|others| others.newest);
-        }
+        known.is_broken |= known.by_other.is_some() || known.after != entry.before;
         known.after = after;
     }
 
     fn add_others(&mut self, step: &Step, entry: &EntryChange, key: Key) {
         let after = step.after(entry);
-        self.named_by
-            .extend(after.map(|object| (object, step.sequence)));
-        self.unnamed_by
-            .extend(entry.before.map(|object| (object, step.sequence)));
+        self.note_names(step, entry);
         let change = self.others.entry(key.clone()).or_insert(OthersEntry {
             before: entry.before,
             after,
             newest: step.sequence,
         });
         (change.after, change.newest) = (after, step.sequence);
-        if let Some(known) = self.names.get_mut(&key).filter(|known| !known.is_broken) {
-            known.by_other = (after != known.after).then_some(step.sequence);
+        if let Some(known) = self.names.get_mut(&key) {
+            known.by_other = Some(step.sequence);
         }
+    }
+
+    fn note_names(&mut self, step: &Step, entry: &EntryChange) {
+        let named = step.after(entry).map(|object| (object, step.sequence));
+        self.named_by.extend(named);
+        let unnamed = entry.before.map(|object| (object, step.sequence));
+        self.unnamed_by.extend(unnamed);
     }
 
     /// A directory that comes back out of a removed one is gone from there. The record says it only
@@ -383,18 +369,28 @@ impl Changes {
         }
     }
 
-    /// A step that has no effect explains the times of objects all the same.
-    fn add_times(&mut self, number: usize, step: &Step) {
+    /// A step that has no effect explains the times of objects all the same. If other undone commits
+    /// need what an undo among them has removed, that undo is named.
+    fn add_neutral(&mut self, number: usize, step: &Step) {
         for entry in &step.commit.entries {
             let directory = step.directory(entry.directory);
             for identity in entry.before.into_iter().chain(step.after(entry)) {
                 touch(self.touched.entry(identity).or_default(), number);
             }
+            self.note_names(step, entry);
+            let key = (directory, entry.name.clone());
+            self.left_out.insert(key, step.sequence);
+            if let Some(before) = entry.before.filter(|_| entry.buries) {
+                self.removed_by.insert(before, step.sequence);
+            }
             touch(self.touched.entry(directory).or_default(), number);
         }
         let updates = step.updates();
         for object in updates.keys() {
-            touch(self.touched.entry(step.object(*object)).or_default(), number);
+            touch(
+                self.touched.entry(step.object(*object)).or_default(),
+                number,
+            );
         }
         for former in step.commit.before.iter().flat_map(|before| &before.objects) {
             let identity = step.object(former.object);

@@ -208,7 +208,15 @@ impl<'a> Finder<'a> {
         let place = base.state().place.clone();
         match place {
             Place::Root => Ok(Fate::Lives),
-            Place::Entry { parent, .. } => self.fate(view, parent.identity()),
+            Place::Entry { parent, .. } => {
+                let above = parent.identity();
+                // No record may say where this directory is.
+                self.found
+                    .entry(above)
+                    .or_default()
+                    .get_or_insert(parent.clone());
+                self.fate(view, above)
+            }
             Place::Limbo(_) | Place::Held => Ok(match self.changes.buried.get(&identity) {
                 Some(None) => Fate::Goes,
                 Some(by) => Fate::Lost(*by),

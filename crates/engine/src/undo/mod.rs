@@ -34,7 +34,6 @@ mod reverse;
 mod selection;
 mod since;
 mod successions;
-mod taken_back;
 mod untouched;
 
 use std::sync::Arc;

@@ -4,42 +4,42 @@
 //! is as it would be without the undo and the commits that it took back, and these can be left out of
 //! the history together. Only their times count, because they explain the times of objects.
 //!
-//! A commit is undone once. To have its changes again, undo the undo; then it can be undone again.
+//! Invariant: no commit is undone by two undos that are both in effect. To have its changes again,
+//! undo the undo; then it can be undone again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::error::UndoError;
 use crate::ids::Sequence;
 use crate::undo::since::Since;
 
+/// Commits that are undone, each with the undo that is in effect.
+type UndoneBy = HashMap<Sequence, Sequence>;
+
 impl Since {
-    /// Marks the steps that have no effect. Fails if a commit shall be undone that is undone already,
-    /// unless that undo shall be undone with it.
+    /// Marks the steps that have no effect. Fails if one of the commits to be undone is undone
+    /// already, or if undoing an undo would undo others twice.
     pub(super) fn find_neutral(&mut self) -> Result<(), UndoError> {
-        let undone_by = self.undone_by();
-        for step in self.steps.iter().filter(|step| step.is_undone) {
-            let by = undone_by.get(&step.sequence);
-            if let Some(by) = by.filter(|by| !self.is_undone(**by)) {
-                return Err(UndoError::AlreadyUndone {
-                    commit: step.sequence,
-                    by: *by,
-                });
+        let undone_now = self.undone_by(|_| true)?;
+        let undone: BTreeSet<Sequence> = self.undone().collect();
+        let undone_then = self.undone_by(|undo| !undone.contains(&undo))?;
+        for commit in undone {
+            if let Some(by) = undone_then.get(&commit).copied() {
+                return Err(UndoError::AlreadyUndone { commit, by });
             }
         }
-        for place in 0..self.steps.len() {
-            let undo = &self.steps[place];
-            let taken_back: Vec<Sequence> = undo.takes_back().collect();
-            let is_left_out = !undo.is_undone
-                && !undo.leaves_traces()
-                && !taken_back.is_empty()
-                && taken_back.iter().all(|commit| {
-                    let is_here = self.place(*commit).is_some();
-                    is_here && undone_by.get(commit) == Some(&undo.sequence)
-                });
-            if is_left_out {
-                let left_out = taken_back.iter().filter_map(|commit| self.place(*commit));
-                let left_out: Vec<usize> = left_out.chain([place]).collect();
-                for place in left_out {
+        for (undo, taken_back) in std::mem::take(&mut self.undos) {
+            let steps = taken_back.iter().chain([&undo]);
+            let steps: Option<Vec<usize>> = steps.map(|commit| self.place(*commit)).collect();
+            let is_in_effect = taken_back
+                .iter()
+                .all(|commit| undone_now.get(commit) == Some(&undo));
+            let Some(steps) = steps.filter(|_| is_in_effect) else {
+                continue;
+            };
+            let mut left_out = steps.iter().map(|place| &self.steps[*place]);
+            if left_out.all(|step| !step.is_undone && !step.leaves_traces()) {
+                for place in steps {
                     self.steps[place].is_neutral = true;
                 }
             }
@@ -47,28 +47,32 @@ impl Since {
         Ok(())
     }
 
-    /// The commits that are undone, each with the undo that is in effect.
-    fn undone_by(&self) -> HashMap<Sequence, Sequence> {
-        let mut undone_by = HashMap::new();
-        for step in self.steps.iter().rev() {
-            if !undone_by.contains_key(&step.sequence) {
-                for commit in step.takes_back() {
-                    undone_by.entry(commit).or_insert(step.sequence);
+    /// The commits that are undone if only these undos have landed.
+    fn undone_by(&self, has_landed: impl Fn(Sequence) -> bool) -> Result<UndoneBy, UndoError> {
+        let mut undone_by = UndoneBy::new();
+        for (undo, taken_back) in self.undos.iter().rev() {
+            if !has_landed(*undo) || undone_by.contains_key(undo) {
+                continue;
+            }
+            for commit in taken_back {
+                if let Some(by) = undone_by.insert(*commit, *undo) {
+                    let commit = *commit;
+                    return Err(UndoError::AlreadyUndone { commit, by });
                 }
             }
         }
-        undone_by
+        Ok(undone_by)
+    }
+
+    fn undone(&self) -> impl Iterator<Item = Sequence> + '_ {
+        let undone = self.steps.iter().filter(|step| step.is_undone);
+        undone.map(|step| step.sequence)
     }
 
     fn place(&self, commit: Sequence) -> Option<usize> {
-        let found = self
-            .steps
-            .binary_search_by_key(&commit, |step| step.sequence);
-        found.ok()
-    }
-
-    fn is_undone(&self, commit: Sequence) -> bool {
-        self.place(commit)
-            .is_some_and(|place| self.steps[place].is_undone)
+        let steps = &self.steps;
+        steps
+            .binary_search_by_key(&commit, |step| step.sequence)
+            .ok()
     }
 }

@@ -128,6 +128,9 @@ impl<'a, D: Disk> Reverse<'a, D> {
     fn name(&mut self, key: &Key, name: &NameUndone) -> Result<Option<NameChange>> {
         let (directory, entry) = key;
         let fate = self.finder.fate(self.view, *directory)?;
+        if fate != Fate::Lives {
+            self.leave_traces(*directory);
+        }
         match fate {
             Fate::Lives => {}
             // What lives on elsewhere must leave it first.
@@ -138,14 +141,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
                     if let (Some(_), Some(by)) = (left, name.by_other) {
                         self.conflict(&name.path, ConflictKind::Entry, Some(by));
                     }
-                    self.leave_traces(*directory);
                     return Ok(None);
                 }
             }
-            Fate::Lost(_) if name.is_taken_out => {
-                self.leave_traces(*directory);
-                return Ok(None);
-            }
+            Fate::Lost(_) if name.is_taken_out => return Ok(None),
             Fate::Lost(by) => {
                 let by = by.map_or_else(|| self.moved_by(*directory), |by| Ok(Some(by)))?;
                 self.conflict(&name.path, ConflictKind::Removed, by);
@@ -162,13 +161,11 @@ impl<'a, D: Disk> Reverse<'a, D> {
         };
         let before = self.view.child(node, entry)?;
         if self.identity(before)? != name.after {
-            self.conflict(&name.path, ConflictKind::Entry, None);
+            let by = self.changes.left_out.get(key).copied();
+            self.conflict(&name.path, ConflictKind::Entry, by);
             return Ok(None);
         }
         let returns = name.before.filter(|_| fate == Fate::Lives);
-        if returns != name.before {
-            self.leave_traces(*directory);
-        }
         if let Some(by) = returns.and_then(|identity| self.changes.brought_back.get(&identity)) {
             self.conflict(&name.path, ConflictKind::Returned, Some(*by));
             return Ok(None);

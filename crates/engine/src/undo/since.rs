@@ -14,6 +14,8 @@ use crate::transaction::Transaction;
 pub(super) struct Since {
     /// In the commit order, without gaps. Some belong to no commit: they were cancelled.
     pub steps: Vec<Step>,
+    /// All undos up to the snapshot that are kept, and the commits that each takes back.
+    pub undos: Vec<(Sequence, Vec<Sequence>)>,
 }
 
 pub(super) struct Step {
@@ -37,7 +39,10 @@ impl<D: Disk> Store<D> {
         let at = transaction.at();
         let undone: BTreeSet<u64> = commits.iter().map(|commit| commit.0).collect();
         let Some(first) = undone.first().copied() else {
-            return Ok(Since { steps: Vec::new() });
+            return Ok(Since {
+                steps: Vec::new(),
+                undos: Vec::new(),
+            });
         };
         transaction.use_past(Sequence(first.saturating_sub(1)));
         if let Some(last) = undone.last().filter(|last| **last > at.0) {
@@ -47,8 +52,13 @@ impl<D: Disk> Store<D> {
         let state = self.lock_without_pending()?;
         let journal = &state.journal;
         let mut steps: Vec<Step> = Vec::new();
+        let mut undos = Vec::new();
         let mut add = |record: PastRecord| {
             let sequence = record.commit.sequence;
+            let taken_back = taken_back(&record.commit);
+            if !taken_back.is_empty() && sequence <= at.0 {
+                undos.push((Sequence(sequence), taken_back));
+            }
             let next = steps.last().map_or(first, |last| last.sequence.0 + 1);
             if sequence == next && sequence <= at.0 {
                 steps.push(Step {
@@ -74,7 +84,7 @@ impl<D: Disk> Store<D> {
         })?;
         match steps.last() {
             Some(last) if last.sequence == at => {
-                let mut since = Since { steps };
+                let mut since = Since { steps, undos };
                 since.find_neutral()?;
                 Ok(since)
             }
@@ -84,12 +94,13 @@ impl<D: Disk> Store<D> {
     }
 }
 
-impl Step {
-    pub fn takes_back(&self) -> impl Iterator<Item = Sequence> + '_ {
-        let before = self.commit.before.iter();
-        before.flat_map(|before| before.takes_back.iter().copied().map(Sequence))
-    }
+fn taken_back(commit: &CommitRecord) -> Vec<Sequence> {
+    let before = commit.before.iter();
+    let taken_back = before.flat_map(|before| &before.takes_back);
+    taken_back.copied().map(Sequence).collect()
+}
 
+impl Step {
     pub fn directory(&self, index: u32) -> Identity {
         self.commit.directories[index as usize].identity
     }

@@ -58,11 +58,10 @@ impl<D: Disk> Reverse<'_, D> {
             true => ConflictKind::EntryInRemovedDirectory,
             false => ConflictKind::Contents,
         };
-        let is_taken_back = self.are_taken_back(base, &touches);
-        let is_taken_back = is_taken_back.map_err(|errno| io(path, errno))?;
-        let mut others = touches.iter().rev().filter(|touch| {
-            touch.is_others && !is_taken_back || is_directory && touch.is_others_entry
-        });
+        let mut others = touches
+            .iter()
+            .rev()
+            .filter(|touch| touch.is_others || is_directory && touch.is_others_entry);
         if let Some(touch) = others.next() {
             let by = self.since.steps[touch.step].sequence;
             self.conflict(path, what, Some(by));
@@ -70,23 +69,6 @@ impl<D: Disk> Reverse<'_, D> {
             self.conflict(path, what, None);
         }
         Ok(())
-    }
-
-    /// Whether what others changed in an object was taken back since. `touches` are all commits
-    /// that have changed it, from some undone one on.
-    fn are_taken_back(&self, base: &Arc<Base>, touches: &[Touch]) -> Result<bool, Errno> {
-        let first = touches.iter().position(|touch| touch.is_others);
-        let Some(first) = first else {
-            return Ok(true);
-        };
-        let later = touches[first..].iter();
-        let later = later.filter(|touch| touch.is_others || touch.change.is_some());
-        // If an undone commit has changed it after them, the state before them is gone.
-        let others = later.map(|touch| touch.change.filter(|_| touch.is_others));
-        match others.collect::<Option<Vec<ChangeRef>>>() {
-            Some(others) => self.is_taken_back(base, &others),
-            None => Ok(false),
-        }
     }
 
     /// How a commit has left an object.
@@ -205,11 +187,7 @@ impl<D: Disk> Reverse<'_, D> {
             add_pages(update, former, &mut pages);
             has_attributes |= changes_attributes(update, former, base.kind);
         }
-        let is_taken_back = self.are_taken_back(base, &later);
-        let is_taken_back = is_taken_back.map_err(|errno| io(path, errno))?;
-        let others = later
-            .iter()
-            .filter(|touch| touch.is_others && !is_taken_back);
+        let others = later.iter().filter(|touch| touch.is_others);
         let others: Vec<ChangeRef> = others.filter_map(|touch| touch.change).collect();
         let before = self.conflicts.len();
         for other in others {

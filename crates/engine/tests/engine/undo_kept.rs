@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use crate::support::failing::FailingDisk;
 use crate::support::{EVERYTHING, Scratch, begin, create_with, open_keeping};
 use crate::undo_conflicts::{commit, conflict, land, node, put, read, store, undo, unlink};
-use crate::undo_returned::{directory, remove_directory, rename};
+use crate::undo_returned::{directory, remove_directory, rename, restore};
 use atomdir_disk::RenameMode;
-use atomdir_engine::{ChangedBy, ConflictKind, NodeId, UndoError};
+use atomdir_engine::{ChangedBy, Conflict, ConflictKind, NodeId, Sequence, UndoError};
 
 #[test]
 fn undo_of_a_link_does_not_take_the_last_name_of_a_file() {
@@ -51,8 +51,29 @@ fn what_outside_writers_put_into_a_new_directory_is_a_conflict_also_after_commit
     }
 }
 
+/// Both have changed the time that tells of outside writers.
 #[test]
-fn directory_that_came_and_went_with_the_undone_commits_stays_as_another_undo_left_it() {
+fn outside_change_is_a_conflict_also_after_the_file_was_removed_and_that_was_undone() {
+    let (scratch, store) = store();
+    std::fs::write(scratch.0.join("f"), "before").expect("written");
+    commit(&store, |view| {
+        let linked = view.link(node(view, "f"), NodeId::ROOT, b"other");
+        linked.expect("the name is free");
+        put(view, "f", 0, b"commit");
+    });
+    std::fs::write(scratch.0.join("f"), "outside").expect("written");
+    commit(&store, |view| {
+        unlink(view, "f");
+        unlink(view, "other");
+    });
+    land(&store, &[2], &[]);
+    let found = undo(&store, &[1], &[]);
+    assert!(matches!(found, Err(UndoError::Conflict(_))));
+    assert_eq!(read(&scratch.0, "f"), b"outside");
+}
+
+#[test]
+fn directory_that_came_and_went_with_the_undone_commits_stays_as_a_restore_left_it() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -69,7 +90,7 @@ fn directory_that_came_and_went_with_the_undone_commits_stays_as_another_undo_le
         unlink(view, "d/h");
         remove_directory(view, "d");
     });
-    land(&store, &[3], &[]);
+    restore(&store, 2, "d");
     land(&store, &[1, 2, 3], &[]);
     assert!(!root.join("d/f").exists());
     assert!(root.join("d/g").exists());
@@ -90,7 +111,7 @@ fn file_goes_back_out_of_a_directory_that_came_and_went() {
         unlink(view, "d/a");
         remove_directory(view, "d");
     });
-    land(&store, &[3], &[]);
+    restore(&store, 2, "d");
     land(&store, &[2, 3], &[]);
     assert_eq!(read(root, "a"), b"1");
     assert!(root.join("d").exists());
@@ -145,9 +166,19 @@ fn directory_that_was_removed_again_with_other_contents_does_not_come_back() {
     });
     land(&store, &[4, 5], &[]);
     land(&store, &[3], &[]);
-    let found = conflict(&store, &[2]);
-    assert_eq!(found.1, ConflictKind::Returned);
-    assert_eq!(found.2, Some(7));
+    let Err(UndoError::Conflict(found)) = undo(&store, &[2], &[]) else {
+        panic!("the file is not in it any more");
+    };
+    let is_by_undo = |one: &Conflict| {
+        matches!(
+            one.by,
+            ChangedBy::Commit {
+                sequence: Sequence(7),
+                ..
+            }
+        )
+    };
+    assert!(found.iter().all(is_by_undo), "{found:?}");
 }
 
 /// After a recovery modification times say whether an outside writer has put anything into a

@@ -29,6 +29,22 @@ pub(super) fn remove_directory(view: &View, path: &str) {
     removed.expect("it is empty");
 }
 
+/// Brings a path back as it was after a commit.
+pub(super) fn restore(store: &Store<LinuxDisk>, commit: u64, path: &str) {
+    let restored = store.restore(Sequence(commit), &[path.into()], options());
+    let restored = restored.unwrap_or_else(|error| panic!("{error}"));
+    store.commit(&restored).expect("nobody is in the way");
+}
+
+/// The commit that is undone already, and the undo.
+fn undone_already(store: &Store<LinuxDisk>, commits: &[u64]) -> (u64, u64) {
+    match undo(store, commits, &[]) {
+        Err(UndoError::AlreadyUndone { commit, by }) => (commit.0, by.0),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it is undone twice"),
+    }
+}
+
 /// The store still takes commits, and opens again.
 fn goes_on(store: &Store<LinuxDisk>) {
     commit(store, |view| put(view, "after", 0, b"1"));
@@ -47,12 +63,11 @@ fn moved_and_removed(store: &Store<LinuxDisk>) {
 }
 
 #[test]
-fn undo_of_a_range_conflicts_with_an_undo_of_its_last_commit() {
+fn undo_of_a_range_is_refused_if_its_last_commit_is_undone_already() {
     let (_scratch, store) = store();
     moved_and_removed(&store);
     land(&store, &[3], &[]);
-    let found = conflict(&store, &[2, 3]);
-    assert_eq!(found, ("f/b".into(), ConflictKind::Returned, Some(4)));
+    assert_eq!(undone_already(&store, &[2, 3]), (3, 4));
     goes_on(&store);
     // Step by step it works, and as one range with the undo.
     land(&store, &[2, 3, 4], &[]);
@@ -61,7 +76,7 @@ fn undo_of_a_range_conflicts_with_an_undo_of_its_last_commit() {
 }
 
 #[test]
-fn undo_conflicts_with_a_move_of_what_was_undone_before() {
+fn commit_is_undone_once_also_if_what_came_back_was_moved() {
     let (_scratch, store) = store();
     commit(&store, |view| {
         directory(view, "f");
@@ -70,18 +85,17 @@ fn undo_conflicts_with_a_move_of_what_was_undone_before() {
     commit(&store, |view| remove_directory(view, "f/b"));
     land(&store, &[2], &[]);
     commit(&store, |view| rename(view, "f/b", "g"));
-    let found = conflict(&store, &[2]);
-    assert_eq!(found, ("f/b".into(), ConflictKind::Returned, Some(3)));
+    assert_eq!(undone_already(&store, &[2]), (2, 3));
     goes_on(&store);
 }
 
 #[test]
-fn undo_does_not_give_a_file_that_another_undo_brought_back_a_second_name() {
+fn undo_does_not_give_a_file_that_a_restore_brought_back_a_second_name() {
     let (scratch, store) = store();
     commit(&store, |view| put(view, "a", 0, b"1"));
     commit(&store, |view| rename(view, "a", "b"));
     commit(&store, |view| unlink(view, "b"));
-    land(&store, &[3], &[]);
+    restore(&store, 2, "b");
     let found = conflict(&store, &[2, 3]);
     assert_eq!(found, ("a".into(), ConflictKind::Returned, Some(4)));
     assert_eq!(read(&scratch.0, "b"), b"1");
@@ -140,14 +154,9 @@ fn directory_that_moved_through_new_ones_goes_back_to_its_first_place() {
         rename(view, "p/db", "q");
         remove(view, &["q/d/X", "q/d"]);
     });
-    let restore = || {
-        let restored = store.restore(Sequence(0), &[b"p/db".to_vec()], options());
-        let restored = restored.unwrap_or_else(|error| panic!("{error}"));
-        store.commit(&restored).expect("nobody is in the way");
-    };
-    restore();
+    restore(&store, 0, "p/db");
     commit(&store, |view| remove(view, &["p/db/d/X", "p/db/d", "p/db"]));
-    restore();
+    restore(&store, 0, "p/db");
     land(&store, &[1, 2, 3, 4], &[]);
     let list = |path: &str| {
         let entries = std::fs::read_dir(scratch.0.join(path)).expect("it is there");
@@ -209,8 +218,7 @@ fn removed_directory_comes_back_with_what_another_undo_took_out_of_it() {
     land(&store, &[1, 2], &[]);
     land(&store, &[2, 3], &[]);
     land(&store, &[1, 2, 3, 4], &[]);
-    let found = conflict(&store, &[3]);
-    assert_eq!(found, ("f".into(), ConflictKind::Returned, Some(4)));
+    assert_eq!(undone_already(&store, &[3]), (3, 5));
     let past = store.past(Sequence(2), options());
     let past = past.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(tree_of_view(&past.transaction), wrapped);
@@ -225,7 +233,7 @@ fn directory_that_moved_between_two_removals_comes_back_once() {
     let (_scratch, store) = store();
     commit(&store, |view| directory(view, "x"));
     commit(&store, |view| remove_directory(view, "x"));
-    land(&store, &[2], &[]);
+    restore(&store, 1, "x");
     commit(&store, |view| rename(view, "x", "y"));
     commit(&store, |view| remove_directory(view, "y"));
     let found = undo(&store, &[2, 5], &[]);
@@ -239,11 +247,11 @@ fn file_that_was_replaced_after_it_was_brought_back_does_not_come_back_as_it_was
     let (_scratch, store) = store();
     commit(&store, |view| put(view, "a", 0, b"1"));
     commit(&store, |view| unlink(view, "a"));
-    land(&store, &[2], &[]);
+    restore(&store, 1, "a");
     commit(&store, |view| put(view, "a", 0, b"2"));
     commit(&store, |view| unlink(view, "a"));
     let found = conflict(&store, &[2]);
-    assert_eq!(found, ("a".into(), ConflictKind::Returned, Some(4)));
+    assert_eq!(found, ("a".into(), ConflictKind::Entry, Some(5)));
 }
 
 /// To untangle names, a file waits in limbo. Its name there goes when it has got all its others.

@@ -46,6 +46,9 @@ pub(crate) struct Validation<'a, D: Disk> {
     pub conflicts: Vec<Conflict>,
     /// The conflicts in which the commit takes the transaction's side.
     pub accepted: Accepted,
+    /// An undo loses nothing that came later: no file may lose its last name by it that had another
+    /// one in its snapshot.
+    pub is_undo: bool,
 }
 
 impl<'a, D: Disk> Validation<'a, D> {
@@ -67,6 +70,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             restored: HashSet::new(),
             conflicts: Vec::new(),
             accepted: Accepted::default(),
+            is_undo: false,
         }
     }
 

@@ -272,7 +272,7 @@ impl<D: Disk> Validation<'_, D> {
     /// Decides by the link counts of the base which files lose their last name.
     pub(super) fn decide_dying(&mut self, set: &mut WriteSet) {
         let gained = names_gained(set);
-        let mut parted = Vec::new();
+        let (mut parted, mut lost) = (Vec::new(), Vec::new());
         for losing in self.losing.values() {
             let (base, serial) = (&losing.base, losing.base.serial);
             let Some(present) = &losing.present else {
@@ -291,7 +291,14 @@ impl<D: Disk> Validation<'_, D> {
                 }
             } else if !lives && !set.is_dying(base) && Rule::UnlinkedFileDies.holds() {
                 set.dying.insert(serial, base.clone());
+                if self.is_undo {
+                    lost.push((base.clone(), losing.path.clone()));
+                }
             }
+        }
+        for (base, path) in lost {
+            let by = self.since(Rule::UnlinkedFileDies, &base, |changed| changed.links);
+            self.conflict(Rule::UnlinkedFileDies, &path, ConflictKind::Removed, by);
         }
         // An undo would bring back the old inode of a file beside the one that stays.
         for (base, path) in parted {

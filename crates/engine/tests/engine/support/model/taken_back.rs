@@ -140,6 +140,22 @@ impl Composed {
     }
 }
 
+impl Object {
+    /// Whether there is nothing in it but what was in the other. A directory may have lost names.
+    fn is_within(&self, other: &Object) -> bool {
+        match (self, other) {
+            (
+                Object::Directory { entries, mode },
+                Object::Directory {
+                    entries: were,
+                    mode: was,
+                },
+            ) => mode == was && entries.iter().all(|(name, id)| were.get(name) == Some(id)),
+            _ => self == other,
+        }
+    }
+}
+
 /// False if it was changed since to something else.
 fn replace<T: PartialEq + Clone>(now: &mut T, (before, after): &Changed<T>) -> bool {
     let is_free = before == after || *now == *after || *now == *before;
@@ -185,7 +201,7 @@ impl Model {
     pub fn with_what_is_below(&self, mut found: BTreeSet<usize>) -> BTreeSet<usize> {
         let mut open: Vec<usize> = found.iter().copied().collect();
         while let Some(id) = open.pop() {
-            if let Object::Directory { entries, .. } = &self.objects[&id] {
+            if let Some(Object::Directory { entries, .. }) = self.objects.get(&id) {
                 open.extend(entries.values().filter(|id| found.insert(**id)));
             }
         }
@@ -224,7 +240,8 @@ impl Model {
             }
         }
         for id in before.difference(&after) {
-            if composed.left.get(id) != self.objects.get(id) {
+            let (left, now) = (composed.left.get(id), self.objects.get(id));
+            if !left.zip(now).is_some_and(|(left, now)| now.is_within(left)) {
                 return Err(format!("object {id} would be lost"));
             }
         }
