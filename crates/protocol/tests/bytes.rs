@@ -137,6 +137,7 @@ fn requests() -> Vec<Request> {
         Request::Log {
             before: Some(SEQUENCE),
             limit: 10,
+            paths: vec![b"etc/\xff".to_vec(), Vec::new()],
         },
         Request::Show { sequence: SEQUENCE },
         Request::Sync,
