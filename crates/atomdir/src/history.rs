@@ -7,8 +7,8 @@ use crate::error::RequestError;
 use crate::requests::BeginOptions;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
-    Answer, BeginRequest, CommitSummary, Conflict, HistoryStatus, Past, PastView, Request,
-    Restore, Sequence, Timestamp, Undo,
+    Answer, BeginRequest, CommitSummary, Conflict, HistoryStatus, Past, PastView, Request, Restore,
+    Sequence, Timestamp, Undo,
 };
 use std::time::Duration;
 

@@ -8,12 +8,12 @@ use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
 use crate::{ConnectError, lent, view_root};
 use atomdir_protocol::{
-    Answer, BeginRequest, Committed, Others, Progress, Request, ServiceStatus,
-    SnapshotObject, StopReport, TransactionStatus, ViewChoice, WhileOpen,
+    Answer, BeginRequest, Committed, Others, Progress, Request, ServiceStatus, SnapshotObject,
+    StopReport, TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
-    ChangeLine, Checked, CommitDetails, Conflicts, Durability, Isolation, Sequence,
-    Side, TransactionId,
+    ChangeLine, Checked, CommitDetails, Conflicts, Durability, Isolation, Sequence, Side,
+    TransactionId,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -285,7 +285,8 @@ impl Connection {
         self.object_of((transaction, Side::Newest), path, contents_length_max)
     }
 
-    fn object_of(
+    /// What this side of a transaction has at a path.
+    pub fn object_of(
         &mut self,
         (transaction, side): (TransactionId, Side),
         path: &[u8],

@@ -27,7 +27,9 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     pub(crate) fn new(before: Option<Sequence>, limit: u64, paths: Vec<Vec<u8>>) -> Wanted {
-        let paths = paths.into_iter().map(|path| OsString::from_vec(path).into());
+        let paths = paths
+            .into_iter()
+            .map(|path| OsString::from_vec(path).into());
         Wanted {
             before,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
@@ -93,7 +95,10 @@ pub(crate) fn list(
     let mut sent = Ok(());
     let read = service.store.for_each_commit(|commit| {
         // The history may have been shortened since.
-        while newest.front().is_some_and(|next| *next < commit.summary.sequence) {
+        while newest
+            .front()
+            .is_some_and(|next| *next < commit.summary.sequence)
+        {
             newest.pop_front();
         }
         if sent.is_ok() && newest.front() == Some(&commit.summary.sequence) {

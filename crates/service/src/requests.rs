@@ -10,8 +10,8 @@ use crate::service::Service;
 use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::{
-    aside, commit, conflicts, convert, expiry, leases, lending, locks, log, merges, native, nesting,
-    parts, refresh, sealing, sharing, status, survival, undo,
+    aside, commit, conflicts, convert, expiry, leases, lending, locks, log, merges, native,
+    nesting, parts, refresh, sealing, sharing, status, survival, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};

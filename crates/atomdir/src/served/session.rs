@@ -20,7 +20,7 @@ use crate::locks::LockOptions;
 use crate::requests::{BeginOptions, SnapshotContents};
 use atomdir_disk::Errno;
 use atomdir_protocol::{
-    ChangeLine, Committed, Conflicts, Durability, FailureKind, Others, Past, TransactionId,
+    ChangeLine, Committed, Conflicts, Durability, FailureKind, Others, Past, Side, TransactionId,
     ViewChoice,
 };
 use std::os::fd::OwnedFd;
@@ -188,15 +188,16 @@ impl Session for ServedTransaction {
         })
     }
 
-    fn snapshot_object(
+    fn object_of(
         &self,
+        side: Side,
         path: &[u8],
         contents_length_max: u64,
     ) -> Result<Option<SnapshotContents>> {
         self.store.opener.require_for_files()?;
         let mut slot = self.slot();
         let connection = slot.as_mut().ok_or(Errno::STALE)?;
-        let found = connection.snapshot_object(self.transaction.id, path, contents_length_max);
+        let found = connection.object_of((self.transaction.id, side), path, contents_length_max);
         found.map_err(|error| match error.kind() {
             Some(FailureKind::NotPermitted) => Errno::ACCESS,
             Some(FailureKind::NoSuchTransaction) => Errno::STALE,
@@ -307,6 +308,18 @@ impl Session for ServedTransaction {
                 let found = connection.list_conflicts(id);
                 let found = found.map_err(|error| failure::commit(error.into()))?;
                 Ok(Conflict::all(found))
+            },
+        )
+    }
+
+    fn listed_conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
+        let id = self.transaction.id;
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let listed = connection.listed_conflicts(id);
+                let listed = listed.map_err(|error| failure::commit(error.into()))?;
+                Ok(Conflict::all(listed))
             },
         )
     }

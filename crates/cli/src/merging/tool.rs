@@ -4,10 +4,10 @@
 //! trusted alone only if the tool's `trustExitCode` is set. Otherwise the result must also be free
 //! of the markers. A file that the tool has not changed is never merged.
 
-use crate::changes::ThreeWay;
 use crate::context::Context;
 use crate::error::Error;
 use crate::files;
+use atomdir::client::three_way::ThreeWay;
 use rustix::fs::{CWD, Mode, OFlags, chmod, mkdir, open};
 use std::ffi::OsString;
 use std::io;
