@@ -11,6 +11,8 @@ mod error;
 mod files;
 mod handle;
 mod here;
+mod listing;
+mod maintaining;
 mod names;
 mod past;
 mod store;

@@ -86,6 +86,12 @@ impl Store {
         shown.into_iter().collect()
     }
 
+    /// The value of one of them.
+    pub fn setting(&self, key: &str) -> Result<String, SettingsError> {
+        self.require_here()?;
+        Settings::of(self.location())?.show(key)
+    }
+
     /// Changes a setting: `allow`, `view`, `history-age` or `history-space`, with a value as for
     /// `atomdir config`; an empty one restores the default. Only the store's owner and root can do
     /// this.
