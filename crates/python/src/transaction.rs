@@ -1,6 +1,6 @@
 //! Transactions. Every path is relative to the store's root.
 
-use crate::convert::{self, Change, Committed, Stat};
+use crate::convert::{self, Change, Committed, SIDES, Stat, choose};
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::file::File;
 use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction, Take};
@@ -9,7 +9,6 @@ use pyo3::types::PyBytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 #[pyclass(frozen)]
 pub(crate) struct Transaction {
@@ -207,10 +206,7 @@ impl Transaction {
             true => LockScope::Subtree,
             false => LockScope::Object,
         };
-        let wait = wait_seconds.map(|seconds| {
-            // A time that a duration cannot hold is as good as no limit.
-            Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
-        });
+        let wait = wait_seconds.map(convert::duration);
         self.run(python, |tx| {
             Ok(tx.lock_all(&convert::paths(&paths), mode, scope, wait)?)
         })
@@ -236,13 +232,10 @@ impl Transaction {
         })
     }
 
-    /// For each conflict of the last list, whether this transaction's side is taken.
-    fn commit_with_sides(&self, python: Python<'_>, mine: Vec<bool>) -> PyResult<Committed> {
-        let sides = mine.into_iter().map(|is_mine| match is_mine {
-            true => Take::Mine,
-            false => Take::Theirs,
-        });
-        let sides: Vec<Take> = sides.collect();
+    /// For each conflict of the last list, the side that is taken.
+    fn commit_with_sides(&self, python: Python<'_>, sides: Vec<String>) -> PyResult<Committed> {
+        let sides = sides.iter().map(|side| choose("a side", side, SIDES));
+        let sides: Vec<Take> = sides.collect::<PyResult<_>>()?;
         self.run(python, |tx| {
             let receipt = tx.commit_with_sides(&sides)?;
             drop(self.slot().take());
