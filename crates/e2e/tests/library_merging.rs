@@ -147,7 +147,7 @@ fn merged_by_command(base: &Path, store: &Store) -> Seen {
     let theirs = theirs.join(",");
     // In place, so that it stays the same file.
     let later = "text=$(sed s/5/later/ both); echo \"$text\" > both";
-    call_here(base, &["run", "--", "sh", "-c", later]).expect(0);
+    call_here(base, &["run", "--view", "exact", "--", "sh", "-c", later]).expect(0);
     let commit = ["commit", &id, "--take-theirs", &theirs, "--merge"];
     call_here(base, &commit).expect(CONFLICT);
     call_here(base, &["conflicts", &id]).expect(0);
