@@ -123,3 +123,74 @@ fn library_and_command_say_the_same_of_past_commits() {
         embedded.close().expect("closed");
     });
 }
+
+/// Without a history no commit can be undone, and those that were forgotten do not come back.
+const SETTINGS: [(&str, &str); 4] = [
+    ("view", "exact"),
+    ("history-space", "500M"),
+    ("history-age", "off"),
+    ("history-age", ""),
+];
+
+/// What is kept of the commits, and the settings, after each of these changes.
+fn kept_by_library(store: &Store) -> Vec<Value> {
+    let mut said = Vec::new();
+    for setting in SETTINGS {
+        store.set_setting(setting.0, setting.1).expect("set");
+        said.push(serde_json::json!(store.settings().expect("read")));
+        let kept = store.prune(None).expect("pruned");
+        said.push(serde_json::json!(kept.map(|kept| {
+            let oldest = kept.oldest.map(|(sequence, _)| sequence.0);
+            serde_json::json!([kept.commits, oldest])
+        })));
+    }
+    said
+}
+
+/// The same, from the command's output.
+fn kept_by_command(base: &Path) -> Vec<Value> {
+    let call = |arguments: &[&str]| -> Value {
+        let arguments = [&["--json"], arguments].concat();
+        let text = call_here(base, &arguments).expect(0).text();
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let mut said = Vec::new();
+    for setting in SETTINGS {
+        call_here(base, &["config", setting.0, setting.1]).expect(0);
+        said.push(call(&["config"]));
+        let kept = call(&["prune"]);
+        said.push(match kept.is_null() {
+            true => kept,
+            false => serde_json::json!([kept["commits"], kept["oldest_commit"]]),
+        });
+    }
+    said
+}
+
+/// Three stores with the same commits.
+#[test]
+fn library_and_command_say_the_same_of_settings_and_of_what_is_kept() {
+    let name = "library_and_command_say_the_same_of_settings_and_of_what_is_kept";
+    for_each_user_of_a_store(name, |one| {
+        let bases = ["embedded", "served", "command"].map(|way| one.path().join(way));
+        for base in &bases {
+            std::fs::create_dir(base).expect("made");
+            atomdir::init(base, None).expect("a store");
+            make_commits(base);
+        }
+        let [embedded, served, command] = &bases;
+        let said = kept_by_command(command);
+        assert_eq!(said[1], serde_json::json!([9, 1]));
+        assert!(said[5].is_null(), "nothing is kept");
+        let store = StoreOptions::new().door(Door::Service).open(served);
+        assert_eq!(said, kept_by_library(&store.expect("it runs")));
+        call_here(embedded, &["service", "stop"]).expect(0);
+        let store = StoreOptions::new().door(Door::Embedded).open(embedded);
+        let store = store.expect("opened");
+        assert_eq!(said, kept_by_library(&store));
+        store.close().expect("closed");
+        for base in [served, command] {
+            call_here(base, &["service", "stop"]).expect(0);
+        }
+    });
+}

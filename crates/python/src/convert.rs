@@ -97,7 +97,7 @@ pub(crate) type EndedTransaction = (
 pub(crate) fn ended_transaction(one: atomdir::EndedTransaction) -> EndedTransaction {
     let (how, by) = match one.how {
         EndedHow::Aborted { by } => ("aborted", Some(by)),
-        EndedHow::Age { .. } => ("age", None),
+        EndedHow::Age { .. } => ("max_age", None),
         EndedHow::Stopped { by } => ("stopped", by),
         EndedHow::Died => ("died", None),
     };

@@ -88,8 +88,8 @@ class EndedTransaction:
     began: float
     #: When it ended, in seconds since 1970.
     ended: float
-    #: "aborted" (by another user), "age" (it reached its maximum age), "stopped" (the service was), or
-    #: "died" (the service was killed, or the machine went down).
+    #: "aborted" (by another user), "max_age" (it reached its maximum age), "stopped" (the service
+    #: was), or "died" (the service was killed, or the machine went down).
     how: str
     #: The numeric id of the user who aborted it or stopped the service.
     by: Optional[int]
