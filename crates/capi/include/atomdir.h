@@ -59,6 +59,7 @@ typedef struct atomdir_log atomdir_log;
 typedef struct atomdir_changes atomdir_changes;
 typedef struct atomdir_transactions atomdir_transactions;
 typedef struct atomdir_ended atomdir_ended;
+typedef struct atomdir_texts atomdir_texts;
 
 /* ---- Errors ---- */
 
@@ -286,6 +287,18 @@ ssize_t atomdir_list_conflicts(atomdir_tx *tx);
 #define ATOMDIR_MERGE 3
 int atomdir_commit_with_sides(atomdir_tx *tx, const int *sides, size_t count,
                               uint64_t *sequence);
+
+/* The versions of a text in a conflict, by its place in the list that was made last. ATOMDIR_EREFUSED
+ * if it is not about a text: see the message. */
+int atomdir_texts_open(atomdir_tx *tx, size_t index, atomdir_texts **texts);
+/* One of them, until they are closed. 1 if both sides have changed the same lines, so that the merged
+ * text has both between markers; else 0. */
+#define ATOMDIR_TEXT_ANCESTOR 1 /* the snapshot's; empty if it has no such file */
+#define ATOMDIR_TEXT_MINE 2     /* this transaction's */
+#define ATOMDIR_TEXT_THEIRS 3   /* what others have made of it */
+#define ATOMDIR_TEXT_MERGED 4   /* with the changes of both */
+int atomdir_texts_get(const atomdir_texts *texts, int version, const void **data, size_t *size);
+void atomdir_texts_close(atomdir_texts *texts);
 
 /* ---- The past. For the store's owner and root; every user can list commits, and show their own.
  * ---- */

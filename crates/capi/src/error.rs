@@ -60,6 +60,10 @@ impl Failure {
         Failure::new(IN_USE, message)
     }
 
+    pub(crate) fn refused(message: impl ToString) -> Failure {
+        Failure::new(REFUSED, message)
+    }
+
     fn with(code: c_int, message: impl ToString, conflicts: &[Conflict]) -> Failure {
         Failure {
             conflicts: conflicts.iter().map(last_conflict).collect(),

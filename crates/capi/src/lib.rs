@@ -16,4 +16,5 @@ mod maintaining;
 mod names;
 mod past;
 mod store;
+mod texts;
 mod transaction;

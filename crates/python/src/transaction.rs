@@ -4,6 +4,7 @@ use crate::convert::{self, Change, Committed, SIDES, Stat, choose};
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::file::File;
 use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction, Take};
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::OsString;
@@ -270,6 +271,32 @@ impl Transaction {
     fn conflicts(&self, python: Python<'_>) -> PyResult<Vec<Described>> {
         let found = self.run(python, |tx| Ok(tx.conflicts()?))?;
         Ok(found.iter().map(describe).collect())
+    }
+
+    /// The versions of a text in the conflict at a place of the last list: the ancestor, this
+    /// transaction's, theirs, the merged one, and whether that has markers. If there are none, the
+    /// reason.
+    fn texts_in_conflict<'py>(
+        &self,
+        python: Python<'py>,
+        place: usize,
+    ) -> PyResult<(Vec<Bound<'py, PyBytes>>, bool, Option<String>)> {
+        let texts = self.run(python, |tx| match tx.listed_conflicts()?.get(place) {
+            Some(conflict) => Ok(Some(tx.texts_in_conflict(conflict)?)),
+            None => Ok(None),
+        })?;
+        let texts = match texts {
+            Some(Ok(texts)) => texts,
+            Some(Err(why)) => return Ok((Vec::new(), false, Some(why.to_string()))),
+            None => return Err(PyIndexError::new_err("no such conflict was listed")),
+        };
+        let (merged, is_marked) = match texts.merged() {
+            Ok(merged) => (merged, false),
+            Err(marked) => (marked, true),
+        };
+        let versions = [&texts.ancestor, &texts.mine, &texts.theirs, &merged];
+        let versions = versions.map(|text| PyBytes::new(python, text));
+        Ok((versions.into(), is_marked, None))
     }
 
     /// Leaves it open, and returns its id.

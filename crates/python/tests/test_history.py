@@ -209,6 +209,13 @@ def test_texts_are_merged_by_lines(store: atomdir.Store) -> None:
     assert "same lines" in caught.value.conflicts[0].description
     assert (mine / "text").read_text() == "1\n2\nmine\n"
     found = mine.conflicts()
+    for place, conflict in enumerate(found):
+        texts = mine.texts_in_conflict(place)
+        assert texts is not None and texts.theirs.startswith(b"theirs\n")
+        assert texts.is_marked == (conflict.path == "clash")
+        assert (b">>>>>>>" in texts.merged) == texts.is_marked
+    with pytest.raises(IndexError):
+        mine.texts_in_conflict(len(found))
     sides = ["merge" if conflict.path == "text" else "mine" for conflict in found]
     mine.commit_with_sides(sides)
     assert read(store, "text") == "theirs\n2\nmine\n"

@@ -58,7 +58,8 @@ pub enum Take {
     Theirs,
     /// The changes of both are kept: the text is merged line by line. Where both have changed the
     /// same lines, or it is no text, the commit is refused with
-    /// [`CommitError::NotMerged`], and nothing has changed.
+    /// [`CommitError::NotMerged`], and nothing has changed. To merge is to read the file, which a
+    /// serializable transaction must not find changed.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");

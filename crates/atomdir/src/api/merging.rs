@@ -51,6 +51,11 @@ pub(super) fn not_merged_message(not_merged: &[NotMerged]) -> String {
 }
 
 impl Transaction {
+    /// The list that [`conflicts`](Transaction::conflicts) returned last; empty if there is none.
+    pub fn listed_conflicts(&self) -> Result<Vec<Conflict>, CommitError> {
+        self.session.listed_conflicts()
+    }
+
     /// The versions of a text that is in conflict: the snapshot's, the transaction's and that of the
     /// others, for showing them or for merging them in another way. The inner error says why there are
     /// none.
@@ -109,7 +114,7 @@ impl Transaction {
 
     /// The conflicts that are to be merged, of the list that was made last.
     fn listed_for(&self, sides: &[Take]) -> Result<Vec<Conflict>, CommitError> {
-        let listed = self.session.listed_conflicts()?;
+        let listed = self.listed_conflicts()?;
         if listed.len() < sides.len() {
             let (given, listed) = (sides.len(), listed.len());
             return Err(CommitError::Refused(format!(

@@ -157,7 +157,10 @@ static void parts_and_sides(void)
 static void merges(void)
 {
     struct atomdir_conflict conflict;
+    atomdir_texts *texts;
     atomdir_tx *mine;
+    const void *data;
+    size_t size;
     int sides[8];
     ssize_t count, index;
 
@@ -179,7 +182,18 @@ static void merges(void)
     CHECK(strcmp(conflict.path, "clash") == 0 && strstr(conflict.description, "same lines") != NULL);
     expect_file(mine, "text", "1\n2\nmine\n");
     CHECK(atomdir_list_conflicts(mine) == count);
+    CHECK(atomdir_texts_open(mine, count, &texts) == -EINVAL);
+    CHECK(atomdir_list_conflicts(mine) == count);
     for (index = 0; index < count; index++) {
+        CHECK(atomdir_conflict_at(index, &conflict) == 0);
+        CHECK(atomdir_texts_open(mine, index, &texts) == 0);
+        CHECK(atomdir_texts_get(texts, ATOMDIR_TEXT_THEIRS, &data, &size) == 0);
+        CHECK(size >= 7 && memcmp(data, "theirs\n", 7) == 0);
+        CHECK(atomdir_texts_get(texts, ATOMDIR_TEXT_MERGED, &data, &size) ==
+              (strcmp(conflict.path, "clash") == 0));
+        CHECK(size > 0 && atomdir_texts_get(texts, 5, &data, &size) == -EINVAL);
+        atomdir_texts_close(texts);
+        CHECK(atomdir_list_conflicts(mine) == count);
         CHECK(atomdir_conflict_at(index, &conflict) == 0);
         sides[index] = strcmp(conflict.path, "text") == 0 ? ATOMDIR_MERGE : ATOMDIR_THEIRS;
     }

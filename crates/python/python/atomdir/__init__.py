@@ -48,7 +48,7 @@ from ._store import (
     Store,
     transaction,
 )
-from ._transaction import Change, PartReceipt, Receipt, Transaction
+from ._transaction import Change, PartReceipt, Receipt, Texts, Transaction
 
 __all__ = [
     "BeginError",
@@ -81,6 +81,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreHeld",
+    "Texts",
     "Transaction",
     "TransactionEnded",
     "UndoConflict",

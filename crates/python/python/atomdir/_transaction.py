@@ -59,6 +59,22 @@ class PartReceipt:
     landed: list[Change]
 
 
+@dataclass(frozen=True)
+class Texts:
+    """The versions of a text in a conflict."""
+
+    #: The snapshot's; empty if it has no such file.
+    ancestor: bytes
+    #: The transaction's.
+    mine: bytes
+    #: What others have made of it.
+    theirs: bytes
+    #: With the changes of both.
+    merged: bytes
+    #: Whether both sides have changed the same lines, which the merged text has between markers.
+    is_marked: bool
+
+
 class Transaction:
     """An open transaction. As a context manager it commits at the end of the block, and aborts
     if the block raises; `Store.attach` gives one that stays open then. Several threads may use it.
@@ -182,6 +198,16 @@ class Transaction:
         `commit_with_sides`. Drops all savepoints."""
         self._flush()
         return [ConflictingChange(*found) for found in self.native.conflicts()]
+
+    def texts_in_conflict(self, place: int) -> Optional[Texts]:
+        """The versions of the text in the conflict at this place of the list that `conflicts`
+        returned last, for showing them or for merging them in another way. `None` if it is not
+        about a text."""
+        versions, is_marked, why_not = self.native.texts_in_conflict(place)
+        if why_not is not None:
+            return None
+        ancestor, mine, theirs, merged = versions
+        return Texts(ancestor, mine, theirs, merged, is_marked)
 
     def commit_with_sides(self, sides: Iterable[str]) -> Receipt:
         """Commits, and takes "mine", "theirs" or "merge" in each conflict that `conflicts` listed
