@@ -1,7 +1,7 @@
 //! What the library says of past commits: the same in the program's own process, through the
 //! service, and as the command prints it.
 
-use atomdir::{ChangedPath, Door, Sequence, Store, StoreOptions};
+use atomdir::{ChangedPath, Door, Durability, Sequence, Store, StoreOptions};
 use atomdir_testing::{call_here, for_each_user_of_a_store};
 use serde_json::Value;
 use std::path::Path;
@@ -192,5 +192,45 @@ fn library_and_command_say_the_same_of_settings_and_of_what_is_kept() {
         for base in [served, command] {
             call_here(base, &["service", "stop"]).expect(0);
         }
+    });
+}
+
+/// The service sends so long a list in several messages.
+#[test]
+fn long_log_is_whole_and_in_order() {
+    let name = "long_log_is_whole_and_in_order";
+    for_each_user_of_a_store(name, |one| {
+        let base = one.path();
+        atomdir::init(base, None).expect("a store");
+        call_here(base, &["service", "start"]).expect(0);
+        let open = |door| StoreOptions::new().door(door).open(base);
+        let served = open(Door::Service).expect("it runs");
+        for number in 0..200 {
+            let options = served.transaction().durability(Durability::Lazy);
+            let tx = options.label([b'x'; 4096]).begin().expect("begun");
+            let path = ["even", "odd"][number % 2];
+            tx.write(path, number.to_string()).expect("written");
+            tx.commit().expect("nobody is in the way");
+        }
+        let said = |store: &Store| {
+            let limits = [usize::MAX, 150, 1, 0];
+            limits.map(|limit| {
+                let log = store
+                    .log_of(&["odd".as_ref()], None, limit)
+                    .expect("listed");
+                log.iter()
+                    .map(|commit| commit.sequence.0)
+                    .collect::<Vec<u64>>()
+            })
+        };
+        let log = said(&served);
+        let newest_first = (1..=100).rev().map(|number| 2 * number);
+        assert!(log[0].iter().copied().eq(newest_first), "{log:?}");
+        assert_eq!(served.log(usize::MAX).expect("listed").len(), 200);
+        drop(served);
+        call_here(base, &["service", "stop"]).expect(0);
+        let embedded = open(Door::Embedded).expect("opened");
+        assert_eq!(log, said(&embedded));
+        embedded.close().expect("closed");
     });
 }

@@ -11,22 +11,38 @@ use crate::requests::store_failure;
 use crate::service::Service;
 use atomdir::client::CommitDetails;
 use atomdir::client::compare::PathFilter;
-use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Sequence};
+use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, Sequence};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 const SEE_CHANGES: &str = "see what other users' commits changed";
 
+pub(crate) fn handle(
+    service: &Service,
+    connection: &Connection,
+    request: Request,
+) -> Result<Answer, Unanswered> {
+    match request {
+        Request::Log {
+            before,
+            limit,
+            paths,
+        } => list(service, connection, &Wanted::new(before, limit, paths)),
+        Request::Show { sequence } => show(service, connection, sequence),
+        _ => unreachable!("the caller has chosen these"),
+    }
+}
+
 /// Which commits a peer asks for.
-pub(crate) struct Wanted {
+struct Wanted {
     before: Option<Sequence>,
     limit: usize,
     filter: PathFilter,
 }
 
 impl Wanted {
-    pub(crate) fn new(before: Option<Sequence>, limit: u64, paths: Vec<Vec<u8>>) -> Wanted {
+    fn new(before: Option<Sequence>, limit: u64, paths: Vec<Vec<u8>>) -> Wanted {
         let paths = paths
             .into_iter()
             .map(|path| OsString::from_vec(path).into());
@@ -74,11 +90,7 @@ impl Newest<'_> {
     }
 }
 
-pub(crate) fn list(
-    service: &Service,
-    connection: &Connection,
-    wanted: &Wanted,
-) -> Result<Answer, Unanswered> {
+fn list(service: &Service, connection: &Connection, wanted: &Wanted) -> Result<Answer, Unanswered> {
     let peer = &connection.peer;
     let mut newest = Newest {
         wanted,
@@ -112,7 +124,7 @@ pub(crate) fn list(
     Ok(Answer::Nothing)
 }
 
-pub(crate) fn show(
+fn show(
     service: &Service,
     connection: &Connection,
     sequence: Sequence,

@@ -111,12 +111,9 @@ pub(crate) fn handle(
         }
         Request::List => list(service, connection)?,
         Request::ListEnded { news } => notices::list(service, connection, news)?,
-        Request::Log {
-            before,
-            limit,
-            paths,
-        } => log::list(service, connection, &log::Wanted::new(before, limit, paths))?,
-        Request::Show { sequence } => log::show(service, connection, sequence)?,
+        asked @ (Request::Log { .. } | Request::Show { .. }) => {
+            log::handle(service, connection, asked)?
+        }
         Request::Sync => aside::sync(service, &connection.peer)?,
         Request::Flush { transaction } => survival::flush(service, connection, transaction)?,
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
