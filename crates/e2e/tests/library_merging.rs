@@ -1,7 +1,9 @@
 //! Texts in conflict are merged by lines: the same in the program's own process, through the service,
 //! and by the command.
 
-use atomdir::{CommitError, Conflict, Door, Store, StoreOptions, Take, Transaction};
+use atomdir::{
+    CommitError, Conflict, Door, Isolation, Store, StoreOptions, Take, Transaction, WhyNotMerged,
+};
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::{call_here, for_each_user_of_a_store};
 use std::collections::BTreeMap;
@@ -156,6 +158,45 @@ fn merged_by_command(base: &Path, store: &Store) -> Seen {
     (why.collect(), files(store))
 }
 
+/// A serializable transaction of which others have changed the same text.
+fn serializable(store: &Store) -> Transaction {
+    let options = store.transaction().isolation(Isolation::Serializable);
+    let mine = options.begin().expect("begun");
+    mine.write("both", "mine\n").expect("written");
+    let theirs = store.begin().expect("begun");
+    put(&theirs, "both", |text| format!("{text}theirs\n"));
+    theirs.commit().expect("nobody is in the way");
+    mine
+}
+
+/// It is not merged, and is as it was.
+fn refused_by_library(store: &Store) {
+    let tx = serializable(store);
+    let conflicts = tx.conflicts().expect("listed");
+    let refused = tx.commit_with_sides(&vec![Take::Merge; conflicts.len()]);
+    let refused = refused.expect_err("it is serializable");
+    let CommitError::NotMerged { not_merged } = refused.error else {
+        panic!("{}", refused.error);
+    };
+    assert_eq!(not_merged.len(), conflicts.len());
+    assert!(
+        not_merged
+            .iter()
+            .all(|one| one.why == WhyNotMerged::Serializable)
+    );
+    let tx = refused.transaction;
+    assert_eq!(tx.conflicts().expect("listed"), conflicts);
+    assert_eq!(tx.read("both").expect("read"), b"mine\n");
+}
+
+fn refused_by_command(base: &Path, store: &Store) {
+    let tx = serializable(store);
+    let id = tx.id().to_string();
+    call_here(base, &["conflicts", &id]).expect(0);
+    let refused = call_here(base, &["commit", &id, "--merge"]).expect(CONFLICT);
+    refused.says(&["both: a serializable transaction cannot read"]);
+}
+
 #[test]
 fn texts_are_merged_alike_by_library_and_command() {
     let name = "texts_are_merged_alike_by_library_and_command";
@@ -165,11 +206,14 @@ fn texts_are_merged_alike_by_library_and_command() {
         let open = |door| StoreOptions::new().door(door).open(base);
         let embedded = open(Door::Embedded).expect("opened");
         let seen = merged_by_library(&embedded);
+        refused_by_library(&embedded);
         embedded.close().expect("closed");
         call_here(base, &["service", "start"]).expect(0);
         let served = open(Door::Service).expect("it runs");
         assert_eq!(seen, merged_by_library(&served));
+        refused_by_library(&served);
         assert_eq!(seen, merged_by_command(base, &served));
+        refused_by_command(base, &served);
         drop(served);
 
         let (why, files) = seen;

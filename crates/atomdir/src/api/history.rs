@@ -58,8 +58,7 @@ pub enum Take {
     Theirs,
     /// The changes of both are kept: the text is merged line by line. Where both have changed the
     /// same lines, or it is no text, the commit is refused with
-    /// [`CommitError::NotMerged`], and nothing has changed. To merge is to read the file, which a
-    /// serializable transaction must not find changed.
+    /// [`CommitError::NotMerged`], and nothing has changed. A serializable transaction cannot merge.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");

@@ -15,7 +15,7 @@ use crate::three_way::{
     InView, Replacement, Side, SnapshotContents, TEXT_LENGTH_MAX, ThreeWay, Versions, WhyNotMerged,
 };
 use atomdir_disk::Errno;
-use atomdir_types::Kind;
+use atomdir_types::{Isolation, Kind};
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -81,9 +81,12 @@ impl Transaction {
         &self,
         conflict: &Conflict,
     ) -> Result<Result<ThreeWay, WhyNotMerged>, CommitError> {
+        if self.session.isolation() == Isolation::Serializable {
+            return Ok(Err(WhyNotMerged::Serializable));
+        }
         let path = conflict.path.as_os_str().as_bytes();
         let found = ThreeWay::look_up(&mut InConflict(self), path, conflict.what);
-        found.map_err(|errno| self.unmerged("read", path, errno))
+        found.map_err(|errno| self.unmerged("read", &conflict.path, errno))
     }
 
     /// Merges the texts for which `sides` says so, and returns the sides to take then.
@@ -138,11 +141,11 @@ impl Transaction {
         Ok(())
     }
 
-    fn unmerged(&self, operation: &'static str, path: &[u8], errno: Errno) -> CommitError {
+    fn unmerged(&self, operation: &'static str, path: &Path, errno: Errno) -> CommitError {
         if errno == Errno::STALE {
             return CommitError::Ended;
         }
-        match FileError::of(&*self.session, operation, path_of(path), errno) {
+        match FileError::of(&*self.session, operation, path, errno) {
             FileError::Conflict { conflicts, .. } => CommitError::Conflict { conflicts },
             error => CommitError::Io(format!("not merged line by line: {error}")),
         }
@@ -162,7 +165,7 @@ fn not_kept(error: SavepointError) -> CommitError {
 fn overwrite(session: &dyn Session, texts: &ThreeWay, text: &[u8]) -> Result<(), Errno> {
     let mut options = OpenOptions::new();
     options.write(true).follow(false);
-    let file = session.files().open(path_of(&texts.path), &options)?;
+    let file = session.files().open(&texts.path, &options)?;
     let Replacement { range, cut } = Replacement::new(&texts.mine, text);
     if !range.is_empty() {
         file.write_at(&text[range.clone()], range.start as u64)?;

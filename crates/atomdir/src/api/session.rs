@@ -11,7 +11,7 @@ use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, LockMode, LockScope, Side, TransactionId};
+use atomdir_types::{ChangeLine, Isolation, LockMode, LockScope, Side, TransactionId};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -65,6 +65,8 @@ pub(crate) trait Files: Send + Sync {
 
 pub(crate) trait Session: Send + Sync {
     fn id(&self) -> TransactionId;
+    /// Whether what was read is protected as well.
+    fn isolation(&self) -> Isolation;
     fn files(&self) -> &dyn Files;
     /// Opens a file that keeps the session, for callers that cannot borrow it.
     fn open_shared(

@@ -17,7 +17,7 @@ use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, Side, TransactionId};
+use atomdir_types::{ChangeLine, Isolation, Side, TransactionId};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -343,6 +343,10 @@ impl Files for EmbeddedTransaction {
 impl Session for EmbeddedTransaction {
     fn id(&self) -> TransactionId {
         self.transaction.id()
+    }
+
+    fn isolation(&self) -> Isolation {
+        self.transaction.isolation()
     }
 
     fn files(&self) -> &dyn Files {

@@ -21,7 +21,10 @@ pub use overwrite::Replacement;
 
 use atomdir_types::{ConflictKind, Kind};
 use diffy::{ConflictStyle, IncompleteHunkStyle, MergeOptions};
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Longer texts are neither compared nor merged, since all versions are held in memory.
 pub const TEXT_LENGTH_MAX: u64 = 16 << 20;
@@ -87,6 +90,9 @@ pub enum WhyNotMerged {
     NotFile,
     /// A version has a zero byte at its beginning.
     NotText,
+    /// The transaction is serializable. To merge it would have to read what others have changed, and
+    /// could not be committed any more.
+    Serializable,
 }
 
 impl fmt::Display for WhyNotMerged {
@@ -105,6 +111,9 @@ impl fmt::Display for WhyNotMerged {
             WhyNotMerged::TooLong => "it is too long",
             WhyNotMerged::NotFile => "it is not a file",
             WhyNotMerged::NotText => "it is not text",
+            WhyNotMerged::Serializable => {
+                "a serializable transaction cannot read what others have changed"
+            }
         })
     }
 }
@@ -114,7 +123,7 @@ impl fmt::Display for WhyNotMerged {
 #[non_exhaustive]
 pub struct ThreeWay {
     /// The path, relative to the store's root.
-    pub path: Vec<u8>,
+    pub path: PathBuf,
     /// The snapshot's; empty if the snapshot has no such file.
     pub ancestor: Vec<u8>,
     /// The transaction's.
@@ -155,7 +164,7 @@ impl ThreeWay {
         let ancestor = ancestor.map_or(Ok(Vec::new()), text_of);
         let texts = mine.and_then(|mine| Ok((mine, ancestor?, text_of(theirs)?)));
         Ok(texts.map(|(mine, ancestor, theirs)| ThreeWay {
-            path: path.to_vec(),
+            path: OsStr::from_bytes(path).into(),
             ancestor,
             mine,
             theirs,

@@ -6,7 +6,7 @@ use std::process::Command;
 
 fn merged(ancestor: &str, mine: &str, theirs: &str) -> Result<String, String> {
     let texts = ThreeWay {
-        path: b"a".to_vec(),
+        path: "a".into(),
         ancestor: ancestor.into(),
         mine: mine.into(),
         theirs: theirs.into(),

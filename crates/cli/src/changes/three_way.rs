@@ -11,6 +11,7 @@ use atomdir::client::three_way::{
 };
 use atomdir::client::{Conflict, Transaction};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 
 /// Looks up the versions of the text. The inner error says why they cannot be compared.
 pub fn look_up(
@@ -59,7 +60,10 @@ fn show_side(
     who: &str,
     text: &[u8],
 ) -> io::Result<()> {
-    painter.line(Style::Heading, format!("--- {}", quoted(&texts.path)))?;
+    painter.line(
+        Style::Heading,
+        format!("--- {}", quoted(texts.path.as_os_str().as_bytes())),
+    )?;
     painter.line(Style::Heading, format!("+++ changed by {who}"))?;
     Comparison::new(&texts.ancestor, text).show_hunks(painter)
 }

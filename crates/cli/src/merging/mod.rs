@@ -12,9 +12,10 @@ mod tool;
 use crate::changes::{overwrite, three_way};
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::TransactionId;
 use atomdir::client::three_way::{ThreeWay, WhyNotMerged};
 use atomdir::client::{Conflict, Numbers, Sides, Transaction};
+use atomdir::{Isolation, TransactionId};
+use std::os::unix::ffi::OsStrExt;
 
 /// What to do with a text that does not merge by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub fn merge(
 ) -> Result<Sides, Error> {
     let conflicts = list(connected, transaction, &sides)?;
     let numbers = resolve(wanted, &sides, conflicts.len() as u64)?;
+    let status = connected.connection.status(transaction)?;
+    let is_serializable = status.isolation == Isolation::Serializable;
     let view = connected.connection.open_view(transaction)?;
     let mut merged = Vec::new();
     let mut not_merged = Vec::new();
@@ -56,7 +59,11 @@ pub fn merge(
             path: conflict.path.clone(),
             reason: reason.to_owned(),
         };
-        let texts = match three_way::look_up(connected, &view, conflict)? {
+        let texts = match is_serializable {
+            true => Err(WhyNotMerged::Serializable),
+            false => three_way::look_up(connected, &view, conflict)?,
+        };
+        let texts = match texts {
             Ok(texts) => texts,
             Err(reason) => {
                 not_merged.push(refuse(&reason.to_string()));
@@ -151,10 +158,10 @@ fn write(
     }
     connected.connection.set_savepoint(view.id, SAVEPOINT)?;
     for (ThreeWay { path, mine, .. }, text) in texts {
-        if let Err(errno) = overwrite(view, path, mine, text) {
+        if let Err(errno) = overwrite(view, path.as_os_str().as_bytes(), mine, text) {
             connected.connection.roll_back(view.id, SAVEPOINT)?;
             return Err(Error::View {
-                path: path.clone(),
+                path: path.as_os_str().as_bytes().to_vec(),
                 errno,
             });
         }
