@@ -51,6 +51,11 @@ pub mod compare {
     pub use crate::compare::*;
 }
 
+pub mod three_way {
+    //! Merging what a transaction and others have changed in the same text.
+    pub use crate::three_way::*;
+}
+
 pub mod mounts {
     //! What is mounted, and where.
     pub use crate::mounts::*;

@@ -7,10 +7,13 @@ use crate::error::RequestError;
 use crate::requests::BeginOptions;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
-    Answer, BeginRequest, CommitSummary, Conflict, HistoryStatus, LOG_LENGTH_MAX, Past, PastView,
-    Request, Restore, Sequence, Timestamp, Undo,
+    Answer, BeginRequest, CommitSummary, Conflict, HistoryStatus, Past, PastView, Request, Restore,
+    Sequence, Timestamp, Undo,
 };
 use std::time::Duration;
+
+/// So many commits are looked at first for the newest one at a moment.
+const FIRST_COMMITS: u64 = 1024;
 
 impl Connection {
     /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
@@ -61,42 +64,45 @@ impl Connection {
         begun.map_err(|error| CommitError::new(error, parts))
     }
 
+    /// Lists at most `limit` commits older than `before`, newest first.
+    pub fn log(
+        &mut self,
+        before: Option<Sequence>,
+        limit: u64,
+    ) -> Result<Vec<CommitSummary>, RequestError> {
+        self.log_of(&PathFilter::default(), before, limit)
+    }
+
     /// Lists at most `limit` commits that changed what the filter selects, older than `before`, newest
     /// first.
     pub fn log_of(
         &mut self,
         filter: &PathFilter,
-        mut before: Option<Sequence>,
+        before: Option<Sequence>,
         limit: u64,
     ) -> Result<Vec<CommitSummary>, RequestError> {
-        if filter.is_empty() {
-            return self.log(before, limit);
-        }
-        let mut commits = Vec::new();
-        while (commits.len() as u64) < limit {
-            let part = self.log(before, LOG_LENGTH_MAX)?;
-            let Some(oldest) = part.last() else {
-                break;
-            };
-            before = Some(oldest.sequence);
-            for commit in part {
-                if filter.wants_commit(&self.show(commit.sequence)?.changes) {
-                    commits.push(commit);
-                }
-                if commits.len() as u64 == limit {
-                    break;
-                }
+        let request = Request::Log {
+            before,
+            limit,
+            paths: filter.as_bytes(),
+        };
+        match self.ask(&request)? {
+            (Answer::Nothing, Parts { mut commits, .. }) => {
+                commits.reverse();
+                Ok(commits)
             }
+            _ => Err(self.unexpected()),
         }
-        Ok(commits)
     }
 
     /// The newest commit at or before a moment. If all that the log has are later, the one before
     /// its first; 0 if the log has none.
     pub fn commit_at(&mut self, moment: Timestamp) -> Result<Sequence, RequestError> {
         let mut before: Option<Sequence> = None;
+        // For each request the service reads the history from its beginning.
+        let mut limit = FIRST_COMMITS;
         loop {
-            let part = self.log(before, LOG_LENGTH_MAX)?;
+            let part = self.log(before, limit)?;
             if let Some(found) = part.iter().find(|commit| commit.time <= moment) {
                 return Ok(found.sequence);
             }
@@ -108,6 +114,7 @@ impl Connection {
                     ));
                 }
             }
+            limit = u64::MAX;
         }
     }
 

@@ -54,24 +54,28 @@ mod requests;
 mod served;
 mod settings;
 mod start;
+mod three_way;
 mod transaction;
 mod transport;
 mod trust;
 mod view_root;
 
 pub use api::{
-    BeginError, ChangedPath, CommitError, Conflict, Differences, DirectoryEntry, Door, Error, File,
-    FileError, LockError, Metadata, Nested, OpenError, OpenOptions, OpenTransaction, PartReceipt,
-    Receipt, Refreshed, SavepointError, SharedFile, SharedTransaction, ShownCommit, Store,
-    StoreError, StoreOptions, Take, Transaction, TransactionOptions, Uncommitted, UndoError,
+    BeginError, ChangedPath, CommitError, Conflict, Differences, DirectoryEntry, Door,
+    EndedTransaction, Error, File, FileError, LockError, Metadata, Nested, NotMerged, OpenError,
+    OpenOptions, OpenTransaction, PartReceipt, Receipt, Refreshed, SavepointError, SharedFile,
+    SharedTransaction, ShownCommit, Store, StoreError, StoreOptions, Take, Transaction,
+    TransactionOptions, Uncommitted, UndoError,
 };
 pub use atomdir_types::{
-    Change, ChangedBy, CommitAuthor, CommitSummary, ConflictKind, Conflicts, Durability, Isolation,
-    Kind, LockMode, LockScope, Sequence, Timestamp, TransactionId,
+    Change, ChangedBy, CommitAuthor, CommitSummary, ConflictKind, Conflicts, Durability, EndedHow,
+    HistoryStatus, Isolation, Kind, LockMode, LockScope, Sequence, Timestamp, TransactionId,
 };
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;
 pub use init::{InitOutcome, init, init_with};
 pub use location::{CONTROL_NAME, StoreLocation, find};
+pub use settings::SettingsError;
 pub use start::StartService;
+pub use three_way::{ThreeWay, WhyNotMerged};
 pub use trust::{Distrust, Trust};

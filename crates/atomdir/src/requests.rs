@@ -8,12 +8,12 @@ use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
 use crate::{ConnectError, lent, view_root};
 use atomdir_protocol::{
-    Answer, BeginRequest, Committed, LOG_LENGTH_MAX, Others, Progress, Request, ServiceStatus,
-    SnapshotObject, StopReport, TransactionStatus, ViewChoice, WhileOpen,
+    Answer, BeginRequest, Committed, Others, Progress, Request, ServiceStatus, SnapshotObject,
+    StopReport, TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
-    ChangeLine, Checked, CommitDetails, CommitSummary, Conflicts, Durability, Isolation, Sequence,
-    Side, TransactionId,
+    ChangeLine, Checked, CommitDetails, Conflicts, Durability, Isolation, Sequence, Side,
+    TransactionId,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -285,7 +285,8 @@ impl Connection {
         self.object_of((transaction, Side::Newest), path, contents_length_max)
     }
 
-    fn object_of(
+    /// What this side of a transaction has at a path.
+    pub fn object_of(
         &mut self,
         (transaction, side): (TransactionId, Side),
         path: &[u8],
@@ -312,32 +313,6 @@ impl Connection {
             (Answer::Nothing, parts) => Ok(parts.transactions),
             _ => Err(self.unexpected()),
         }
-    }
-
-    /// Lists at most `limit` commits older than `before`, newest first.
-    pub fn log(
-        &mut self,
-        before: Option<Sequence>,
-        limit: u64,
-    ) -> Result<Vec<CommitSummary>, RequestError> {
-        let (mut before, mut left) = (before, limit);
-        let mut commits: Vec<CommitSummary> = Vec::new();
-        while left > 0 {
-            // The service returns no more than this at once.
-            let limit = left.min(LOG_LENGTH_MAX);
-            let part = match self.ask(&Request::Log { before, limit })? {
-                (Answer::Nothing, parts) => parts.commits,
-                _ => return Err(self.unexpected()),
-            };
-            let count = part.len() as u64;
-            commits.extend(part);
-            before = commits.last().map(|commit| commit.sequence);
-            if count < limit {
-                break;
-            }
-            left -= count;
-        }
-        Ok(commits)
     }
 
     /// Describes a commit.

@@ -25,7 +25,7 @@
  * PATHS are relative to the store's root. A path that leaves it fails with -EXDEV.
  *
  * THREADS. Several threads may use one store, and one transaction at the same time, and read and
- * write one file. A log, a directory or a list of changes is for one thread at a
+ * write one file. A log, a directory or another list is for one thread at a
  * time. A function that frees a handle
  * must be the last to use it.
  *
@@ -57,6 +57,9 @@ typedef struct atomdir_file atomdir_file;
 typedef struct atomdir_dir atomdir_dir;
 typedef struct atomdir_log atomdir_log;
 typedef struct atomdir_changes atomdir_changes;
+typedef struct atomdir_transactions atomdir_transactions;
+typedef struct atomdir_ended atomdir_ended;
+typedef struct atomdir_texts atomdir_texts;
 
 /* ---- Errors ---- */
 
@@ -166,6 +169,46 @@ int atomdir_keep(atomdir_tx *tx, uint64_t *id);
  * of the program; atomdir_abort drops its changes. Needs a service. */
 int atomdir_attach(atomdir_store *store, uint64_t id, atomdir_tx **tx);
 
+/* Lists the open transactions of this user, for root those of all users; oldest first. Needs a
+ * service. */
+struct atomdir_transaction_info {
+    uint64_t id;       /* for atomdir_attach */
+    uid_t user;        /* whose it is */
+    const char *label; /* valid until the list is closed */
+    struct timespec began;
+    int survives;          /* 1 if it survives the death of the service and of the machine */
+    uint64_t kept_commits; /* how many commits the history keeps for it, whatever its limits are */
+};
+
+int atomdir_transactions_open(atomdir_store *store, atomdir_transactions **list);
+/* 1 and the next transaction, or 0 at the end. */
+int atomdir_transactions_next(atomdir_transactions *list, struct atomdir_transaction_info *found);
+void atomdir_transactions_close(atomdir_transactions *list);
+
+/* Lists the transactions of this user, for the store's owner and root those of all users, that ended
+ * otherwise than their users wanted; oldest first. Needs a service. */
+#define ATOMDIR_ENDED_ABORTED 1 /* another user aborted it */
+#define ATOMDIR_ENDED_AGE 2     /* it reached its maximum age */
+#define ATOMDIR_ENDED_STOPPED 3 /* the service was stopped */
+#define ATOMDIR_ENDED_DIED 4    /* the service was killed, or the machine went down */
+
+struct atomdir_ended_info {
+    uint64_t id;
+    uid_t user;        /* whose it was */
+    const char *label; /* perhaps cut; like the description, valid until the list is closed */
+    struct timespec began;
+    struct timespec ended;
+    int how;                 /* ATOMDIR_ENDED_... */
+    uid_t by;                /* who has aborted it or stopped the service; (uid_t)-1: no user did */
+    const char *description; /* how it ended, in words */
+    uint64_t changes;        /* about how many objects it had changed; UINT64_MAX: not known */
+};
+
+int atomdir_ended_open(atomdir_store *store, atomdir_ended **list);
+/* 1 and the next transaction, or 0 at the end. */
+int atomdir_ended_next(atomdir_ended *list, struct atomdir_ended_info *found);
+void atomdir_ended_close(atomdir_ended *list);
+
 /* Drops the changes and frees the handle. NULL is allowed. Files that are still open can only be
  * closed. */
 void atomdir_abort(atomdir_tx *tx);
@@ -237,8 +280,25 @@ ssize_t atomdir_list_conflicts(atomdir_tx *tx);
  * order. ATOMDIR_ECONFLICT if there are others, or others have changed something there since. */
 #define ATOMDIR_MINE 1   /* this transaction's changes replace what others have changed */
 #define ATOMDIR_THEIRS 2 /* this transaction's changes there are not committed */
+/* Both changes of a text are kept: it is merged line by line. ATOMDIR_ECONFLICT, and nothing has
+ * changed, if both have changed the same lines or it is no text; the descriptions of
+ * atomdir_conflict_at say which it is. If the commit is refused after that, the texts are merged in the
+ * transaction. */
+#define ATOMDIR_MERGE 3
 int atomdir_commit_with_sides(atomdir_tx *tx, const int *sides, size_t count,
                               uint64_t *sequence);
+
+/* The versions of a text in a conflict, by its place in the list that was made last. ATOMDIR_EREFUSED
+ * if it is not about a text: see the message. */
+int atomdir_texts_open(atomdir_tx *tx, size_t index, atomdir_texts **texts);
+/* One of them, until they are closed. 1 if both sides have changed the same lines, so that the merged
+ * text has both between markers; else 0. */
+#define ATOMDIR_TEXT_ANCESTOR 1 /* the snapshot's; empty if it has no such file */
+#define ATOMDIR_TEXT_MINE 2     /* this transaction's */
+#define ATOMDIR_TEXT_THEIRS 3   /* what others have made of it */
+#define ATOMDIR_TEXT_MERGED 4   /* with the changes of both */
+int atomdir_texts_get(const atomdir_texts *texts, int version, const void **data, size_t *size);
+void atomdir_texts_close(atomdir_texts *texts);
 
 /* ---- The past. For the store's owner and root; every user can list commits, and show their own.
  * ---- */
@@ -292,6 +352,27 @@ int atomdir_restore(atomdir_store *store, uint64_t commit, const char *const *pa
  * atomdir_conflict_at. */
 #define ATOMDIR_OUTSIDE_AS_NOW 1
 int atomdir_at(atomdir_store *store, uint64_t commit, int flags, atomdir_tx **tx);
+
+/* Forgets what is kept of commits older than this, or, if the age is negative, than the store's
+ * settings say; 0: of all. Forgotten commits are still listed, and cannot be undone. Returns 1 and,
+ * if `kept` is not NULL, what is kept now; or 0 if the settings say that nothing is. */
+struct atomdir_history {
+    uint64_t commits; /* how many commits can be undone */
+    uint64_t bytes;   /* the space that this takes */
+    uint64_t oldest;  /* the oldest of them, or 0 */
+    struct timespec oldest_time;
+};
+int atomdir_prune(atomdir_store *store, int64_t age_seconds, struct atomdir_history *kept);
+
+/* ---- Settings, for the store's owner and root: "allow", "view", "history-age" and
+ * "history-space", with values as for the command `atomdir config` ---- */
+
+/* The length of the value, and the value with a byte 0, if it fits: else -ERANGE. With size 0, only
+ * the length. */
+ssize_t atomdir_setting(atomdir_store *store, const char *key, char *value, size_t size);
+
+/* Changes a setting. An empty value restores the default. */
+int atomdir_set_setting(atomdir_store *store, const char *key, const char *value);
 
 /* ---- Whole files ---- */
 

@@ -3,7 +3,7 @@
 use atomdir::client::io_reason;
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, Error, FileError, FindError, LockError,
-    OpenError, SavepointError, StoreError, UndoError,
+    NotMerged, OpenError, SavepointError, SettingsError, StoreError, UndoError,
 };
 use libc::{c_char, c_int, size_t};
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 pub(crate) struct Failure {
     code: c_int,
     message: String,
-    conflicts: Vec<Conflict>,
+    conflicts: Vec<LastConflict>,
 }
 
 impl Failure {
@@ -60,9 +60,13 @@ impl Failure {
         Failure::new(IN_USE, message)
     }
 
+    pub(crate) fn refused(message: impl ToString) -> Failure {
+        Failure::new(REFUSED, message)
+    }
+
     fn with(code: c_int, message: impl ToString, conflicts: &[Conflict]) -> Failure {
         Failure {
-            conflicts: conflicts.to_vec(),
+            conflicts: conflicts.iter().map(last_conflict).collect(),
             ..Failure::new(code, message)
         }
     }
@@ -172,6 +176,12 @@ impl From<CommitError> for Failure {
             CommitError::Conflict { conflicts } => {
                 return Failure::with(CONFLICT, &error, conflicts);
             }
+            CommitError::NotMerged { not_merged } => {
+                return Failure {
+                    conflicts: not_merged.iter().map(last_not_merged).collect(),
+                    ..Failure::new(CONFLICT, &error)
+                };
+            }
             CommitError::NoSpace(_) => -libc::ENOSPC,
             CommitError::Leased(_) => -libc::EAGAIN,
             CommitError::Io(_) => -libc::EIO,
@@ -211,6 +221,19 @@ impl From<LockError> for Failure {
     }
 }
 
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Failure {
+        let code = match &error {
+            SettingsError::UnknownKey { .. } | SettingsError::BadValue { .. } => -libc::EINVAL,
+            SettingsError::NotOwner { .. } | SettingsError::NotShareable { .. } => -libc::EPERM,
+            SettingsError::Io { errno, .. } => -errno.raw_os_error(),
+            SettingsError::Store(error) => store_code(error),
+            _ => REFUSED,
+        };
+        Failure::new(code, error)
+    }
+}
+
 impl From<atomdir::InitError> for Failure {
     fn from(error: atomdir::InitError) -> Failure {
         Failure::new(REFUSED, error)
@@ -227,6 +250,7 @@ impl From<Error> for Failure {
             Error::Savepoint(error) => error.into(),
             Error::Lock(error) => error.into(),
             Error::Undo(error) => error.into(),
+            Error::Settings(error) => error.into(),
             Error::Store(error) => error.into(),
             Error::Io(error) => error.into(),
             error => Failure::new(REFUSED, error),
@@ -241,6 +265,7 @@ struct Last {
     conflicts: Vec<LastConflict>,
 }
 
+#[derive(Debug)]
 struct LastConflict {
     path: CString,
     part: CString,
@@ -280,11 +305,19 @@ fn last_conflict(conflict: &Conflict) -> LastConflict {
     }
 }
 
+/// The description also says why it was not merged.
+fn last_not_merged(one: &NotMerged) -> LastConflict {
+    LastConflict {
+        description: c_string(one.to_string().as_bytes()),
+        ..last_conflict(&one.conflict)
+    }
+}
+
 /// Keeps the failure for this thread, and returns its code.
-fn report(failure: &Failure) -> c_int {
+fn report(failure: Failure) -> c_int {
     let last = Last {
         message: c_string(failure.message.as_bytes()),
-        conflicts: failure.conflicts.iter().map(last_conflict).collect(),
+        conflicts: failure.conflicts,
     };
     // A thread that is ending has nobody left who could ask.
     let _ = LAST.try_with(|slot| *slot.borrow_mut() = last);
@@ -306,7 +339,7 @@ pub(crate) fn count(body: impl FnOnce() -> Result<usize>) -> isize {
         Ok(Err(failure)) => failure,
         Err(_) => Failure::new(INTERNAL, "a fault in the library; it has printed where"),
     };
-    report(&failure) as isize
+    report(failure) as isize
 }
 
 /// Runs the body of a function that returns 0.

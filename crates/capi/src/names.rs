@@ -4,7 +4,7 @@ use crate::error::{Failure, Result, c_string, count, status};
 use crate::files::c_stat;
 use crate::handle::{borrow, bytes, copy, give, path, require, take, text};
 use crate::transaction::Transaction;
-use atomdir::{DirectoryEntry, FileError, Metadata, SharedTransaction};
+use atomdir::{DirectoryEntry, FileError, Metadata, SharedTransaction, Timestamp};
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -313,6 +313,15 @@ fn time(time: libc::timespec) -> Result<Option<SystemTime>> {
         _ => {}
     }
     system_time(time).map(Some)
+}
+
+/// A time as C has it.
+pub(crate) fn c_time(time: Timestamp) -> libc::timespec {
+    // SAFETY: a structure of numbers, for which zeros are values.
+    let mut found: libc::timespec = unsafe { std::mem::zeroed() };
+    found.tv_sec = time.seconds as libc::time_t;
+    found.tv_nsec = time.nanoseconds.into();
+    found
 }
 
 pub(crate) fn system_time(time: libc::timespec) -> Result<SystemTime> {

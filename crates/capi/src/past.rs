@@ -3,7 +3,7 @@
 use crate::changes::Changes;
 use crate::error::{Failure, Result, c_string, count, keep_conflicts, status};
 use crate::handle::{borrow, give, paths, require, take};
-use crate::names::system_time;
+use crate::names::{c_time, system_time};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use atomdir::{CommitSummary, Sequence, Take};
@@ -16,6 +16,7 @@ const NOW: u64 = u64::MAX;
 const OUTSIDE_AS_NOW: c_int = 1;
 const MINE: c_int = 1;
 const THEIRS: c_int = 2;
+const MERGE: c_int = 3;
 
 /// An array from C.
 ///
@@ -49,14 +50,10 @@ pub struct CommitView {
 
 impl CommitView {
     fn new(commit: &CommitSummary, label: &CStr) -> CommitView {
-        // SAFETY: a structure of numbers, for which zeros are values.
-        let mut time: timespec = unsafe { std::mem::zeroed() };
-        time.tv_sec = commit.time.seconds as libc::time_t;
-        time.tv_nsec = commit.time.nanoseconds.into();
         CommitView {
             sequence: commit.sequence.0,
             transaction: commit.transaction.0,
-            time,
+            time: c_time(commit.time),
             user: commit.user,
             label: label.as_ptr(),
             changes: commit.changes,
@@ -381,6 +378,7 @@ pub unsafe extern "C" fn atomdir_commit_with_sides(
         let sides = sides.iter().map(|side| match *side {
             MINE => Ok(Take::Mine),
             THEIRS => Ok(Take::Theirs),
+            MERGE => Ok(Take::Merge),
             _ => Err(Failure::invalid("this side is unknown")),
         });
         let sides = sides.collect::<Result<Vec<Take>>>()?;

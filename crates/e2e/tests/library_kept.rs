@@ -1,6 +1,6 @@
 //! Transactions that a program leaves open by the library, and goes on with later.
 
-use atomdir::{Door, Store, StoreError, StoreOptions};
+use atomdir::{Door, EndedHow, Store, StoreError, StoreOptions, TransactionId};
 use atomdir_testing::{call_here, for_each_user_of_a_store};
 use std::path::Path;
 
@@ -8,6 +8,31 @@ fn served(base: &Path) -> Store {
     call_here(base, &["service", "start"]).expect(0);
     let opened = StoreOptions::new().door(Door::Service).open(base);
     opened.expect("the service runs")
+}
+
+/// The command says the same of the transaction that died with the service.
+fn assert_ended(base: &Path, store: &Store, lost: TransactionId) {
+    let ended = store.ended().expect("listed");
+    let [one] = &ended[..] else {
+        panic!("one was lost: {ended:?}");
+    };
+    assert_eq!((one.id, one.how), (lost, EndedHow::Died));
+    assert!(one.began <= one.ended);
+    let text = call_here(base, &["--json", "list", "--ended"])
+        .expect(0)
+        .text();
+    let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let said = &said["ended"][0];
+    assert_eq!(
+        serde_json::json!([one.id.0, one.user, one.label.to_str(), "died", one.changes]),
+        serde_json::json!([
+            said["transaction"],
+            said["owner"],
+            said["label"],
+            said["how"],
+            said["changes_count"]
+        ])
+    );
 }
 
 #[test]
@@ -32,10 +57,14 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         };
         assert_eq!((listed.id, listed.label.to_str()), (id, Some("left open")));
         assert!(listed.survives);
+        let lost = store.transaction().label("lost").begin().expect("begun");
+        lost.write("lost", b"1").expect("written");
         one.kill_service();
+        let lost = lost.id();
         drop(store);
 
         let store = served(base);
+        assert_ended(base, &store, lost);
         let tx = store.attach(id).expect("it is open again");
         assert_eq!(tx.read("first").expect("there"), b"1");
         tx.write("second", b"2").expect("written");
@@ -59,6 +88,7 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         let embedded = embedded.expect("opened");
         let kept = embedded.begin().expect("begun").keep();
         assert!(matches!(kept, Err(StoreError::NeedsService)));
+        assert!(matches!(embedded.ended(), Err(StoreError::NeedsService)));
         embedded.close().expect("closed");
     });
 }

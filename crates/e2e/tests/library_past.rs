@@ -1,7 +1,7 @@
 //! What the library says of past commits: the same in the program's own process, through the
 //! service, and as the command prints it.
 
-use atomdir::{ChangedPath, Door, Sequence, Store, StoreOptions};
+use atomdir::{ChangedPath, Door, Durability, Sequence, Store, StoreOptions};
 use atomdir_testing::{call_here, for_each_user_of_a_store};
 use serde_json::Value;
 use std::path::Path;
@@ -120,6 +120,117 @@ fn library_and_command_say_the_same_of_past_commits() {
         call_here(base, &["service", "stop"]).expect(0);
         let embedded = open(Door::Embedded).expect("opened");
         assert_eq!(said, said_by_library(&embedded));
+        embedded.close().expect("closed");
+    });
+}
+
+/// Without a history no commit can be undone, and those that were forgotten do not come back.
+const SETTINGS: [(&str, &str); 4] = [
+    ("view", "exact"),
+    ("history-space", "500M"),
+    ("history-age", "off"),
+    ("history-age", ""),
+];
+
+/// What is kept of the commits, and the settings, after each of these changes.
+fn kept_by_library(store: &Store) -> Vec<Value> {
+    let mut said = Vec::new();
+    for setting in SETTINGS {
+        store.set_setting(setting.0, setting.1).expect("set");
+        said.push(serde_json::json!(store.settings().expect("read")));
+        let kept = store.prune(None).expect("pruned");
+        said.push(serde_json::json!(kept.map(|kept| {
+            let oldest = kept.oldest.map(|(sequence, _)| sequence.0);
+            serde_json::json!([kept.commits, oldest])
+        })));
+    }
+    said
+}
+
+/// The same, from the command's output.
+fn kept_by_command(base: &Path) -> Vec<Value> {
+    let call = |arguments: &[&str]| -> Value {
+        let arguments = [&["--json"], arguments].concat();
+        let text = call_here(base, &arguments).expect(0).text();
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let mut said = Vec::new();
+    for setting in SETTINGS {
+        call_here(base, &["config", setting.0, setting.1]).expect(0);
+        said.push(call(&["config"]));
+        let kept = call(&["prune"]);
+        said.push(match kept.is_null() {
+            true => kept,
+            false => serde_json::json!([kept["commits"], kept["oldest_commit"]]),
+        });
+    }
+    said
+}
+
+/// Three stores with the same commits.
+#[test]
+fn library_and_command_say_the_same_of_settings_and_of_what_is_kept() {
+    let name = "library_and_command_say_the_same_of_settings_and_of_what_is_kept";
+    for_each_user_of_a_store(name, |one| {
+        let bases = ["embedded", "served", "command"].map(|way| one.path().join(way));
+        for base in &bases {
+            std::fs::create_dir(base).expect("made");
+            atomdir::init(base, None).expect("a store");
+            make_commits(base);
+        }
+        let [embedded, served, command] = &bases;
+        let said = kept_by_command(command);
+        assert_eq!(said[1], serde_json::json!([9, 1]));
+        assert!(said[5].is_null(), "nothing is kept");
+        let store = StoreOptions::new().door(Door::Service).open(served);
+        assert_eq!(said, kept_by_library(&store.expect("it runs")));
+        call_here(embedded, &["service", "stop"]).expect(0);
+        let store = StoreOptions::new().door(Door::Embedded).open(embedded);
+        let store = store.expect("opened");
+        assert_eq!(said, kept_by_library(&store));
+        store.close().expect("closed");
+        for base in [served, command] {
+            call_here(base, &["service", "stop"]).expect(0);
+        }
+    });
+}
+
+/// The service sends so long a list in several messages.
+#[test]
+fn long_log_is_whole_and_in_order() {
+    let name = "long_log_is_whole_and_in_order";
+    for_each_user_of_a_store(name, |one| {
+        let base = one.path();
+        atomdir::init(base, None).expect("a store");
+        call_here(base, &["service", "start"]).expect(0);
+        let open = |door| StoreOptions::new().door(door).open(base);
+        let served = open(Door::Service).expect("it runs");
+        for number in 0..200 {
+            let options = served.transaction().durability(Durability::Lazy);
+            let tx = options.label([b'x'; 4096]).begin().expect("begun");
+            let path = ["even", "odd"][number % 2];
+            tx.write(path, number.to_string()).expect("written");
+            tx.commit().expect("nobody is in the way");
+        }
+        let said = |store: &Store| {
+            let limits = [usize::MAX, 150, 1, 0];
+            limits.map(|limit| {
+                let log = store
+                    .log_of(&["odd".as_ref()], None, limit)
+                    .expect("listed");
+                log.iter()
+                    .map(|commit| commit.sequence.0)
+                    .collect::<Vec<u64>>()
+            })
+        };
+        let log = said(&served);
+        let newest_first = (1..=100).rev().map(|number| 2 * number);
+        assert!(log[0].iter().copied().eq(newest_first), "{log:?}");
+        assert_eq!(served.log(usize::MAX).expect("listed").len(), 200);
+        drop(served);
+        call_here(base, &["service", "stop"]).expect(0);
+        let embedded = open(Door::Embedded).expect("opened");
+        assert_eq!(log, said(&embedded));
         embedded.close().expect("closed");
     });
 }

@@ -90,6 +90,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Log {
             before: Some(Sequence(9)),
             limit: 10,
+            paths: vec![path(); 2],
         },
         Request::Show {
             sequence: Sequence(1),

@@ -40,13 +40,10 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 26;
+pub const VERSION: u32 = 27;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;
-
-/// The most commits that one request for the log returns.
-pub const LOG_LENGTH_MAX: u64 = 1024;
 
 /// The longest name of a savepoint.
 pub const SAVEPOINT_LENGTH_MAX: usize = 255;

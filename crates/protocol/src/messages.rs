@@ -96,10 +96,12 @@ pub enum Request {
         /// a `Reply::Ended` unasked, at any time, when a transaction that it holds ends by force.
         news: bool,
     },
-    /// Lists commits older than `before`, newest first.
+    /// Lists the newest commits older than `before` that changed something at or below these paths,
+    /// relative to the store's root; without paths, all commits. They come oldest first.
     Log {
         before: Option<Sequence>,
         limit: u64,
+        paths: Vec<Vec<u8>>,
     },
     Show {
         sequence: Sequence,

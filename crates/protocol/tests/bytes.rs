@@ -71,6 +71,14 @@ fn native_views() -> [Request; 3] {
     ]
 }
 
+fn log() -> Request {
+    Request::Log {
+        before: Some(SEQUENCE),
+        limit: 10,
+        paths: vec![b"etc/\xff".to_vec(), Vec::new()],
+    }
+}
+
 fn stop() -> Request {
     let open = WhileOpen::Keep;
     Request::Stop { open }
@@ -134,10 +142,7 @@ fn requests() -> Vec<Request> {
         },
         Request::List,
         Request::ListEnded { news: true },
-        Request::Log {
-            before: Some(SEQUENCE),
-            limit: 10,
-        },
+        log(),
         Request::Show { sequence: SEQUENCE },
         Request::Sync,
         Request::Checkpoint,

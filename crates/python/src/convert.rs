@@ -1,7 +1,9 @@
 //! Arguments and results in Python's terms.
 
+use atomdir::client::describe_end;
 use atomdir::{
-    ChangedPath, CommitSummary, Conflicts, Durability, Isolation, Metadata, Receipt, Sequence,
+    ChangedPath, CommitSummary, Conflicts, Durability, EndedHow, HistoryStatus, Isolation,
+    Metadata, Receipt, Sequence, Take,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -32,6 +34,12 @@ pub(crate) const DURABILITIES: &[(&str, Durability)] =
 
 pub(crate) const CONFLICTS: &[(&str, Conflicts)] =
     &[("commit", Conflicts::AtCommit), ("early", Conflicts::Early)];
+
+pub(crate) const SIDES: &[(&str, Take)] = &[
+    ("mine", Take::Mine),
+    ("theirs", Take::Theirs),
+    ("merge", Take::Merge),
+];
 
 /// Metadata as numbers: mode, inode, links, user, group, length, blocks, device number, and the
 /// times of access, modification and change in nanoseconds since 1970.
@@ -69,6 +77,49 @@ pub(crate) fn open_transaction(open: atomdir::OpenTransaction) -> OpenTransactio
     let began = nanoseconds(open.began);
     let (id, kept) = (open.id.0, open.kept_commits);
     (id, open.user, open.label, began, open.survives, kept)
+}
+
+/// The id of a transaction that others ended, its user, its label, when it began and when it ended in
+/// nanoseconds since 1970, how it ended, who did it, the same in words, and about how many objects it
+/// had changed.
+pub(crate) type EndedTransaction = (
+    u64,
+    u32,
+    OsString,
+    i64,
+    i64,
+    &'static str,
+    Option<u32>,
+    String,
+    Option<u64>,
+);
+
+pub(crate) fn ended_transaction(one: atomdir::EndedTransaction) -> EndedTransaction {
+    let (how, by) = match one.how {
+        EndedHow::Aborted { by } => ("aborted", Some(by)),
+        EndedHow::Age { .. } => ("max_age", None),
+        EndedHow::Stopped { by } => ("stopped", by),
+        EndedHow::Died => ("died", None),
+    };
+    let (began, ended) = (nanoseconds(one.began), nanoseconds(one.ended));
+    let why = describe_end(one.how);
+    let (id, user, label) = (one.id.0, one.user, one.label);
+    (id, user, label, began, ended, how, by, why, one.changes)
+}
+
+/// How many commits can be undone, the space that this takes, the oldest of them, and when it was made
+/// in nanoseconds since 1970.
+pub(crate) type History = (u64, u64, Option<(u64, i64)>);
+
+pub(crate) fn history(kept: HistoryStatus) -> History {
+    let oldest = kept.oldest;
+    let oldest = oldest.map(|(sequence, time)| (sequence.0, nanoseconds(time.into())));
+    (kept.commits, kept.bytes, oldest)
+}
+
+/// A time that a duration cannot hold is as good as no limit.
+pub(crate) fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 /// The letter of a change, its path, and the old path of what was renamed.

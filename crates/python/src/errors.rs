@@ -5,7 +5,7 @@
 
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, FileError, LockError, OpenError, SavepointError,
-    StoreError, UndoError,
+    SettingsError, StoreError, UndoError,
 };
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -28,6 +28,7 @@ pub(crate) enum Raised {
     Lock(LockError),
     Store(StoreError),
     Undo(UndoError),
+    Settings(SettingsError),
     /// The transaction has ended.
     Ended,
     /// The store was closed.
@@ -54,6 +55,7 @@ from!(
     LockError => Lock,
     StoreError => Store,
     UndoError => Undo,
+    SettingsError => Settings,
 );
 
 impl From<atomdir::Error> for Raised {
@@ -66,6 +68,7 @@ impl From<atomdir::Error> for Raised {
             atomdir::Error::Savepoint(error) => error.into(),
             atomdir::Error::Lock(error) => error.into(),
             atomdir::Error::Undo(error) => error.into(),
+            atomdir::Error::Settings(error) => error.into(),
             atomdir::Error::Store(error) => error.into(),
             error => Raised::Store(StoreError::Other(error.to_string())),
         }
@@ -90,6 +93,7 @@ impl Raised {
             Raised::Savepoint(SavepointError::Store(error)) => store(py, &error),
             Raised::Savepoint(error) => simple(py, "SavepointError", &error),
             Raised::Lock(error) => lock(py, &error),
+            Raised::Settings(error) => settings(py, &error),
             Raised::Store(error) => store(py, &error),
             Raised::Ended => simple(py, "TransactionEnded", &"the transaction has ended"),
             Raised::Closed => simple(py, "StoreError", &"the store was closed"),
@@ -215,6 +219,17 @@ fn commit(python: Python<'_>, error: &CommitError) -> PyErr {
         CommitError::Conflict { conflicts } => {
             conflict(python, "CommitConflict", error.to_string(), conflicts)
         }
+        CommitError::NotMerged { not_merged } => {
+            let described = not_merged.iter().map(|one| {
+                let mut found = describe(&one.conflict);
+                // The description also says why it was not merged.
+                found.5 = one.to_string();
+                found
+            });
+            let described: Vec<_> = described.collect();
+            let arguments = ("CommitConflict", error.to_string(), described);
+            make(python, "make_conflict", arguments)
+        }
         CommitError::NoSpace(_) => os(NO_SPACE),
         CommitError::Leased(_) => os(WOULD_BLOCK),
         CommitError::Io(_) => os(INPUT_OUTPUT),
@@ -240,6 +255,17 @@ fn lock(python: Python<'_>, error: &LockError) -> PyErr {
         LockError::Ended => simple(python, "TransactionEnded", error),
         LockError::Store(error) => store(python, error),
         error => simple(python, "LockError", error),
+    }
+}
+
+fn settings(python: Python<'_>, error: &SettingsError) -> PyErr {
+    match error {
+        SettingsError::Store(error) => store(python, error),
+        SettingsError::Io { store, errno, .. } => {
+            let errno = Some(errno.raw_os_error());
+            os_error(python, "SettingsError", errno, error, store)
+        }
+        error => simple(python, "SettingsError", error),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Stores, and how transactions begin in them.
 
 use crate::convert::{
-    self, CONFLICTS, Change, Commit, DURABILITIES, ISOLATIONS, OpenTransaction, choose,
+    self, CONFLICTS, Change, Commit, DURABILITIES, EndedTransaction, History, ISOLATIONS,
+    OpenTransaction, choose,
 };
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::transaction::Transaction;
 use atomdir::{Door, Sequence, StartService, StoreError, StoreOptions, TransactionId};
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -118,6 +120,26 @@ impl Store {
     fn transactions(&self, python: Python<'_>) -> PyResult<Vec<OpenTransaction>> {
         let open = self.run(python, |store| Ok(store.transactions()?))?;
         Ok(open.into_iter().map(convert::open_transaction).collect())
+    }
+
+    fn ended(&self, python: Python<'_>) -> PyResult<Vec<EndedTransaction>> {
+        let ended = self.run(python, |store| Ok(store.ended()?))?;
+        Ok(ended.into_iter().map(convert::ended_transaction).collect())
+    }
+
+    /// What is kept after commits older than so many seconds were forgotten.
+    fn prune(&self, python: Python<'_>, age_seconds: Option<f64>) -> PyResult<Option<History>> {
+        let age = age_seconds.map(convert::duration);
+        let kept = self.run(python, |store| Ok(store.prune(age)?))?;
+        Ok(kept.map(convert::history))
+    }
+
+    fn settings(&self, python: Python<'_>) -> PyResult<BTreeMap<&'static str, String>> {
+        self.run(python, |store| Ok(store.settings()?))
+    }
+
+    fn set_setting(&self, python: Python<'_>, key: &str, value: &str) -> PyResult<()> {
+        self.run(python, |store| Ok(store.set_setting(key, value)?))
     }
 
     /// The last commits that changed something at these paths, newest first.

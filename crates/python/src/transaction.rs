@@ -1,15 +1,15 @@
 //! Transactions. Every path is relative to the store's root.
 
-use crate::convert::{self, Change, Committed, Stat};
+use crate::convert::{self, Change, Committed, SIDES, Stat, choose};
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::file::File;
 use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction, Take};
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 #[pyclass(frozen)]
 pub(crate) struct Transaction {
@@ -207,10 +207,7 @@ impl Transaction {
             true => LockScope::Subtree,
             false => LockScope::Object,
         };
-        let wait = wait_seconds.map(|seconds| {
-            // A time that a duration cannot hold is as good as no limit.
-            Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
-        });
+        let wait = wait_seconds.map(convert::duration);
         self.run(python, |tx| {
             Ok(tx.lock_all(&convert::paths(&paths), mode, scope, wait)?)
         })
@@ -236,13 +233,10 @@ impl Transaction {
         })
     }
 
-    /// For each conflict of the last list, whether this transaction's side is taken.
-    fn commit_with_sides(&self, python: Python<'_>, mine: Vec<bool>) -> PyResult<Committed> {
-        let sides = mine.into_iter().map(|is_mine| match is_mine {
-            true => Take::Mine,
-            false => Take::Theirs,
-        });
-        let sides: Vec<Take> = sides.collect();
+    /// For each conflict of the last list, the side that is taken.
+    fn commit_with_sides(&self, python: Python<'_>, sides: Vec<String>) -> PyResult<Committed> {
+        let sides = sides.iter().map(|side| choose("a side", side, SIDES));
+        let sides: Vec<Take> = sides.collect::<PyResult<_>>()?;
         self.run(python, |tx| {
             let receipt = tx.commit_with_sides(&sides)?;
             drop(self.slot().take());
@@ -277,6 +271,32 @@ impl Transaction {
     fn conflicts(&self, python: Python<'_>) -> PyResult<Vec<Described>> {
         let found = self.run(python, |tx| Ok(tx.conflicts()?))?;
         Ok(found.iter().map(describe).collect())
+    }
+
+    /// The versions of a text in the conflict at a place of the last list: the ancestor, this
+    /// transaction's, theirs, the merged one, and whether that has markers. If there are none, the
+    /// reason.
+    fn texts_in_conflict<'py>(
+        &self,
+        python: Python<'py>,
+        place: usize,
+    ) -> PyResult<(Vec<Bound<'py, PyBytes>>, bool, Option<String>)> {
+        let texts = self.run(python, |tx| match tx.listed_conflicts()?.get(place) {
+            Some(conflict) => Ok(Some(tx.texts_in_conflict(conflict)?)),
+            None => Ok(None),
+        })?;
+        let texts = match texts {
+            Some(Ok(texts)) => texts,
+            Some(Err(why)) => return Ok((Vec::new(), false, Some(why.to_string()))),
+            None => return Err(PyIndexError::new_err("no such conflict was listed")),
+        };
+        let (merged, is_marked) = match texts.merged() {
+            Ok(merged) => (merged, false),
+            Err(marked) => (marked, true),
+        };
+        let versions = [&texts.ancestor, &texts.mine, &texts.theirs, &merged];
+        let versions = versions.map(|text| PyBytes::new(python, text));
+        Ok((versions.into(), is_marked, None))
     }
 
     /// Leaves it open, and returns its id.

@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -194,3 +194,57 @@ def test_sides_are_taken_in_conflicts(store: atomdir.Store) -> None:
     receipt = mine.commit_with_sides(sides)
     assert receipt.sequence == store.log(1)[0].sequence and not mine.is_open
     assert [read(store, name) for name in "abc"] == ["mine", "theirs", "mine"]
+
+
+def test_texts_are_merged_by_lines(store: atomdir.Store) -> None:
+    commit(store, text="1\n2\n3\n", clash="1\n")
+    mine = store.transaction()
+    (mine / "text").write_text("1\n2\nmine\n")
+    (mine / "clash").write_text("mine\n")
+    commit(store, text="theirs\n2\n3\n", clash="theirs\n")
+    found = mine.conflicts()
+    with pytest.raises(atomdir.CommitConflict) as caught:
+        mine.commit_with_sides(["merge"] * len(found))
+    assert caught.value.paths == ["clash"]
+    assert "same lines" in caught.value.conflicts[0].description
+    assert (mine / "text").read_text() == "1\n2\nmine\n"
+    found = mine.conflicts()
+    for place, conflict in enumerate(found):
+        texts = mine.texts_in_conflict(place)
+        assert texts is not None and texts.theirs.startswith(b"theirs\n")
+        assert texts.is_marked == (conflict.path == "clash")
+        assert (b">>>>>>>" in texts.merged) == texts.is_marked
+    with pytest.raises(IndexError):
+        mine.texts_in_conflict(len(found))
+    sides = ["merge" if conflict.path == "text" else "mine" for conflict in found]
+    mine.commit_with_sides(sides)
+    assert read(store, "text") == "theirs\n2\nmine\n"
+    assert read(store, "clash") == "mine\n"
+
+
+def test_history_is_forgotten_as_asked_and_as_the_settings_say(
+    store: atomdir.Store,
+) -> None:
+    one = commit(store, a="1")
+    kept = store.prune(timedelta(days=1))
+    assert kept is not None and (kept.commits, kept.oldest) == (1, one)
+    assert kept == store.prune(86400.0) == store.prune()
+    assert store.prune(0) == atomdir.History(0, 0, None, None)
+    with pytest.raises(atomdir.NotKept):
+        store.undo(one)
+    assert [found.sequence for found in store.log()] == [one]
+
+    assert store.settings()["history-age"] == "7d"
+    with pytest.raises(atomdir.SettingsError, match="never"):
+        store.set_setting("history-age", "never")
+    with pytest.raises(atomdir.SettingsError, match="no setting 'none'"):
+        store.set_setting("none", "")
+    store.set_setting("history-age", "off")
+    assert store.settings()["history-age"] == "off"
+    assert store.prune() is None
+    with pytest.raises(atomdir.NotKept):
+        store.undo(commit(store, a="2"))
+    store.set_setting("history-age", "")
+    with store.undo(commit(store, a="3")):
+        pass
+    assert read(store, "a") == "2"

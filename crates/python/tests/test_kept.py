@@ -27,7 +27,7 @@ with atomdir.Store(base, door="service", service_program=command) as store:
 def test_embedded_store_keeps_no_transaction(base: Path) -> None:
     with atomdir.Store(base, door="embedded") as store:
         with store.transaction() as tx:
-            for call in (tx.keep, store.transactions):
+            for call in (tx.keep, store.transactions, store.ended):
                 with pytest.raises(atomdir.StoreError, match="service"):
                     call()
             tx.abort()
@@ -48,8 +48,17 @@ def test_kept_transaction_goes_on_after_program_and_service_have_ended(
     status = [command, "-C", str(base), "--json", "service", "status"]
     try:
         service = subprocess.run(status, check=True, stdout=subprocess.PIPE)
+        dying = atomdir.Store(base, door="service")
+        lost = dying.transaction(label="lost")
         os.kill(int(json.loads(service.stdout)["process"]), signal.SIGKILL)
+        lost.abort()
+        with pytest.raises(atomdir.StoreError):
+            dying.close()
         with atomdir.Store(base, door="service", service_program=command) as store:
+            (ended,) = store.ended()
+            assert (ended.id, ended.label, ended.how) == (lost.id, "lost", "died")
+            assert (ended.user, ended.by) == (os.geteuid(), None)
+            assert ended.began <= ended.ended and "killed" in ended.description
             (listed,) = store.transactions()
             assert (listed.id, listed.label, listed.survives) == (kept, "kept", True)
             with pytest.raises(ZeroDivisionError), store.attach(kept) as tx:

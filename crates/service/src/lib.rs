@@ -34,6 +34,7 @@ mod lending;
 mod lifecycle;
 mod limits;
 mod locks;
+mod log;
 mod memory;
 mod merges;
 mod mountpoint;

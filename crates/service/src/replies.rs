@@ -26,22 +26,51 @@ pub(crate) fn send_parts<T>(
     stream: &Stream,
     items: impl IntoIterator<Item = T>,
     length_of: impl Fn(&T) -> usize,
-    reply: impl Fn(Vec<T>) -> Reply,
+    reply: fn(Vec<T>) -> Reply,
 ) -> Result<(), Unanswered> {
-    let mut part = Vec::new();
-    let mut length = 0;
+    let mut sender = PartSender::new(stream, reply);
     for item in items {
-        length += length_of(&item);
-        part.push(item);
-        if length >= PART_LENGTH {
-            send_one(stream, &reply(std::mem::take(&mut part)))?;
-            length = 0;
+        let length = length_of(&item);
+        sender.send(item, length)?;
+    }
+    sender.finish()
+}
+
+/// Sends a list in parts while its items are found.
+pub(crate) struct PartSender<'a, T> {
+    stream: &'a Stream,
+    reply: fn(Vec<T>) -> Reply,
+    part: Vec<T>,
+    length: usize,
+}
+
+impl<'a, T> PartSender<'a, T> {
+    pub(crate) fn new(stream: &'a Stream, reply: fn(Vec<T>) -> Reply) -> PartSender<'a, T> {
+        PartSender {
+            stream,
+            reply,
+            part: Vec::new(),
+            length: 0,
         }
     }
-    if part.is_empty() {
-        return Ok(());
+
+    /// `length` is about that of the item in a message.
+    pub(crate) fn send(&mut self, item: T, length: usize) -> Result<(), Unanswered> {
+        self.length += length;
+        self.part.push(item);
+        if self.length < PART_LENGTH {
+            return Ok(());
+        }
+        self.length = 0;
+        send_one(self.stream, &(self.reply)(std::mem::take(&mut self.part)))
     }
-    send_one(stream, &reply(part))
+
+    pub(crate) fn finish(self) -> Result<(), Unanswered> {
+        if self.part.is_empty() {
+            return Ok(());
+        }
+        send_one(self.stream, &(self.reply)(self.part))
+    }
 }
 
 pub(crate) fn send_one(stream: &Stream, reply: &Reply) -> Result<(), Unanswered> {

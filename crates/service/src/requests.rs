@@ -10,17 +10,16 @@ use crate::service::Service;
 use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::{
-    aside, commit, conflicts, convert, expiry, leases, lending, locks, merges, native, nesting,
-    parts, refresh, sealing, sharing, status, survival, undo,
+    aside, commit, conflicts, convert, expiry, leases, lending, locks, log, merges, native,
+    nesting, parts, refresh, sealing, sharing, status, survival, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, Failure, FailureKind, LABEL_LENGTH_MAX, LOG_LENGTH_MAX, Reply,
-    Request, Sequence, TransactionId, TransactionStatus, WhileOpen,
+    Answer, BeginRequest, Begun, Failure, FailureKind, LABEL_LENGTH_MAX, Reply, Request,
+    TransactionId, TransactionStatus, WhileOpen,
 };
 use rustix::io::Errno;
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
@@ -112,8 +111,9 @@ pub(crate) fn handle(
         }
         Request::List => list(service, connection)?,
         Request::ListEnded { news } => notices::list(service, connection, news)?,
-        Request::Log { before, limit } => log(service, connection, before, limit)?,
-        Request::Show { sequence } => show(service, connection, sequence)?,
+        asked @ (Request::Log { .. } | Request::Show { .. }) => {
+            log::handle(service, connection, asked)?
+        }
         Request::Sync => aside::sync(service, &connection.peer)?,
         Request::Flush { transaction } => survival::flush(service, connection, transaction)?,
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
@@ -408,61 +408,6 @@ fn list(service: &Service, connection: &Connection) -> Result<Answer> {
     Ok(Answer::Nothing)
 }
 
-fn log(
-    service: &Service,
-    connection: &Connection,
-    before: Option<Sequence>,
-    limit: u64,
-) -> Result<Answer> {
-    // The answer is held in memory, so it is limited; a client asks for the rest
-    // with `before`.
-    let limit = usize::try_from(limit.min(LOG_LENGTH_MAX)).unwrap_or(usize::MAX);
-    let mut wanted = VecDeque::new();
-    let read = service.store.for_each_commit(|commit| {
-        if before.is_none_or(|before| commit.summary.sequence < before) {
-            wanted.push_back(convert::commit_summary(commit.summary, &connection.peer));
-        }
-        if wanted.len() > limit {
-            wanted.pop_front();
-        }
-    });
-    read.map_err(store_failure(&connection.peer))?;
-    let newest_first = wanted.into_iter().rev();
-    send_parts(
-        &connection.stream,
-        newest_first,
-        |commit| 64 + commit.label.len(),
-        Reply::Commits,
-    )?;
-    Ok(Answer::Nothing)
-}
-
-fn show(service: &Service, connection: &Connection, sequence: Sequence) -> Result<Answer> {
-    let mut found = None;
-    let read = service.store.for_each_commit(|commit| {
-        if commit.summary.sequence == sequence {
-            found = Some(commit);
-        }
-    });
-    read.map_err(store_failure(&connection.peer))?;
-    let Some(commit) = found else {
-        let message = format!("no commit {sequence} in the log");
-        return Err(Failure::new(FailureKind::NoSuchCommit, message)
-            .with_hint("`atomdir log` shows those there are")
-            .into());
-    };
-    let peer = &connection.peer;
-    if !peer.may_use(commit.summary.user) {
-        peer.require_administer("see what other users' commits changed")?;
-    }
-    let changes = commit.changes;
-    send_parts(&connection.stream, changes, change_length, Reply::Changes)?;
-    Ok(Answer::Commit(convert::commit_summary(
-        commit.summary,
-        peer,
-    )))
-}
-
 fn check(service: &Service, connection: &Connection) -> Result<Answer> {
     connection.peer.require_administer("check the store")?;
     let Checked { report, problems } = service.store.check();
@@ -491,6 +436,6 @@ pub(crate) fn transaction_failure(id: TransactionId, errno: Errno) -> Failure {
     }
 }
 
-fn store_failure(peer: &Peer) -> impl Fn(atomdir_engine::StoreError) -> Unanswered {
+pub(crate) fn store_failure(peer: &Peer) -> impl Fn(atomdir_engine::StoreError) -> Unanswered {
     |error| Unanswered::Failed(convert::store_failure(&error, peer))
 }

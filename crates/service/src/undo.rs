@@ -7,9 +7,9 @@ use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::Transaction;
-use atomdir::hosting::history_limits;
+use atomdir::hosting::prune_limits;
 use atomdir_disk::{LinuxDisk, reason};
-use atomdir_engine::{BeginOptions, CommitError, HistoryLimits, UndoError};
+use atomdir_engine::{BeginOptions, CommitError, UndoError};
 use atomdir_protocol::{
     Answer, BeginRequest, Failure, FailureKind, Past, PastView, TransactionId, ViewChoice,
 };
@@ -130,28 +130,15 @@ pub(crate) fn prune(
     older_than_ms: Option<u64>,
 ) -> Result<Answer, Failure> {
     peer.require_administer("forget commits")?;
-    let configured = history_limits(&service.access.control).map_err(|errno| {
+    let age = older_than_ms.map(Duration::from_millis);
+    let limits = prune_limits(&service.access.control, age).map_err(|errno| {
         let why = reason(errno);
         let message = format!("cannot find out the store's file system: {why}");
         Failure::new(FailureKind::Io, message)
     })?;
-    let none = HistoryLimits {
-        age_seconds_max: 0,
-        bytes_max: 0,
-        free_bytes_min: 0,
-    };
-    let age = older_than_ms.map(Duration::from_millis);
-    let limits = match (configured, age) {
-        (None, _) | (_, Some(Duration::ZERO)) => none,
-        (Some(limits), None) => limits,
-        (Some(limits), Some(age)) => HistoryLimits {
-            age_seconds_max: limits.age_seconds_max.min(age.as_secs()),
-            ..limits
-        },
-    };
-    let pruned = service.store.prune(&limits);
+    let pruned = service.store.prune(&limits.now);
     let kept = pruned.map_err(|error| convert::store_failure(&error, peer))?;
-    Ok(Answer::History(configured.map(|_| kept)))
+    Ok(Answer::History(limits.configured.map(|_| kept)))
 }
 
 fn unknown_failure(count: usize) -> Failure {

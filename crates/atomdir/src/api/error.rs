@@ -1,9 +1,11 @@
 //! The errors of stores and transactions, one type for each operation.
 
 use super::history::UndoError;
+use super::merging::{NotMerged, not_merged_message};
 use super::session::Session;
 use crate::accounts::describe_user;
 use crate::hosting::Holder;
+use crate::settings::SettingsError;
 use crate::{ConnectError, FindError};
 use atomdir_disk::{Errno, io_reason};
 use atomdir_types::{ChangedBy, ConflictKind, conflicts_message};
@@ -69,7 +71,7 @@ pub enum OpenError {
 }
 
 /// Why a store takes no transactions or changes at the moment.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// After a flush or the application of a commit has failed, nothing can be changed until
@@ -104,9 +106,12 @@ pub enum StoreError {
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
-    /// Only a service keeps transactions open when programs end, and this program has the store open
-    /// in its own process.
-    #[error("only a store's service keeps transactions open: open the store by its service")]
+    /// Only a service keeps transactions open when programs end, and remembers how they ended; this
+    /// program has the store open in its own process.
+    #[error(
+        "only a store's service keeps transactions open and remembers how they ended: open the store \
+         by its service"
+    )]
     NeedsService,
     /// Anything else, in words.
     #[error("{0}")]
@@ -334,6 +339,12 @@ pub enum CommitError {
         /// Each part that is in conflict.
         conflicts: Vec<Conflict>,
     },
+    /// Texts that were to be merged line by line could not be, and stay in conflict.
+    #[error("{}", not_merged_message(not_merged))]
+    NotMerged {
+        /// Each conflict that was to be merged and was not.
+        not_merged: Vec<NotMerged>,
+    },
     /// There was not enough space, or a quota is used up.
     #[error("{0}")]
     NoSpace(String),
@@ -364,7 +375,10 @@ pub enum CommitError {
 impl CommitError {
     /// Whether others are in the way, so that a new transaction may succeed.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, CommitError::Conflict { .. })
+        matches!(
+            self,
+            CommitError::Conflict { .. } | CommitError::NotMerged { .. }
+        )
     }
 }
 
@@ -394,6 +408,9 @@ pub enum Error {
     /// Commits could not be undone.
     #[error(transparent)]
     Undo(#[from] UndoError),
+    /// The settings could not be read or changed.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// The store refused something else.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -56,6 +56,30 @@ pub enum Take {
     Mine,
     /// The transaction's changes there are not committed.
     Theirs,
+    /// The changes of both are kept: the text is merged line by line. Where both have changed the
+    /// same lines, or it is no text, the commit is refused with
+    /// [`CommitError::NotMerged`], and nothing has changed. A serializable transaction cannot merge.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// # let tx = store.begin()?;
+    /// # tx.write("hosts", "a\nb\nc\n")?;
+    /// # tx.commit()?;
+    /// use atomdir::Take;
+    ///
+    /// let mine = store.begin()?;
+    /// mine.write("hosts", "first\na\nb\nc\n")?;
+    /// let theirs = store.begin()?;
+    /// theirs.write("hosts", "a\nb\nc\nlast\n")?;
+    /// theirs.commit()?;
+    /// let conflicts = mine.conflicts()?;
+    /// mine.commit_with_sides(&vec![Take::Merge; conflicts.len()])?;
+    /// assert_eq!(store.begin()?.read("hosts")?, b"first\na\nb\nc\nlast\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    Merge,
 }
 
 impl Take {
@@ -312,7 +336,8 @@ impl Transaction {
     /// Commits, and takes a side in each conflict of the list that
     /// [`conflicts`](Transaction::conflicts) returned last, in its order. A conflict for which no
     /// side is given refuses the commit, and so does one in which others have changed something
-    /// since: list the conflicts again then.
+    /// since: list the conflicts again then. If the commit is refused after texts were merged, they
+    /// are merged in the transaction. No file may be open.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");

@@ -11,7 +11,7 @@ use crate::compare::{
 };
 use atomdir_disk::Errno;
 use atomdir_protocol::{ChangeLine, CommitSummary, Past, PastView, Sequence, SnapshotObject};
-use atomdir_types::{Change, CommitDetails, Kind, TransactionId};
+use atomdir_types::{Change, CommitDetails, Kind, Side, TransactionId};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -297,14 +297,16 @@ impl Transaction {
     }
 
     fn snapshot_object(&self, path: &[u8]) -> Result<Option<SnapshotObject>, FileError> {
-        let found = self.session.snapshot_object(path, 0);
+        let found = self.session.object_of(Side::Snapshot, path, 0);
         let found = found.map_err(self.failed("look up", path_of(path)))?;
         Ok(found.map(|found| found.object))
     }
 
     /// The contents of a file, or the target of a symbolic link, in the snapshot.
     fn snapshot_contents(&self, kind: Kind, path: &[u8]) -> Result<Vec<u8>, FileError> {
-        let found = self.session.snapshot_object(path, CONTENTS_LENGTH_MAX);
+        let found = self
+            .session
+            .object_of(Side::Snapshot, path, CONTENTS_LENGTH_MAX);
         let found = found.map_err(self.failed("read", path_of(path)))?;
         Ok(found.map_or_else(Vec::new, |found| match kind {
             Kind::Symlink => found.object.target,

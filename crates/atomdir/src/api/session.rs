@@ -11,7 +11,7 @@ use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, LockMode, LockScope, TransactionId};
+use atomdir_types::{ChangeLine, Isolation, LockMode, LockScope, Side, TransactionId};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -65,6 +65,8 @@ pub(crate) trait Files: Send + Sync {
 
 pub(crate) trait Session: Send + Sync {
     fn id(&self) -> TransactionId;
+    /// Whether what was read is protected as well.
+    fn isolation(&self) -> Isolation;
     fn files(&self) -> &dyn Files;
     /// Opens a file that keeps the session, for callers that cannot borrow it.
     fn open_shared(
@@ -77,9 +79,10 @@ pub(crate) trait Session: Send + Sync {
     /// The view's root, opened for reading, if the view is mounted.
     fn view_directory(&self) -> Result<Option<OwnedFd>>;
     fn changes(&self) -> Result<Vec<ChangeLine>>;
-    /// What the snapshot has at a path, with a file's contents if they have at most so many bytes.
-    fn snapshot_object(
+    /// What this side has at a path, with a file's contents if they have at most so many bytes.
+    fn object_of(
         &self,
+        side: Side,
         path: &[u8],
         contents_length_max: u64,
     ) -> Result<Option<SnapshotContents>>;
@@ -99,6 +102,8 @@ pub(crate) trait Session: Send + Sync {
     /// Drops the changes at and below these paths, and returns what was dropped. No file may be open.
     fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
+    /// The list that was made last.
+    fn listed_conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// Commits, and takes a side in each of the conflicts that were listed last.
     fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError>;
     /// Gives the transaction a newer snapshot. No file may be open.

@@ -95,9 +95,13 @@ impl SharedTransaction {
         self.commit_shared()
     }
 
-    /// Like [`Transaction::commit_with_sides`], for all its owners.
+    /// Like [`Transaction::commit_with_sides`], for all its owners. Fails while files are open if
+    /// texts are to be merged.
     pub fn commit_with_sides(&self, sides: &[Take]) -> Result<Receipt, CommitError> {
-        self.commit_shared_with_sides(sides)
+        match sides.contains(&Take::Merge) {
+            true => self.without_open_files(|_| self.commit_shared_with_sides(sides)),
+            false => self.commit_shared_with_sides(sides),
+        }
     }
 
     /// Aborts the transaction for all its owners. Does nothing if it has ended.

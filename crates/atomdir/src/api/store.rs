@@ -12,11 +12,12 @@ use crate::served::Served;
 use crate::{ConnectError, FindError, StartService, StoreLocation, Trust};
 use atomdir_protocol::{Committed, Past};
 use atomdir_types::{
-    CommitDetails, CommitSummary, Conflicts, Durability, Isolation, Sequence, Timestamp,
-    TransactionId,
+    CommitDetails, CommitSummary, Conflicts, Durability, HistoryStatus, Isolation, Sequence,
+    Timestamp, TransactionId,
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// The way to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,10 +92,7 @@ impl StoreOptions {
                 served => served?,
             },
         };
-        Ok(Store {
-            inner,
-            root: location.root,
-        })
+        Ok(Store { inner, location })
     }
 
     fn serve(&self, location: &StoreLocation) -> Result<Inner, OpenError> {
@@ -154,7 +152,7 @@ fn refuse_served(location: &StoreLocation) -> Result<(), OpenError> {
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Inner,
-    root: PathBuf,
+    location: StoreLocation,
 }
 
 #[derive(Debug, Clone)]
@@ -190,7 +188,11 @@ impl Store {
 
     /// The store's root directory.
     pub fn root(&self) -> &Path {
-        &self.root
+        &self.location.root
+    }
+
+    pub(super) fn location(&self) -> &StoreLocation {
+        &self.location
     }
 
     /// Begins a transaction.
@@ -265,6 +267,32 @@ impl Store {
         match &self.inner {
             Inner::Embedded(store) => store.show(commit),
             Inner::Served(store) => store.show(commit),
+        }
+    }
+
+    /// Fails in a process that was forked off.
+    pub(super) fn require_here(&self) -> Result<(), StoreError> {
+        match &self.inner {
+            Inner::Embedded(store) => store.require_here(),
+            Inner::Served(store) => store.require_here(),
+        }
+    }
+
+    pub(super) fn forget(
+        &self,
+        older_than: Option<Duration>,
+    ) -> Result<Option<HistoryStatus>, StoreError> {
+        match &self.inner {
+            Inner::Embedded(store) => store.prune(older_than),
+            Inner::Served(store) => store.ask(|it| it.prune(older_than)),
+        }
+    }
+
+    /// Lets changed settings take effect.
+    pub(super) fn heed_settings(&self) -> Result<(), StoreError> {
+        match &self.inner {
+            Inner::Embedded(store) => store.heed_settings(),
+            Inner::Served(_) => Ok(()),
         }
     }
 

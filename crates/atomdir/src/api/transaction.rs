@@ -129,7 +129,11 @@ impl Transaction {
     }
 
     pub(super) fn commit_shared_with_sides(&self, sides: &[Take]) -> Result<Receipt, CommitError> {
-        let done = self.session.commit_with_sides(sides)?;
+        let merged = match sides.contains(&Take::Merge) {
+            true => self.merge_texts(sides)?,
+            false => sides.to_vec(),
+        };
+        let done = self.session.commit_with_sides(&merged)?;
         self.is_open.store(false, Ordering::Release);
         Ok(self.receipt(done))
     }

@@ -25,6 +25,12 @@ impl PathFilter {
         self.paths.is_empty()
     }
 
+    /// The paths, as requests have them.
+    pub(crate) fn as_bytes(&self) -> Vec<Vec<u8>> {
+        let paths = self.paths.iter().map(|path| path.as_os_str().as_bytes());
+        paths.map(<[u8]>::to_vec).collect()
+    }
+
     /// Whether a path is selected.
     pub fn wants_path(&self, path: &[u8]) -> bool {
         let path = Path::new(OsStr::from_bytes(path));

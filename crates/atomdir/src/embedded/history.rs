@@ -5,12 +5,14 @@ use super::session::Engine;
 use super::{Embedded, convert};
 use crate::api::{BeginError, StoreError, UndoError, no_such_commit};
 use crate::compare::PathFilter;
+use crate::hosting::{history_limits, prune_limits};
 use crate::requests::SnapshotContents;
-use atomdir_disk::{Errno, Kind, LinuxDisk};
+use atomdir_disk::{Errno, Kind, LinuxDisk, reason};
 use atomdir_engine as engine;
 use atomdir_protocol::PastView;
-use atomdir_types::{CommitDetails, CommitSummary, Sequence, Side, Timestamp};
+use atomdir_types::{CommitDetails, CommitSummary, HistoryStatus, Sequence, Side, Timestamp};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 impl Embedded {
     fn for_each_commit(&self, each: impl FnMut(CommitDetails)) -> Result<(), StoreError> {
@@ -62,6 +64,32 @@ impl Embedded {
     }
 }
 
+impl Embedded {
+    /// See [`Connection::prune`](crate::client::Connection::prune).
+    pub(crate) fn prune(
+        &self,
+        older_than: Option<Duration>,
+    ) -> Result<Option<HistoryStatus>, StoreError> {
+        let store = self.here()?;
+        let limits = prune_limits(&self.control, older_than).map_err(no_limits)?;
+        let kept = store.prune(&limits.now);
+        let kept = kept.map_err(convert::store_error)?;
+        Ok(limits.configured.map(|_| kept))
+    }
+
+    /// Keeps as much history from now on as the store's settings say.
+    pub(crate) fn heed_settings(&self) -> Result<(), StoreError> {
+        let limits = history_limits(&self.control).map_err(no_limits)?;
+        let set = self.here()?.set_history(limits);
+        set.map_err(convert::store_error)
+    }
+}
+
+fn no_limits(errno: Errno) -> StoreError {
+    let why = reason(errno);
+    StoreError::Other(format!("cannot find out the store's file system: {why}"))
+}
+
 /// Begins a view of the past, perhaps with the snapshot of another one.
 pub(super) fn look(
     store: &engine::Store<LinuxDisk>,
@@ -77,14 +105,14 @@ pub(super) fn look(
     }
 }
 
-/// What a transaction's snapshot has at a path.
-pub(super) fn snapshot_object(
+/// What this side of a transaction has at a path.
+pub(super) fn object_of(
     transaction: &Engine,
     rights: &Rights,
-    path: &[u8],
+    (side, path): (Side, &[u8]),
     contents_length_max: u64,
 ) -> Result<Option<SnapshotContents>, Errno> {
-    let Some(found) = transaction.object_of(Side::Snapshot, path)? else {
+    let Some(found) = transaction.object_of(side, path)? else {
         return Ok(None);
     };
     let mut object = convert::snapshot_object(found, contents_length_max);
@@ -92,7 +120,7 @@ pub(super) fn snapshot_object(
     let mut contents = Vec::new();
     if object.kind == Kind::File && !object.too_long {
         contents.resize(usize::try_from(object.length).map_err(|_| Errno::FBIG)?, 0);
-        transaction.read_of(Side::Snapshot, path, 0, &mut contents)?;
+        transaction.read_of(side, path, 0, &mut contents)?;
     }
     Ok(Some(SnapshotContents { object, contents }))
 }

@@ -35,6 +35,7 @@ use history::look;
 use permission::Protection;
 use session::EmbeddedTransaction;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -47,6 +48,8 @@ pub(crate) struct Embedded {
     protection: Protection,
     umask: u32,
     opener: Opener,
+    /// The control directory.
+    control: OwnedFd,
     ticks: Arc<Ticks>,
     maintainer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -77,6 +80,10 @@ impl Embedded {
 
     fn is_here(&self) -> bool {
         self.opener.is_here()
+    }
+
+    pub(crate) fn require_here(&self) -> Result<(), StoreError> {
+        self.opener.require()
     }
 
     /// The store, for its own process.

@@ -52,6 +52,7 @@ impl Embedded {
             protection: Protection::of_system(),
             umask: umask().map_err(failed("reading the umask"))?,
             opener: Opener::this_process(),
+            control,
             ticks: Arc::default(),
             maintainer: Mutex::new(None),
         };

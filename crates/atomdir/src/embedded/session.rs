@@ -17,7 +17,7 @@ use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, TransactionId};
+use atomdir_types::{ChangeLine, Isolation, Side, TransactionId};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -345,6 +345,10 @@ impl Session for EmbeddedTransaction {
         self.transaction.id()
     }
 
+    fn isolation(&self) -> Isolation {
+        self.transaction.isolation()
+    }
+
     fn files(&self) -> &dyn Files {
         self
     }
@@ -370,12 +374,14 @@ impl Session for EmbeddedTransaction {
         self.engine()?.changes()
     }
 
-    fn snapshot_object(
+    fn object_of(
         &self,
+        side: Side,
         path: &[u8],
         contents_length_max: u64,
     ) -> Result<Option<SnapshotContents>> {
-        history::snapshot_object(self.engine()?, &self.rights, path, contents_length_max)
+        let what = (side, path);
+        history::object_of(self.engine()?, &self.rights, what, contents_length_max)
     }
 
     fn met(&self) -> Vec<Conflict> {
@@ -439,6 +445,11 @@ impl Session for EmbeddedTransaction {
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
         let found = self.store.here()?.list_conflicts(&self.transaction);
         Ok(Conflict::all(found.map_err(convert::commit_error)?))
+    }
+
+    fn listed_conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
+        self.store.here()?;
+        Ok(Conflict::all(self.transaction.listed_conflicts()))
     }
 
     fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError> {

@@ -14,7 +14,9 @@ pub use holder::Holder;
 pub use maintenance::{
     PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, without_signals,
 };
-pub use options::{engine_options, history_limits, privileges, store_options};
+pub use options::{
+    PruneLimits, engine_options, history_limits, privileges, prune_limits, store_options,
+};
 pub use patience::LockPatience;
 pub use start_lock::StartLock;
 pub use ticks::Ticks;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// While the file system has less free space than this share of it, or than the second bound
 /// if that is less, the history is forgotten early.
@@ -51,6 +52,37 @@ pub fn history_limits(control: impl AsFd) -> Result<Option<HistoryLimits>, Errno
         bytes_max: history.space.bytes(file_system_bytes),
         free_bytes_min,
     }))
+}
+
+/// How much history the store keeps, and how much of it is left by a request to forget.
+pub struct PruneLimits {
+    /// `None`: nothing is kept.
+    pub configured: Option<HistoryLimits>,
+    /// What is beyond these is forgotten now.
+    pub now: HistoryLimits,
+}
+
+/// The limits for forgetting commits older than this, or than the settings say; with no age at all,
+/// all commits.
+pub fn prune_limits(
+    control: impl AsFd,
+    older_than: Option<Duration>,
+) -> Result<PruneLimits, Errno> {
+    const NONE: HistoryLimits = HistoryLimits {
+        age_seconds_max: 0,
+        bytes_max: 0,
+        free_bytes_min: 0,
+    };
+    let configured = history_limits(control)?;
+    let now = match (configured, older_than) {
+        (None, _) | (_, Some(Duration::ZERO)) => NONE,
+        (Some(limits), None) => limits,
+        (Some(limits), Some(age)) => HistoryLimits {
+            age_seconds_max: limits.age_seconds_max.min(age.as_secs()),
+            ..limits
+        },
+    };
+    Ok(PruneLimits { configured, now })
 }
 
 fn handles_max(descriptors_reserved: u64) -> usize {

@@ -73,6 +73,10 @@ impl Served {
         ServedTransaction::begin(self, &options)
     }
 
+    pub(crate) fn require_here(&self) -> Result<(), StoreError> {
+        self.opener.require()
+    }
+
     /// Sends a request that is about no transaction.
     pub(crate) fn ask<T>(
         &self,

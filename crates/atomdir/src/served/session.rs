@@ -20,8 +20,8 @@ use crate::locks::LockOptions;
 use crate::requests::{BeginOptions, SnapshotContents};
 use atomdir_disk::Errno;
 use atomdir_protocol::{
-    ChangeLine, Committed, Conflicts, Durability, FailureKind, Others, Past, TransactionId,
-    ViewChoice,
+    ChangeLine, Committed, Conflicts, Durability, FailureKind, Isolation, Others, Past, Side,
+    TransactionId, ViewChoice,
 };
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +33,15 @@ pub(super) struct ServedTransaction {
     connection: Mutex<Option<Connection>>,
     transaction: client::Transaction,
     files: Directory,
-    /// Writes fail as soon as an open transaction has written the same part.
-    meets_early: bool,
+    guards: Guards,
+}
+
+/// Against whose changes the transaction is protected, and when it learns of them.
+#[derive(Debug, Clone, Copy)]
+struct Guards {
+    isolation: Isolation,
+    /// With early ones, writes fail as soon as an open transaction has written the same part.
+    conflicts: Conflicts,
 }
 
 impl ServedTransaction {
@@ -44,8 +51,11 @@ impl ServedTransaction {
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let transaction = connection.begin(options).map_err(failure::begin)?;
-        let meets_early = options.conflicts == Conflicts::Early;
-        ServedTransaction::of(store, connection, transaction, meets_early)
+        let guards = Guards {
+            isolation: options.isolation,
+            conflicts: options.conflicts,
+        };
+        ServedTransaction::of(store, connection, transaction, guards)
     }
 
     pub(super) fn begin_from(
@@ -68,7 +78,11 @@ impl ServedTransaction {
             Past::View(view) => connection.past(view, &options),
         };
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;
-        let session = ServedTransaction::of(store, connection, transaction, false)?;
+        let guards = Guards {
+            isolation: options.isolation,
+            conflicts: options.conflicts,
+        };
+        let session = ServedTransaction::of(store, connection, transaction, guards)?;
         Ok((session, Conflict::all(not_as_then)))
     }
 
@@ -80,8 +94,11 @@ impl ServedTransaction {
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let status = connection.status(id).map_err(failure::begin)?;
         let transaction = connection.attach(id).map_err(failure::begin)?;
-        let meets_early = status.conflicts == Conflicts::Early;
-        let session = ServedTransaction::of(store, connection, transaction, meets_early)?;
+        let guards = Guards {
+            isolation: status.isolation,
+            conflicts: status.conflicts,
+        };
+        let session = ServedTransaction::of(store, connection, transaction, guards)?;
         Ok((session, status.durability))
     }
 
@@ -91,7 +108,7 @@ impl ServedTransaction {
         store: &Arc<Served>,
         connection: Connection,
         transaction: client::Transaction,
-        meets_early: bool,
+        guards: Guards,
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let root = root_of(&transaction).map_err(failure::view)?;
         Ok(Arc::new(ServedTransaction {
@@ -99,7 +116,7 @@ impl ServedTransaction {
             connection: Mutex::new(Some(connection)),
             transaction,
             files: Directory::new(root),
-            meets_early,
+            guards,
         }))
     }
 
@@ -157,6 +174,10 @@ impl Session for ServedTransaction {
         self.transaction.id
     }
 
+    fn isolation(&self) -> Isolation {
+        self.guards.isolation
+    }
+
     fn files(&self) -> &dyn Files {
         &self.files
     }
@@ -188,15 +209,16 @@ impl Session for ServedTransaction {
         })
     }
 
-    fn snapshot_object(
+    fn object_of(
         &self,
+        side: Side,
         path: &[u8],
         contents_length_max: u64,
     ) -> Result<Option<SnapshotContents>> {
         self.store.opener.require_for_files()?;
         let mut slot = self.slot();
         let connection = slot.as_mut().ok_or(Errno::STALE)?;
-        let found = connection.snapshot_object(self.transaction.id, path, contents_length_max);
+        let found = connection.object_of((self.transaction.id, side), path, contents_length_max);
         found.map_err(|error| match error.kind() {
             Some(FailureKind::NotPermitted) => Errno::ACCESS,
             Some(FailureKind::NoSuchTransaction) => Errno::STALE,
@@ -206,9 +228,9 @@ impl Session for ServedTransaction {
 
     fn met(&self) -> Vec<Conflict> {
         // If something else made the file system busy, this lists what a commit would meet.
-        match self.meets_early {
-            true => self.conflicts().unwrap_or_default(),
-            false => Vec::new(),
+        match self.guards.conflicts {
+            Conflicts::Early => self.conflicts().unwrap_or_default(),
+            Conflicts::AtCommit => Vec::new(),
         }
     }
 
@@ -238,7 +260,7 @@ impl Session for ServedTransaction {
         };
         let mut connection = self.store.connection().map_err(failure::begin_connect)?;
         let transaction = connection.begin(&options).map_err(failure::begin)?;
-        ServedTransaction::of(&self.store, connection, transaction, self.meets_early)
+        ServedTransaction::of(&self.store, connection, transaction, self.guards)
     }
 
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError> {
@@ -307,6 +329,18 @@ impl Session for ServedTransaction {
                 let found = connection.list_conflicts(id);
                 let found = found.map_err(|error| failure::commit(error.into()))?;
                 Ok(Conflict::all(found))
+            },
+        )
+    }
+
+    fn listed_conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
+        let id = self.transaction.id;
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let listed = connection.listed_conflicts(id);
+                let listed = listed.map_err(|error| failure::commit(error.into()))?;
+                Ok(Conflict::all(listed))
             },
         )
     }

@@ -9,6 +9,7 @@ pub use allow::Allow;
 pub use history::History;
 
 use crate::StoreLocation;
+use crate::api::StoreError;
 use atomdir_disk::reason;
 use atomdir_protocol::ViewChoice;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
@@ -84,6 +85,10 @@ pub enum SettingsError {
         /// The store's root.
         store: PathBuf,
     },
+    /// They were changed, but do not take effect before the store is opened anew; or this process
+    /// was forked after it had opened the store, and nothing was done.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A system call failed.
     #[error("cannot {operation} the settings of the store '{store}': {errno}", errno = reason(errno))]
     Io {

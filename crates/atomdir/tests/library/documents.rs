@@ -1,17 +1,18 @@
 //! The code in docs/library.md is compiled here, and all that uses the library runs.
 
 use crate::support::Place;
-use atomdir::{Take, Transaction};
+use atomdir::{Store, Take, Transaction};
 use atomdir_testing::documents::{assert_contains_code, code_blocks};
 use std::fs::File;
 use std::io::{self, Write};
+use std::time::Duration;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 #[test]
 fn the_code_in_the_document_is_the_code_of_this_file() {
     let blocks = code_blocks(include_str!("../../../../docs/library.md"));
-    assert_eq!(blocks.len(), 4);
+    assert_eq!(blocks.len(), 6);
     for block in blocks {
         let block = block.replace("\"/srv/data\"", "&place.base");
         assert_contains_code(include_str!("documents.rs"), &block);
@@ -28,7 +29,8 @@ fn the_code_in_the_document_does_what_it_says() -> Outcome {
     assert_eq!(place.read("state").as_deref(), Some("1"));
     past_and_parts(&place)?;
     assert_eq!(place.read("done").as_deref(), Some("1"));
-    assert_eq!(place.read("conf/b.toml").as_deref(), Some("port = 82\n"));
+    let merged = "# site\nport = 82\ntls = true\n";
+    assert_eq!(place.read("conf/b.toml").as_deref(), Some(merged));
     // It works in the current directory, so it is only compiled.
     let _: fn() -> io::Result<()> = one_file_plainly;
     Ok(())
@@ -74,7 +76,28 @@ fn past_and_parts(place: &Place) -> Outcome {
     let other = store.begin()?;
     other.write("conf/b.toml", b"port = 83\n")?;
     other.commit()?;
-    with_sides(tx)
+    with_sides(tx)?;
+    assert_eq!(place.read("conf/b.toml").as_deref(), Some("port = 82\n"));
+
+    let tx = store.begin()?;
+    tx.write("conf/b.toml", b"port = 82\ntls = true\n")?;
+    let other = store.begin()?;
+    other.write("conf/b.toml", b"# site\nport = 82\n")?;
+    other.commit()?;
+    merged(tx)?;
+    kept(&store)
+}
+
+fn merged(tx: Transaction) -> Outcome {
+    let conflicts = tx.conflicts()?;
+    tx.commit_with_sides(&vec![Take::Merge; conflicts.len()])?;
+    Ok(())
+}
+
+fn kept(store: &Store) -> Outcome {
+    store.set_setting("history-age", "30d")?; // as `atomdir config`
+    store.prune(Some(Duration::from_secs(86_400)))?; // what is older than a day
+    Ok(())
 }
 
 fn with_sides(tx: Transaction) -> Outcome {

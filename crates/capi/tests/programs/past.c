@@ -153,9 +153,90 @@ static void parts_and_sides(void)
     atomdir_abort(tx);
 }
 
+/* In one text both sides have changed other lines, in the other one the same line. */
+static void merges(void)
+{
+    struct atomdir_conflict conflict;
+    atomdir_texts *texts;
+    atomdir_tx *mine;
+    const void *data;
+    size_t size;
+    int sides[8];
+    ssize_t count, index;
+
+    commit_file("text", "1\n2\n3\n");
+    commit_file("clash", "1\n");
+    begin();
+    mine = tx;
+    CHECK(atomdir_write_file(mine, "text", "1\n2\nmine\n", 9) == 0);
+    CHECK(atomdir_write_file(mine, "clash", "mine\n", 5) == 0);
+    commit_file("text", "theirs\n2\n3\n");
+    commit_file("clash", "theirs\n");
+    count = atomdir_list_conflicts(mine);
+    CHECK(count >= 2 && count <= 8);
+    for (index = 0; index < count; index++)
+        sides[index] = ATOMDIR_MERGE;
+    CHECK(atomdir_commit_with_sides(mine, sides, count, NULL) == ATOMDIR_ECONFLICT);
+    CHECK(strstr(atomdir_message(), "'clash'") != NULL);
+    CHECK(atomdir_conflict_count() == 1 && atomdir_conflict_at(0, &conflict) == 0);
+    CHECK(strcmp(conflict.path, "clash") == 0 && strstr(conflict.description, "same lines") != NULL);
+    expect_file(mine, "text", "1\n2\nmine\n");
+    CHECK(atomdir_list_conflicts(mine) == count);
+    CHECK(atomdir_texts_open(mine, count, &texts) == -EINVAL);
+    CHECK(atomdir_list_conflicts(mine) == count);
+    for (index = 0; index < count; index++) {
+        CHECK(atomdir_conflict_at(index, &conflict) == 0);
+        CHECK(atomdir_texts_open(mine, index, &texts) == 0);
+        CHECK(atomdir_texts_get(texts, ATOMDIR_TEXT_THEIRS, &data, &size) == 0);
+        CHECK(size >= 7 && memcmp(data, "theirs\n", 7) == 0);
+        CHECK(atomdir_texts_get(texts, ATOMDIR_TEXT_MERGED, &data, &size) ==
+              (strcmp(conflict.path, "clash") == 0));
+        CHECK(size > 0 && atomdir_texts_get(texts, 5, &data, &size) == -EINVAL);
+        atomdir_texts_close(texts);
+        CHECK(atomdir_list_conflicts(mine) == count);
+        CHECK(atomdir_conflict_at(index, &conflict) == 0);
+        sides[index] = strcmp(conflict.path, "text") == 0 ? ATOMDIR_MERGE : ATOMDIR_THEIRS;
+    }
+    CHECK(atomdir_commit_with_sides(mine, sides, count, NULL) == 0);
+    begin();
+    expect_file(tx, "text", "theirs\n2\nmine\n");
+    expect_file(tx, "clash", "theirs\n");
+    atomdir_abort(tx);
+}
+
+/* What the store keeps, and for how long. */
+static void settings(void)
+{
+    struct atomdir_history history;
+    char value[8];
+    uint64_t sequence = commit_file("pruned", "1");
+
+    CHECK(atomdir_prune(store, 86400, &history) == 1);
+    CHECK(history.commits > 0 && history.oldest > 0 && history.oldest_time.tv_sec > 0);
+    CHECK(atomdir_prune(store, 0, &history) == 1);
+    CHECK(history.commits == 0 && history.oldest == 0);
+    CHECK(atomdir_undo(store, &sequence, 1, NULL, &tx) == ATOMDIR_ENOTKEPT);
+    CHECK(atomdir_setting(store, "history-age", value, sizeof value) == 2);
+    CHECK(strcmp(value, "7d") == 0);
+    CHECK(atomdir_set_setting(store, "history-age", "never") == -EINVAL);
+    CHECK(atomdir_set_setting(store, "history-age", "off") == 0);
+    CHECK(atomdir_setting(store, "history-age", NULL, 0) == 3);
+    CHECK(atomdir_setting(store, "history-age", value, 3) == -ERANGE);
+    /* It is in effect. */
+    sequence = commit_file("pruned", "2");
+    CHECK(atomdir_undo(store, &sequence, 1, NULL, &tx) == ATOMDIR_ENOTKEPT);
+    CHECK(atomdir_prune(store, -1, &history) == 0 && history.commits == 0);
+    CHECK(atomdir_set_setting(store, "history-age", "") == 0);
+    CHECK(atomdir_setting(store, "history-age", value, sizeof value) == 2);
+    CHECK(atomdir_setting(store, "none", value, sizeof value) == -EINVAL);
+}
+
 /* Only a service keeps transactions open. */
 static void kept(void)
 {
+    struct atomdir_transaction_info open;
+    atomdir_transactions *list;
+    atomdir_ended *ended;
     uint64_t id = 0;
 
     begin();
@@ -164,9 +245,17 @@ static void kept(void)
         CHECK(atomdir_keep(tx, &id) == ATOMDIR_EREFUSED);
         atomdir_abort(tx);
         CHECK(atomdir_attach(store, 1, &tx) == ATOMDIR_EREFUSED);
+        CHECK(atomdir_transactions_open(store, &list) == ATOMDIR_EREFUSED);
+        CHECK(atomdir_ended_open(store, &ended) == ATOMDIR_EREFUSED);
         return;
     }
     CHECK(atomdir_keep(tx, &id) == 0 && id > 0);
+    CHECK(atomdir_transactions_open(store, &list) == 0);
+    CHECK(atomdir_transactions_next(list, &open) == 1);
+    CHECK(open.id == id && open.user == geteuid() && strcmp(open.label, "test") == 0);
+    CHECK(open.began.tv_sec > 0 && open.survives == 1);
+    CHECK(atomdir_transactions_next(list, &open) == 0);
+    atomdir_transactions_close(list);
     CHECK(atomdir_attach(store, id, &tx) == 0);
     expect_file(tx, "kept", "1");
     CHECK(atomdir_keep(tx, NULL) == 0);
@@ -188,6 +277,8 @@ int main(int argc, char **argv)
     commits();
     past();
     parts_and_sides();
+    merges();
+    settings();
     kept();
     CHECK(atomdir_close(store) == 0);
     return 0;

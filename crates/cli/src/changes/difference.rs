@@ -1,9 +1,10 @@
 use super::rights::set_id_words;
-use super::unified::{Comparison, is_binary};
+use super::unified::Comparison;
 use super::version::{Contents, Version};
 use crate::output::{Painter, Style, json, quoted, time};
 use atomdir::Kind;
 use atomdir::client::ChangeLine;
+use atomdir::client::three_way::is_binary;
 use serde::Serialize;
 use std::io;
 

@@ -9,7 +9,7 @@ mod part;
 mod patch;
 mod rights;
 mod stat;
-mod three_way;
+pub mod three_way;
 mod unified;
 mod version;
 
@@ -23,7 +23,6 @@ pub use part::{Named, PartJson, paths_in_store, show_others};
 pub use patch::Affected;
 pub use rights::{Right, Rights};
 pub use stat::{Stat, Subject};
-pub use three_way::ThreeWay;
 pub use unified::Comparison;
 
 use crate::context::Connected;

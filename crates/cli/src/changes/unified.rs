@@ -6,15 +6,6 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 const CONTEXT_LINES: usize = 3;
-/// git's rule: a NUL byte in this prefix makes a file binary.
-const BINARY_PREFIX_LENGTH: usize = 8000;
-
-pub(super) fn is_binary(contents: &[u8]) -> bool {
-    contents
-        .iter()
-        .take(BINARY_PREFIX_LENGTH)
-        .any(|byte| *byte == 0)
-}
 
 /// A place that differs.
 pub struct Hunk(Vec<DiffOp>);

@@ -1,4 +1,5 @@
-//! Merges what a transaction and others have changed in the same texts, line by line.
+//! Merges what a transaction and others have changed in the same texts: the library merges them by
+//! lines, and where it cannot, the user may, with markers or a tool.
 //!
 //! Invariants
 //! 1. The view is written only once all wanted conflicts have been merged, or if the user has
@@ -6,16 +7,15 @@
 //! 2. A merge takes the transaction's side of a conflict as it was listed. If others change the
 //!    file after the list was made, so perhaps after we have read it, the commit is refused.
 
-#[cfg(test)]
-mod tests;
 mod tool;
 
-use crate::changes::{ThreeWay, overwrite};
+use crate::changes::{overwrite, three_way};
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::TransactionId;
+use atomdir::client::three_way::{ThreeWay, WhyNotMerged};
 use atomdir::client::{Conflict, Numbers, Sides, Transaction};
-use diffy::{ConflictStyle, IncompleteHunkStyle, MergeOptions};
+use atomdir::{Isolation, TransactionId};
+use std::os::unix::ffi::OsStrExt;
 
 /// What to do with a text that does not merge by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub fn merge(
 ) -> Result<Sides, Error> {
     let conflicts = list(connected, transaction, &sides)?;
     let numbers = resolve(wanted, &sides, conflicts.len() as u64)?;
+    let status = connected.connection.status(transaction)?;
+    let is_serializable = status.isolation == Isolation::Serializable;
     let view = connected.connection.open_view(transaction)?;
     let mut merged = Vec::new();
     let mut not_merged = Vec::new();
@@ -57,14 +59,18 @@ pub fn merge(
             path: conflict.path.clone(),
             reason: reason.to_owned(),
         };
-        let texts = match ThreeWay::look_up(connected, &view, conflict)? {
+        let texts = match is_serializable {
+            true => Err(WhyNotMerged::Serializable),
+            false => three_way::look_up(connected, &view, conflict)?,
+        };
+        let texts = match texts {
             Ok(texts) => texts,
             Err(reason) => {
-                not_merged.push(refuse(reason));
+                not_merged.push(refuse(&reason.to_string()));
                 continue;
             }
         };
-        match (by_lines(&texts), otherwise) {
+        match (texts.merged(), otherwise) {
             (Ok(text), _) => merged.push((texts, text)),
             (Err(text), Otherwise::Mark) => {
                 marked.push((texts, text));
@@ -74,8 +80,9 @@ pub fn merge(
                 Ok(text) => merged.push((texts, text)),
                 Err(reason) => not_merged.push(refuse(&reason)),
             },
-            (Err(_), Otherwise::Refuse) => {
-                not_merged.push(refuse("both sides have changed the same lines"));
+            (Err(marked), Otherwise::Refuse) => {
+                let reason = WhyNotMerged::SameLines { marked };
+                not_merged.push(refuse(&reason.to_string()));
             }
         }
     }
@@ -140,14 +147,6 @@ fn resolve(wanted: &Numbers, sides: &Sides, count: u64) -> Result<Vec<u64>, Erro
     Ok(numbers)
 }
 
-/// Returns the text with markers as the error if both sides have changed the same lines.
-fn by_lines(texts: &ThreeWay) -> Result<Vec<u8>, Vec<u8>> {
-    let mut options = MergeOptions::new();
-    options.set_conflict_style(ConflictStyle::Diff3);
-    options.set_incomplete_hunk_style(IncompleteHunkStyle::Git);
-    options.merge_bytes(&texts.ancestor, &texts.mine, &texts.theirs)
-}
-
 fn write(
     connected: &mut Connected,
     view: &Transaction,
@@ -159,10 +158,10 @@ fn write(
     }
     connected.connection.set_savepoint(view.id, SAVEPOINT)?;
     for (ThreeWay { path, mine, .. }, text) in texts {
-        if let Err(errno) = overwrite(view, path, mine, text) {
+        if let Err(errno) = overwrite(view, path.as_os_str().as_bytes(), mine, text) {
             connected.connection.roll_back(view.id, SAVEPOINT)?;
             return Err(Error::View {
-                path: path.clone(),
+                path: path.as_os_str().as_bytes().to_vec(),
                 errno,
             });
         }

@@ -4,14 +4,14 @@
 //! trusted alone only if the tool's `trustExitCode` is set. Otherwise the result must also be free
 //! of the markers. A file that the tool has not changed is never merged.
 
-use crate::changes::ThreeWay;
 use crate::context::Context;
 use crate::error::Error;
 use crate::files;
+use atomdir::client::three_way::ThreeWay;
 use rustix::fs::{CWD, Mode, OFlags, chmod, mkdir, open};
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -38,7 +38,7 @@ pub fn run(
         return Err(Error::Usage {
             message: format!(
                 "no merge tool is set for {}",
-                crate::output::quoted(&texts.path)
+                crate::output::quoted(texts.path.as_os_str().as_bytes())
             ),
             hint: Some(format!(
                 "set {VARIABLE}, for example to 'meld \"$LOCAL\" \"$MERGED\" \"$REMOTE\"', or git's \
@@ -96,8 +96,7 @@ fn merge(texts: &ThreeWay, marked: &[u8], tool: &Tool) -> io::Result<Option<Vec<
     // What is merged may be secret.
     chmod(scratch.path(), Mode::RWXU)?;
     // Tools choose colours by the name's ending.
-    let name = texts.path.rsplit(|byte| *byte == b'/').next();
-    let name = OsString::from_vec(name.unwrap_or_default().to_vec());
+    let name = texts.path.file_name().unwrap_or_default();
     let mut run = Command::new("sh");
     run.arg("-c").arg(&tool.command);
     if let Some(name) = &tool.name {
@@ -113,7 +112,7 @@ fn merge(texts: &ThreeWay, marked: &[u8], tool: &Tool) -> io::Result<Option<Vec<
     ] {
         let directory = scratch.path().join(variable);
         mkdir(&directory, Mode::RWXU)?;
-        merged = directory.join(&name);
+        merged = directory.join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = open(&merged, flags, Mode::RUSR | Mode::WUSR)?;
         files::write_all_at(&file, text, 0)?;

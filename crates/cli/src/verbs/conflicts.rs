@@ -1,11 +1,12 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::changes::ThreeWay;
+use crate::changes::three_way;
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{Painter, Show, Style, json, time, user_name};
 use atomdir::client::Conflict;
+use atomdir::client::three_way::ThreeWay;
 use atomdir::{ChangedBy, CommitSummary, Sequence, Timestamp, TransactionId};
 use clap::Args;
 use rustix::fs::lstat;
@@ -64,7 +65,7 @@ impl Show for Listed {
             }
             writeln!(painter)?;
             if let Some(texts) = &one.texts {
-                texts.show(painter)?;
+                three_way::show_sides(texts, painter)?;
             }
         }
         Ok(())
@@ -94,7 +95,7 @@ struct PatchesJson {
 
 impl PatchesJson {
     fn new(texts: &ThreeWay) -> PatchesJson {
-        let [theirs, mine] = texts.patches();
+        let [theirs, mine] = three_way::patches(texts);
         PatchesJson { theirs, mine }
     }
 }
@@ -129,7 +130,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     if arguments.patch {
         let view = connected.connection.open_view(transaction)?;
         for one in &mut conflicts {
-            one.texts = ThreeWay::look_up(&mut connected, &view, &one.conflict)?.ok();
+            one.texts = three_way::look_up(&mut connected, &view, &one.conflict)?.ok();
         }
     }
     let count = conflicts.len();

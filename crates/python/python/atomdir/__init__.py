@@ -28,6 +28,7 @@ from ._errors import (
     OpenError,
     OutsideStore,
     SavepointError,
+    SettingsError,
     StoreError,
     StoreHeld,
     TransactionEnded,
@@ -40,12 +41,14 @@ from ._retry import retry
 from ._store import (
     Commit,
     Differences,
+    EndedTransaction,
+    History,
     OpenTransaction,
     ShownCommit,
     Store,
     transaction,
 )
-from ._transaction import Change, PartReceipt, Receipt, Transaction
+from ._transaction import Change, PartReceipt, Receipt, Texts, Transaction
 
 __all__ = [
     "BeginError",
@@ -56,9 +59,11 @@ __all__ = [
     "Conflict",
     "ConflictingChange",
     "Differences",
+    "EndedTransaction",
     "Error",
     "FileConflict",
     "FileError",
+    "History",
     "InitError",
     "LockConflict",
     "LockError",
@@ -71,10 +76,12 @@ __all__ = [
     "Path",
     "Receipt",
     "SavepointError",
+    "SettingsError",
     "ShownCommit",
     "Store",
     "StoreError",
     "StoreHeld",
+    "Texts",
     "Transaction",
     "TransactionEnded",
     "UndoConflict",

@@ -72,6 +72,10 @@ class SavepointError(Error):
     """A savepoint could not be set or restored."""
 
 
+class SettingsError(Error):
+    """A store's settings could not be read or changed."""
+
+
 class LockError(Error):
     """Locks were not granted."""
 
@@ -143,6 +147,7 @@ _CLASSES: dict[str, type[Error]] = {
         UndoError,
         NotKept,
         SavepointError,
+        SettingsError,
         LockError,
     )
 }

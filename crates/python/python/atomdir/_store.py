@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Optional, Union
 
@@ -73,6 +73,44 @@ class OpenTransaction:
     survives: bool
     #: How many commits the history keeps for it, whatever its limits are.
     kept_commits: int
+
+
+@dataclass(frozen=True)
+class EndedTransaction:
+    """A transaction that ended otherwise than its user wanted."""
+
+    id: int
+    #: The numeric id of its user.
+    user: int
+    #: The name that it was given, perhaps cut.
+    label: str
+    #: When it began, in seconds since 1970.
+    began: float
+    #: When it ended, in seconds since 1970.
+    ended: float
+    #: "aborted" (by another user), "max_age" (it reached its maximum age), "stopped" (the service
+    #: was), or "died" (the service was killed, or the machine went down).
+    how: str
+    #: The numeric id of the user who aborted it or stopped the service.
+    by: Optional[int]
+    #: How it ended, in words.
+    description: str
+    #: About how many objects it had changed, if that is known.
+    changes: Optional[int]
+
+
+@dataclass(frozen=True)
+class History:
+    """What is kept of past commits."""
+
+    #: How many commits can be undone.
+    commits: int
+    #: The space that this takes.
+    bytes: int
+    #: The number of the oldest of them.
+    oldest: Optional[int]
+    #: When that was committed, in seconds since 1970.
+    oldest_time: Optional[float]
 
 
 def _commit(
@@ -210,6 +248,45 @@ class Store:
                 self._store().native.transactions()
             )
         ]
+
+    def ended(self) -> list[EndedTransaction]:
+        """The transactions of this user that ended otherwise than their users wanted, for the store's
+        owner and root those of all users, oldest first. Needs a service."""
+        return [
+            EndedTransaction(
+                id, user, label, began / 1e9, ended / 1e9, how, by, description, changes
+            )
+            for id, user, label, began, ended, how, by, description, changes in (
+                self._store().native.ended()
+            )
+        ]
+
+    def prune(
+        self, older_than: Union[timedelta, float, None] = None
+    ) -> Optional[History]:
+        """Forgets what is kept of commits older than this, in seconds or as a `timedelta`, or
+        than the store's settings say; 0: of all. Forgotten commits are still listed, and cannot be
+        undone. Returns what is kept now; `None`: the settings say that nothing is."""
+        if isinstance(older_than, timedelta):
+            older_than = older_than.total_seconds()
+        kept = self._store().native.prune(older_than)
+        if kept is None:
+            return None
+        commits, bytes_kept, oldest = kept
+        if oldest is None:
+            return History(commits, bytes_kept, None, None)
+        return History(commits, bytes_kept, oldest[0], oldest[1] / 1e9)
+
+    def settings(self) -> dict[str, str]:
+        """The store's settings, as `atomdir config` prints them. For the store's owner and
+        root."""
+        return self._store().native.settings()
+
+    def set_setting(self, key: str, value: str) -> None:
+        """Changes a setting: "allow", "view", "history-age" or "history-space", with a value as
+        for `atomdir config`. An empty value restores the default. For the store's owner and
+        root."""
+        self._store().native.set_setting(key, value)
 
     def log(
         self,

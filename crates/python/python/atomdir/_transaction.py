@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 AnyPath = Union[str, "os.PathLike[str]"]
 
+SIDES = ("mine", "theirs", "merge")
+
 
 @dataclass(frozen=True)
 class Receipt:
@@ -55,6 +57,22 @@ class PartReceipt:
     sequence: Optional[int]
     #: The changes that are committed, sorted by path.
     landed: list[Change]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The versions of a text in a conflict."""
+
+    #: The snapshot's; empty if it has no such file.
+    ancestor: bytes
+    #: The transaction's.
+    mine: bytes
+    #: What others have made of it.
+    theirs: bytes
+    #: With the changes of both.
+    merged: bytes
+    #: Whether both sides have changed the same lines, which the merged text has between markers.
+    is_marked: bool
 
 
 class Transaction:
@@ -181,21 +199,34 @@ class Transaction:
         self._flush()
         return [ConflictingChange(*found) for found in self.native.conflicts()]
 
+    def texts_in_conflict(self, place: int) -> Optional[Texts]:
+        """The versions of the text in the conflict at this place of the list that `conflicts`
+        returned last, for showing them or for merging them in another way. `None` if it is not
+        about a text."""
+        versions, is_marked, why_not = self.native.texts_in_conflict(place)
+        if why_not is not None:
+            return None
+        ancestor, mine, theirs, merged = versions
+        return Texts(ancestor, mine, theirs, merged, is_marked)
+
     def commit_with_sides(self, sides: Iterable[str]) -> Receipt:
-        """Commits, and takes "mine" or "theirs" in each conflict that `conflicts` listed last,
-        in that order: with "mine" this transaction's changes replace what others have changed,
-        with "theirs" they are not committed there.
+        """Commits, and takes "mine", "theirs" or "merge" in each conflict that `conflicts` listed
+        last, in that order: with "mine" this transaction's changes replace what others have
+        changed, with "theirs" they are not committed there. With "merge" both changes of a text
+        are kept, line by line.
 
         A conflict for which no side is given refuses the commit, and so does one in which
-        others have changed something since. The transaction then stays open.
+        others have changed something since. If both have changed the same lines, or it is no
+        text, a merge raises `Conflict`, whose `conflicts` say why, and has changed nothing. The
+        transaction then stays open. If the commit is refused after texts were merged, they are
+        merged in the transaction.
         """
         sides = list(sides)
         for side in sides:
-            if side not in ("mine", "theirs"):
-                raise ValueError(f"a side is {side!r}, not one of: mine, theirs")
+            if side not in SIDES:
+                raise ValueError(f"a side is {side!r}, not one of: {', '.join(SIDES)}")
         self._close_files()
-        mine = [side == "mine" for side in sides]
-        receipt = Receipt(*self.native.commit_with_sides(mine))
+        receipt = Receipt(*self.native.commit_with_sides(sides))
         self._end()
         return receipt
 

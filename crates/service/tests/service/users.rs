@@ -1,8 +1,9 @@
 //! Who may do what: requests by root, by a store's owner and by strangers.
 
 use crate::support::{NEVER_IDLE, TestStore, detached, is_root, users_can_mount};
-use atomdir::client::{ALLOW, BeginOptions, Connection, FailureKind, Settings};
-use atomdir::{ConnectError, StartService};
+use atomdir::client::compare::PathFilter;
+use atomdir::client::{ALLOW, BeginOptions, Connection, FailureKind, RequestError, Settings};
+use atomdir::{ConnectError, Sequence, StartService};
 use atomdir_testing::as_user;
 use std::process::Command;
 
@@ -183,6 +184,43 @@ fn a_users_store_is_served_as_that_user_even_when_root_starts_it() {
 
 fn is_refused<T>(result: Result<T, atomdir::client::RequestError>) -> bool {
     result.is_err_and(|error| error.kind() == Some(FailureKind::NotPermitted))
+}
+
+/// A user learns which of their own commits changed a path as far as no commit of others, which may
+/// have changed it as well, lies between.
+#[test]
+fn log_of_a_path_tells_nothing_of_others_commits() {
+    if !is_root() {
+        return;
+    }
+    let store = TestStore::shared_with(&[USER], NEVER_IDLE);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&store.location.root, open).unwrap();
+    let mut root = store.connect();
+    let mut user = connect_as(USER, &store).unwrap();
+    let mut commit = |by_root: bool, name: &str| {
+        let by = if by_root { &mut root } else { &mut user };
+        let begun = by.begin(&detached()).unwrap();
+        std::fs::write(begun.view_path.join(name), "x").unwrap();
+        let committed = by.commit(begun.id, &mut |_| {}).unwrap();
+        committed.sequence.unwrap()
+    };
+    let first = commit(false, "own");
+    let hidden = commit(true, "roots");
+    let (second, last) = (commit(false, "own"), commit(false, "beside"));
+    let filter = PathFilter::new(vec!["own".into()]);
+    let log = |by: &mut Connection, before, limit| {
+        let found = by.log_of(&filter, before, limit)?;
+        Ok::<Vec<Sequence>, RequestError>(found.iter().map(|one| one.sequence).collect())
+    };
+    assert_eq!(log(&mut user, None, 1).unwrap(), [second]);
+    assert!(is_refused(log(&mut user, None, 2)));
+    assert!(is_refused(log(&mut user, Some(second), 1)));
+    assert_eq!(log(&mut user, Some(hidden), 2).unwrap(), [first]);
+    assert_eq!(log(&mut root, None, u64::MAX).unwrap(), [second, first]);
+    let all = user.log(None, u64::MAX).unwrap();
+    let all: Vec<Sequence> = all.iter().map(|one| one.sequence).collect();
+    assert_eq!(all, [last, second, hidden, first]);
 }
 
 /// The service holds the store's root open, whatever happens to the directories above.

@@ -11,11 +11,12 @@ mod paths;
 
 pub use paths::Affected;
 
-use super::unified::{Comparison, is_binary};
+use super::unified::Comparison;
 use super::version::{Contents, Version};
 use crate::output::{Painter, Style, quoted};
 use atomdir::Kind;
 use atomdir::client::ChangeLine;
+use atomdir::client::three_way::is_binary;
 use std::io;
 
 /// One path, or both paths of a rename, with the object before and after.

@@ -6,13 +6,13 @@ use std::process::Command;
 
 fn merged(ancestor: &str, mine: &str, theirs: &str) -> Result<String, String> {
     let texts = ThreeWay {
-        path: b"a".to_vec(),
+        path: "a".into(),
         ancestor: ancestor.into(),
         mine: mine.into(),
         theirs: theirs.into(),
     };
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    by_lines(&texts).map(text).map_err(text)
+    texts.merged().map(text).map_err(text)
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn texts() -> impl Strategy<Value = [String; 3]> {
 
 /// `None`: it has found a conflict.
 fn merged_by_git(texts: [&str; 3]) -> Option<String> {
-    let scratch = tempfile::tempdir().expect("there is a place for it");
+    let scratch = atomdir_testing::Scratch::new("merge-file");
     let paths = ["mine", "ancestor", "theirs"].map(|name| scratch.path().join(name));
     for (path, text) in paths.iter().zip(texts) {
         fs::write(path, text).expect("written");
