@@ -16,6 +16,7 @@ mod lock_waits;
 mod log_growth;
 mod merges;
 mod model;
+mod names_of_one_file;
 mod nesting;
 mod not_surviving;
 mod others;
