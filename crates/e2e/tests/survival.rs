@@ -204,6 +204,34 @@ fn an_undo_that_is_kept_open_holds_the_history_from_the_first_undone_commit_on()
     });
 }
 
+/// The limits of the history are those of its age and space, or none is kept.
+#[test]
+fn list_says_what_a_transaction_keeps_beyond_the_limits() {
+    let prepare = "head -c 1000000 /dev/urandom > big; echo small > small";
+    Fixture::for_each_owner("survive-cost", prepare, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        let kept = || listed(store)[0]["kept_bytes"].clone();
+        assert!(kept().is_null(), "nobody has committed");
+        store.run_with(&EXACT, "rm big").expect(0);
+        // A checkpoint.
+        store.call(["service", "stop", "--keep"]).expect(0);
+        assert_eq!(kept(), 0, "the history keeps it for a week");
+        for (key, value) in [("history-space", "10K"), ("history-age", "off")] {
+            store.call(["config", key, value]).expect(0);
+            assert!(store.kill_service());
+            let bytes = kept().as_u64().expect("a number");
+            assert!((1_000_000..1_020_000).contains(&bytes), "{key}: {bytes}");
+            let said = format!("1 commit kept for it, {bytes} bytes of it beyond the limits");
+            let list = store.call(["list"]).expect(0).text();
+            assert!(list.contains(&said), "{list}");
+            let status = store.call(["status", &view.id]).expect(0).text();
+            assert!(status.contains(&said), "{status}");
+        }
+        store.abort(&view).expect(0);
+    });
+}
+
 #[test]
 fn transaction_conflicts_after_a_kill_with_what_others_have_committed() {
     Fixture::for_each_owner("survive-conflict", PREPARE, |one| {

@@ -9,6 +9,7 @@ mod creation;
 mod exchange;
 mod freeze;
 mod group;
+mod held_space;
 mod histories;
 mod history;
 mod lazy;

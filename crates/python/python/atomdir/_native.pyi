@@ -5,7 +5,7 @@ _Stat = tuple[int, int, int, int, int, int, int, int, int, int, int]
 _Change = tuple[str, str, Optional[str]]
 _Committed = tuple[Optional[int], int, Optional[str]]
 _Commit = tuple[int, int, int, int, str, int]
-_OpenTransaction = tuple[int, int, str, int, bool, int]
+_OpenTransaction = tuple[int, int, str, int, bool, int, int]
 _Described = tuple[str, str, str, Optional[int], Optional[int], str]
 _Flags = tuple[bool, bool, bool, bool, bool, bool]
 
