@@ -42,6 +42,7 @@ mod survival;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;
+mod undo_costs;
 mod undo_histories;
 mod undo_kept;
 mod undo_returned;
