@@ -310,7 +310,7 @@ fn others_commit_nothing_and_abort_a_run_that_is_stopped() {
             store.call(commit).expect(CONFLICT).says(&["working in it"]);
         }
         let refused = store.call(["exec", id, "--", "true"]).expect(CONFLICT);
-        refused.says(&["has not answered"]);
+        refused.says(&["does not answer"]);
         assert_eq!(base(one, "file").as_deref(), Some("old\n"));
         kill_process(goes_on.process(), Signal::CONT).expect("it is there");
         assert_eq!(exec(store, id, "cat file"), "run\n");

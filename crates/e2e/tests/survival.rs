@@ -216,7 +216,7 @@ fn files_of_a_view_that_were_open_at_a_kill_fail_and_open_again() {
         store.exec(&view, "echo mine > mine").expect(0);
         let script = "exec 3< \"$1/file\" 4>> \"$1/mine\"; md5sum < \"$1/mine\"; echo opened
             read line
-            cat <&3 && echo READ; echo late >&4 && echo WRITTEN
+            cat <&3 && echo READ; env echo late >&4 && echo WRITTEN
             md5sum < \"$1/file\"; cat \"$1/mine\"";
         let mut program = std::process::Command::new("sh");
         store.user().dress(&mut program);
