@@ -10,7 +10,7 @@ use atomdir_testing::{
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 fn here() -> &'static Path {
@@ -19,9 +19,10 @@ fn here() -> &'static Path {
 
 /// The library is built and installed once, with the profile of these tests.
 fn installed() -> &'static Path {
-    static INSTALLED: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
-    let (_, prefix) = INSTALLED.get_or_init(|| {
+    static INSTALLED: OnceLock<(Scratch, Child, PathBuf)> = OnceLock::new();
+    let (_, _, prefix) = INSTALLED.get_or_init(|| {
         let scratch = Scratch::new("capi");
+        let guard = remove_at_end(scratch.path());
         let prefix = scratch.join("usr");
         let program = std::env::current_exe().expect("this program's path");
         let mut folders = program.ancestors().skip(2);
@@ -35,9 +36,20 @@ fn installed() -> &'static Path {
         install.arg(&prefix).arg(profile);
         install.env("CARGO_TARGET_DIR", target);
         capture_output(&mut install).expect(0);
-        (scratch, prefix)
+        (scratch, guard, prefix)
     });
     prefix
+}
+
+/// Removes the directory when this process ends, in whatever way: nobody drops a static. The guard
+/// waits until its input is closed.
+fn remove_at_end(directory: &Path) -> Child {
+    let remove = "trap '' HUP INT TERM; read end
+        [ -n \"${ATOMDIR_KEEP+kept}\" ] || rm -rf -- \"$1\"";
+    let mut guard = Command::new("/bin/sh");
+    guard.args(["-c", remove, "sh"]).arg(directory);
+    guard.stdin(Stdio::piped()).stdout(Stdio::null());
+    guard.stderr(Stdio::null()).spawn().expect("a shell starts")
 }
 
 /// Compiles a program of `programs/` without a warning. Returns its path.

@@ -80,6 +80,12 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
 
         let tx = store.begin().expect("begun");
         let id = tx.keep().expect("kept");
+        let other = store.begin().expect("begun");
+        other.remove_file("first").expect("it is there");
+        other.commit().expect("nobody is in the way");
+        let open = store.transactions().expect("listed");
+        // The history keeps the commit anyway.
+        assert_eq!((open[0].kept_commits, open[0].kept_bytes), (1, 0));
         store.attach(id).expect("open").abort();
         assert_eq!(store.transactions().expect("listed"), []);
         drop(store);

@@ -298,6 +298,38 @@ fn an_attached_program_that_is_killed_leaves_the_rest_whole() {
     });
 }
 
+/// The process that has mounted the view is stopped, as by Ctrl-Z. It answers nobody.
+#[test]
+fn others_commit_nothing_and_abort_a_run_that_is_stopped() {
+    for_each_native_owner("native-stopped", |one| {
+        let store = &one.store;
+        let mut goes_on = run(store, &[], "echo run > file", "echo more >> file");
+        let id = &goes_on.said.clone();
+        kill_process(goes_on.process(), Signal::STOP).expect("it is there");
+        for commit in [["commit", id].as_slice(), &["commit", "--force", id]] {
+            store.call(commit).expect(CONFLICT).says(&["working in it"]);
+        }
+        let refused = store.call(["exec", id, "--", "true"]).expect(CONFLICT);
+        refused.says(&["does not answer"]);
+        assert_eq!(base(one, "file").as_deref(), Some("old\n"));
+        kill_process(goes_on.process(), Signal::CONT).expect("it is there");
+        assert_eq!(exec(store, id, "cat file"), "run\n");
+        assert_eq!(goes_on.end(), Some(0));
+        assert_eq!(base(one, "file").as_deref(), Some("run\nmore\n"));
+
+        let mut aborted = run(store, &[], "echo aborted > file", "echo more >> file");
+        let id = &aborted.said.clone();
+        kill_process(aborted.process(), Signal::STOP).expect("it is there");
+        store.call(["abort", id]).expect(0);
+        store.call(["status", id]).expect(NO_SUCH);
+        store.run("echo other >> dir/d").expect(0);
+        kill_process(aborted.process(), Signal::CONT).expect("it is there");
+        assert_eq!(aborted.end(), Some(NO_SUCH));
+        assert_eq!(base(one, "file").as_deref(), Some("run\nmore\n"));
+        assert_eq!(base(one, "dir/d").as_deref(), Some("d\nother\n"));
+    });
+}
+
 #[test]
 fn sealed_runs_and_other_users_runs_cannot_be_entered() {
     for_each_native_owner("native-closed", |one| {

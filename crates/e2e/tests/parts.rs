@@ -2,7 +2,7 @@
 
 //! Parts of a transaction's changes land or are dropped, and the rest stays open.
 
-use atomdir_testing::exit_code::{CONFLICT, USAGE};
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, USAGE};
 use atomdir_testing::{Fixture, Store, View, atomdir_in, shell};
 
 const PREPARE: &str = "mkdir site lib; echo one > site/index; echo two > site/old; echo l > lib/a
@@ -199,5 +199,45 @@ fn what_cannot_be_split_is_refused() {
             .expect(USAGE);
         outside.says(&["not in the store"]);
         store.abort(&view).expect(0);
+    });
+}
+
+/// The record and the view name only the name through which the file was written. In native views
+/// ordinary users cannot change files with several names.
+#[test]
+fn any_name_of_a_changed_file_selects_its_changes() {
+    let prepare = "mkdir d; echo one > a; ln a b; ln a d/c; echo one > other";
+    Fixture::for_each_owner("parts-names", prepare, |fixture| {
+        let store = &fixture.store;
+        let contents = |wanted: &str| {
+            let shown = shell(&fixture.base, "cat a b d/c | sort -u; stat -c %h a").text();
+            assert_eq!(shown, format!("{wanted}\n3\n"));
+        };
+        let write = ["run", "--view", "exact", "--on-success", "keep", "--"];
+        let write = [&write[..], &["sh", "-ec", "echo two > a; echo two > other"]].concat();
+        let changed = || {
+            store.call(&write).expect(0);
+            let status = store.call(["--json", "status"]).expect(0).text();
+            let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+            status["transaction"].to_string()
+        };
+
+        let id = changed();
+        store.call(["abort", &id, "--", "b"]).expect(0);
+        let left = store.call(["diff", &id, "--name-status"]).expect(0).text();
+        assert_eq!(left, "M other\n");
+        store.call(["abort", &id]).expect(0);
+
+        let id = changed();
+        store.call(["commit", &id, "--", "d/c"]).expect(0);
+        contents("two");
+        let left = store.call(["diff", &id, "--name-status"]).expect(0).text();
+        assert_eq!(left, "M other\n");
+        store.call(["abort", &id]).expect(0);
+
+        store.call(["undo", "1", "--", "b"]).expect(0);
+        contents("one");
+        let refused = store.call(["undo", "1", "--", "other"]).expect(NO_SUCH);
+        refused.says(&["'other' was not changed by these commits"]);
     });
 }

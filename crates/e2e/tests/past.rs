@@ -9,7 +9,7 @@ use std::process::Stdio;
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
 use atomdir_testing::steps::{PREPARE, commit_all};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
-use atomdir_testing::{Fixture, Outcome, User, binary, look, shell};
+use atomdir_testing::{Fixture, OnTerminal, Outcome, User, binary, look, shell, tools_present};
 
 fn at(fixture: &Fixture, when: &str, script: &str) -> Outcome {
     let command = ["at", when, "--", "/bin/sh", "-c", script];
@@ -80,6 +80,36 @@ fn a_view_of_the_past_is_read_only_and_says_what_it_is() {
         let json = ["--json", "at", "0", "--", "/bin/cat", "etc/none"];
         let json = one.store.call(json).expect(1);
         json.says(&["\"commit\":0", "\"exit_code\":1", "\"outside_as_now\":[]"]);
+    });
+}
+
+#[test]
+fn a_shell_on_a_terminal_shows_the_past_and_changes_nothing() {
+    let test = "a_shell_on_a_terminal_shows_the_past_and_changes_nothing";
+    if !tools_present(test, &["script"]) {
+        return;
+    }
+    Fixture::for_each_owner("past-shell", "echo then > file", |one| {
+        one.store.run("echo now > file; echo now > new").expect(0);
+        let mut shell = OnTerminal::start(&one.store, "at 0");
+        // What is typed is printed as well, so it is no answer.
+        for (typed, answer) in [
+            ("cat file; pwd | cat\n", "then"),
+            ("test -t 0 && test ! -e new && echo o''nly\n", "only"),
+            ("echo x > file || echo re''fused\n", "refused"),
+            ("rm -f file || echo st''ays\n", "stays"),
+        ] {
+            shell.type_in(typed);
+            shell.wait_for(answer);
+        }
+        shell.type_in("exit 3\n");
+        let printed = shell.end();
+        let base = one.base.display().to_string();
+        assert!(printed.contains(&base), "the store's own path: {printed}");
+        let now = std::fs::read_to_string(one.base.join("file"));
+        assert_eq!(now.expect("it is there"), "now\n");
+        let list = one.store.call(["list"]).expect(0).text();
+        assert_eq!(list, "", "the view ends with its shell");
     });
 }
 

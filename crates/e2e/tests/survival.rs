@@ -3,7 +3,9 @@
 //! Open transactions that survive their service.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -201,6 +203,75 @@ fn an_undo_that_is_kept_open_holds_the_history_from_the_first_undone_commit_on()
         store.call(["commit", &id]).expect(0);
         let file = fs::read_to_string(one.base.join("file")).expect("it is there");
         assert_eq!(file, "2\n");
+    });
+}
+
+/// A program keeps files of the view open while the service is killed.
+#[test]
+fn files_of_a_view_that_were_open_at_a_kill_fail_and_open_again() {
+    let prepare = "head -c 300000 /dev/urandom > file";
+    Fixture::for_each_owner("survive-open", prepare, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        store.exec(&view, "echo mine > mine").expect(0);
+        let script = "exec 3< \"$1/file\" 4>> \"$1/mine\"; md5sum < \"$1/mine\"; echo opened
+            read line
+            cat <&3 && echo READ; env echo late >&4 && echo WRITTEN
+            md5sum < \"$1/file\"; cat \"$1/mine\"";
+        let mut program = std::process::Command::new("sh");
+        store.user().dress(&mut program);
+        program.args(["-c", script, "sh"]).arg(&view.path);
+        program.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = program.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut printed = BufReader::new(program.stdout.take().expect("piped")).lines();
+        let mut next = || printed.next().map(|line| line.expect("text"));
+        while next().expect("it opens the files") != "opened" {}
+        assert!(store.kill_service());
+        assert_eq!(
+            listed(store).len(),
+            1,
+            "the next service has opened it again"
+        );
+        drop(program.stdin.take());
+        let sum = shell(&one.base, "md5sum < file").text();
+        assert_eq!(next().as_deref(), Some(sum.trim_end()));
+        assert_eq!(next().as_deref(), Some("mine"));
+        assert_eq!(next(), None);
+        let said = program.wait_with_output().expect("it ends").stderr;
+        let said = String::from_utf8_lossy(&said);
+        let errors = said.matches("Transport endpoint is not connected").count();
+        assert_eq!(errors, 2, "{said}");
+        store.commit(&view).expect(0);
+        let mine = fs::read_to_string(one.base.join("mine"));
+        assert_eq!(mine.expect("it is there"), "mine\n");
+    });
+}
+
+/// The limits of the history are those of its age and space, or none is kept.
+#[test]
+fn list_says_what_a_transaction_keeps_beyond_the_limits() {
+    let prepare = "head -c 1000000 /dev/urandom > big; echo small > small";
+    Fixture::for_each_owner("survive-cost", prepare, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        let kept = || listed(store)[0]["kept_bytes"].clone();
+        assert!(kept().is_null(), "nobody has committed");
+        store.run_with(&EXACT, "rm big").expect(0);
+        // A checkpoint.
+        store.call(["service", "stop", "--keep"]).expect(0);
+        assert_eq!(kept(), 0, "the history keeps it for a week");
+        for (key, value) in [("history-space", "10K"), ("history-age", "off")] {
+            store.call(["config", key, value]).expect(0);
+            assert!(store.kill_service());
+            let bytes = kept().as_u64().expect("a number");
+            assert!((1_000_000..1_020_000).contains(&bytes), "{key}: {bytes}");
+            let said = format!("1 commit kept for it, {bytes} bytes of it beyond the limits");
+            let list = store.call(["list"]).expect(0).text();
+            assert!(list.contains(&said), "{list}");
+            let status = store.call(["status", &view.id]).expect(0).text();
+            assert!(status.contains(&said), "{status}");
+        }
+        store.abort(&view).expect(0);
     });
 }
 

@@ -175,6 +175,8 @@ pub enum DropError {
     Frozen,
     #[error("the transaction has changed nothing at '{path}'")]
     Unchanged { path: String },
+    #[error("cannot look at '{path}': {errno}; nothing was dropped", errno = reason(*errno))]
+    Io { path: String, errno: Errno },
     #[error("cannot go back to the state before: {}", reason(.0))]
     Staging(Errno),
 }

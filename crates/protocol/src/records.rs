@@ -137,6 +137,8 @@ pub struct TransactionStatus {
     /// How many commits the history keeps for it, whatever its limits are, so that it can be opened
     /// again after its service has died.
     pub kept_commits: u64,
+    /// The space of those of them that are beyond the history's limits, as of the last checkpoint.
+    pub kept_bytes: u64,
     pub survival: Survival,
     /// If its lazy commit was set aside: why, and what happens next.
     pub set_aside: Option<String>,

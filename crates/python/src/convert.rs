@@ -70,13 +70,21 @@ fn nanoseconds(time: SystemTime) -> i64 {
 }
 
 /// The id of an open transaction, its user, its label, when it began in nanoseconds since 1970,
-/// whether it survives, and how many commits the history keeps for it.
-pub(crate) type OpenTransaction = (u64, u32, OsString, i64, bool, u64);
+/// whether it survives, how many commits the history keeps for it, and their bytes beyond its limits.
+pub(crate) type OpenTransaction = (u64, u32, OsString, i64, bool, u64, u64);
 
 pub(crate) fn open_transaction(open: atomdir::OpenTransaction) -> OpenTransaction {
     let began = nanoseconds(open.began);
-    let (id, kept) = (open.id.0, open.kept_commits);
-    (id, open.user, open.label, began, open.survives, kept)
+    let (id, kept) = (open.id.0, (open.kept_commits, open.kept_bytes));
+    (
+        id,
+        open.user,
+        open.label,
+        began,
+        open.survives,
+        kept.0,
+        kept.1,
+    )
 }
 
 /// The id of a transaction that others ended, its user, its label, when it began and when it ended in

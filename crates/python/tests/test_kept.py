@@ -61,6 +61,7 @@ def test_kept_transaction_goes_on_after_program_and_service_have_ended(
             assert ended.began <= ended.ended and "killed" in ended.description
             (listed,) = store.transactions()
             assert (listed.id, listed.label, listed.survives) == (kept, "kept", True)
+            assert (listed.kept_commits, listed.kept_bytes) == (0, 0)
             with pytest.raises(ZeroDivisionError), store.attach(kept) as tx:
                 (tx / "more").write_text("2")
                 raise ZeroDivisionError

@@ -19,6 +19,7 @@ pub(crate) fn answer(service: &Service, peer: &Peer, id: TransactionId) -> Resul
 
 pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> TransactionStatus {
     let transaction = &one.transaction;
+    let (kept_commits, kept_bytes) = kept(service, transaction.held_past());
     TransactionStatus {
         transaction: one.id(),
         owner: transaction.owner(),
@@ -46,7 +47,8 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
             Some(_) => service.store.status().held_bytes,
             None => 0,
         },
-        kept_commits: kept_commits(service, transaction.held_past()),
+        kept_commits,
+        kept_bytes,
         survival: survival(one),
         set_aside: aside::reason(service, transaction),
     }
@@ -62,12 +64,16 @@ fn survival(one: &OpenTransaction) -> Survival {
     }
 }
 
-fn kept_commits(service: &Service, after: Option<atomdir_engine::Sequence>) -> u64 {
-    after.map_or(0, |after| service.store.commits_after(after))
+/// How many commits the history keeps for a transaction, and their space beyond its limits.
+fn kept(service: &Service, after: Option<atomdir_engine::Sequence>) -> (u64, u64) {
+    let store = &service.store;
+    let kept = |after| (store.commits_after(after), store.bytes_kept_after(after));
+    after.map_or((0, 0), kept)
 }
 
 /// A transaction that has survived its service and cannot be opened.
 pub(crate) fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
+    let (kept_commits, kept_bytes) = kept(service, one.needs);
     TransactionStatus {
         transaction: one.id,
         owner: one.owner.unwrap_or_else(|| geteuid().as_raw()),
@@ -88,7 +94,8 @@ pub(crate) fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
         sealed: false,
         past: None,
         held_bytes: 0,
-        kept_commits: kept_commits(service, one.needs),
+        kept_commits,
+        kept_bytes,
         survival: Survival::Stranded {
             reason: one.reason.clone(),
         },

@@ -27,6 +27,9 @@ pub struct OpenTransaction {
     pub survives: bool,
     /// How many commits the history keeps for it, whatever its limits are.
     pub kept_commits: u64,
+    /// How many bytes of the disk those of them take that are beyond the history's limits, as of
+    /// the last checkpoint. They stay taken until no open transaction needs these commits.
+    pub kept_bytes: u64,
 }
 
 impl From<TransactionStatus> for OpenTransaction {
@@ -38,6 +41,7 @@ impl From<TransactionStatus> for OpenTransaction {
             began: status.began.into(),
             survives: matches!(status.survival, Survival::Survives),
             kept_commits: status.kept_commits,
+            kept_bytes: status.kept_bytes,
         }
     }
 }

@@ -97,6 +97,9 @@ pub struct Transaction<'a> {
     /// How many commits the history keeps for it, whatever its limits are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_commits: Option<u64>,
+    /// The space of those that are beyond the limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_bytes: Option<u64>,
     /// Whether it outlives its service.
     pub survives: bool,
     /// Why it does not, if it is detached.
@@ -210,6 +213,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             past: status.past.map(|commit| commit.0),
             held_bytes: status.past.map(|_| status.held_bytes),
             kept_commits: (status.kept_commits > 0).then_some(status.kept_commits),
+            kept_bytes: (status.kept_commits > 0).then_some(status.kept_bytes),
             survives: status.survival == Survival::Survives,
             ends_because: match &status.survival {
                 Survival::Ends { reason } => reason.as_deref(),

@@ -120,15 +120,16 @@ pub(super) fn ends_line(status: &TransactionStatus) -> Option<String> {
     }
 }
 
-/// What the history keeps only for a transaction that survives.
+/// What the history keeps for a transaction that survives, and what that costs.
 pub(super) fn kept_line(status: &TransactionStatus) -> Option<String> {
     let commits = match status.kept_commits {
         0 => return None,
         1 => "1 commit".to_owned(),
         more => format!("{more} commits"),
     };
+    let bytes = status.kept_bytes;
     Some(format!(
-        "{commits} kept for it, whatever the limits of the history"
+        "{commits} kept for it, {bytes} bytes of it beyond the limits of the history"
     ))
 }
 

@@ -10,6 +10,7 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, S
 use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::mount_point::is_mount_point;
 use crate::base::moving::{LookedFor, Moving};
+use crate::base::past_sizes::PastSizes;
 use crate::base::{Base, Place, above};
 use crate::control;
 use crate::control::ControlHandles;
@@ -32,6 +33,8 @@ pub(crate) struct Core<D: Disk> {
     /// it: see [`Moving`].
     pub applying: RwLock<()>,
     pub moving: Moving,
+    /// Nothing is locked under it.
+    pub past_sizes: Mutex<PastSizes>,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
@@ -59,6 +62,7 @@ impl<D: Disk> Core<D> {
             index: Mutex::new(index),
             turns: AtomicU64::new(0),
             serials: AtomicU64::new(1),
+            past_sizes: Mutex::new(PastSizes::new(options.history)),
             disk,
             control,
             hidden,

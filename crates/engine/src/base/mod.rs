@@ -30,6 +30,7 @@ pub(crate) mod mount_point;
 pub(crate) mod moving;
 pub(crate) mod obstacles;
 pub(crate) mod older;
+pub(crate) mod past_sizes;
 pub(crate) mod present;
 pub(crate) mod privileges;
 pub(crate) mod rights;

@@ -66,6 +66,7 @@ impl<D: Disk> Store<D> {
             self.keep_past(&mut state)?;
         }
         state.history = limits;
+        lock(&self.0.core.past_sizes).limits = limits;
         Ok(())
     }
 

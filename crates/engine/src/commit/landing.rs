@@ -30,20 +30,26 @@ use crate::store::Store;
 use crate::store::commit_state::Guard;
 use crate::store::queue::{Landing, Pending};
 use crate::transaction::view_slot::Committing;
-use crate::view::part::{LandedPart, Part};
+use crate::view::part::{LandedPart, NoPart, Part};
 use crate::view::{Outdated, View};
 use crate::write_set::WriteSet;
 
 /// Finds the part of a transaction's changes that is to land.
-pub(crate) fn choose<D: Disk>(view: &View<D>, paths: &[Vec<u8>]) -> Result<Part, CommitError> {
+pub(crate) fn choose<D: Disk>(view: &mut View<D>, paths: &[Vec<u8>]) -> Result<Part, CommitError> {
     if view.reads.is_some() {
         let reason = "what is left may depend on everything that it has read";
         return Err(CommitError::OnlyWhole { reason });
     }
-    let part = view.part_to_land(paths);
-    part.map_err(|path| CommitError::Unchanged {
-        path: String::from_utf8_lossy(&path).into_owned(),
-    })
+    view.part_to_land(paths).map_err(no_part)
+}
+
+pub(crate) fn no_part(error: NoPart) -> CommitError {
+    match error {
+        NoPart::Unchanged { path } => CommitError::Unchanged {
+            path: String::from_utf8_lossy(&path).into_owned(),
+        },
+        NoPart::Unknown { path, errno } => CommitError::io("look at", &path, errno),
+    }
 }
 
 /// Refuses to land an object of which others have committed another part since the snapshot.

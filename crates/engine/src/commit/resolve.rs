@@ -20,6 +20,7 @@ use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Stamp};
 use crate::commit::at_its_expense;
+use crate::commit::landing::no_part;
 use crate::commit::prepare::prepare;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::Sequence;
@@ -123,7 +124,7 @@ pub(crate) fn take_sides<D: Disk>(
         theirs.push(changed_at(view, find(number)?.conflict.path.clone()));
     }
     if !theirs.is_empty() {
-        let (left, dropped) = view.part_without(&theirs).map_err(unchanged)?;
+        let (left, dropped) = view.part_without(&theirs).map_err(no_part)?;
         taken.dropped = looked_up(view.changes_in(&dropped), b"")?;
         taken.part = Some(left);
         let is_dropped = |mine: &&Listed| {
@@ -140,12 +141,6 @@ pub(crate) fn take_sides<D: Disk>(
 
 fn looked_up<T>(result: Result<T, Errno>, path: &[u8]) -> Result<T, CommitError> {
     result.map_err(|errno| CommitError::io("look at", path, errno))
-}
-
-fn unchanged(path: Vec<u8>) -> CommitError {
-    CommitError::Unchanged {
-        path: String::from_utf8_lossy(&path).into_owned(),
-    }
 }
 
 fn not_taken(path: &[u8], reason: &'static str) -> CommitError {
@@ -168,7 +163,7 @@ fn is_takeable(conflict: &Conflict) -> bool {
 
 /// The path, or the nearest one above it at which the view has changes. A conflict may be
 /// about something that others have put into a directory which the transaction removes.
-fn changed_at<D: Disk>(view: &View<D>, mut path: Vec<u8>) -> Vec<u8> {
+fn changed_at<D: Disk>(view: &mut View<D>, mut path: Vec<u8>) -> Vec<u8> {
     while !path.is_empty() && view.part_to_drop(&[path.clone()]).is_err() {
         let above = path.iter().rposition(|byte| *byte == b'/');
         path.truncate(above.unwrap_or(0));

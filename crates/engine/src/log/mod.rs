@@ -2,7 +2,7 @@
 //!
 //! This module reads and writes a file of records. A `journal` is a store's log together with
 //! its history and the header that says where one ends and the other begins; `history`
-//! lists commits from both. `past` is what commits have replaced, and `past_limits` says how much
+//! lists commits from both. `past` is what commits have replaced, `past_limits` says how much
 //! of that is kept. `recent` finds the newest commits. `record_builder` writes a write set down as a record.
 //!
 //! Invariants

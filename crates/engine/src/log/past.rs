@@ -19,6 +19,7 @@ use atomdir_format::record::{CommitRecord, FormerPages};
 use crate::base::core::Core;
 use crate::error::StoreError;
 use crate::ids::Sequence;
+use crate::lock;
 use crate::log::history::copy_tail;
 use crate::log::past_limits::{Excess, HistoryStatus};
 use crate::log::{Log, read_records};
@@ -55,7 +56,7 @@ pub(crate) fn kept_by(commit: &CommitRecord) -> impl Iterator<Item = InLimbo> + 
 }
 
 impl Counts {
-    fn add(&mut self, record: &PastRecord, bytes: u64) {
+    fn add<D: Disk>(&mut self, core: &Core<D>, record: &PastRecord, bytes: u64) {
         for kept in kept_by(&record.commit) {
             *self.kept.entry(kept).or_default() += 1;
         }
@@ -66,7 +67,10 @@ impl Counts {
             self.figures.oldest.get_or_insert(oldest);
             self.figures.commits += 1;
         }
-        self.figures.bytes += bytes + limbo_bytes(&record.commit);
+        let bytes = bytes + limbo_bytes(&record.commit);
+        self.figures.bytes += bytes;
+        let PastRecord { commit, .. } = record;
+        lock(&core.past_sizes).add(commit.sequence, commit.time, bytes);
     }
 
     /// Whether no other commit keeps it.
@@ -106,7 +110,7 @@ impl<D: Disk> Past<D> {
         let end = records.end_of_prefix(&core.disk, |record: PastRecord, bytes| {
             let is_before = record.commit.sequence <= last_sequence;
             if is_before {
-                counts.add(&record, bytes);
+                counts.add(core, &record, bytes);
             }
             is_before
         })?;
@@ -140,6 +144,7 @@ impl<D: Disk> Past<D> {
     /// Forgets everything. It is in `past` again or gone for good once the next flush succeeds.
     fn reset(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         self.counts = Counts::default();
+        lock(&core.past_sizes).clear();
         self.flushed = 0;
         let dropped = self.records.drop_all(&core.disk);
         dropped.map_err(failed("empty the past"))
@@ -170,7 +175,7 @@ impl<D: Disk> Past<D> {
             let appended = self.records.append(&core.disk, &record);
             appended.map_err(failed("write the past"))?;
             let bytes = self.records.length() - before;
-            self.counts.add(&record, bytes);
+            self.counts.add(core, &record, bytes);
         }
         Ok(begins_anew)
     }
@@ -262,6 +267,7 @@ impl<D: Disk> Past<D> {
         }
         self.counts.figures = figures;
         self.counts.first = first;
+        lock(&core.past_sizes).forget_before(first);
         let synced = core.disk.sync_directory(&core.control.directory);
         synced.map_err(&failed)?;
         forgotten.retain(|kept| self.counts.release(kept));

@@ -3,6 +3,8 @@
 use atomdir_disk::Timestamp;
 pub use atomdir_types::HistoryStatus;
 
+use crate::base::past_sizes::PastSizes;
+use crate::ids::Sequence;
 use crate::options::HistoryLimits;
 
 /// The file is read when the store is opened and when commits are undone or forgotten, so it
@@ -19,6 +21,15 @@ pub(crate) struct Excess {
 }
 
 impl Excess {
+    /// All commits of these, if nothing limits what is kept but the need of open transactions.
+    pub fn all() -> Excess {
+        Excess {
+            older_than: Timestamp::default(),
+            bytes_max: 0,
+            file_bytes_max: 0,
+        }
+    }
+
     /// Everything that is beyond the limits. `free_bytes` is what the file system has.
     pub fn of(limits: &HistoryLimits, now: Timestamp, free_bytes: u64, bytes: u64) -> Excess {
         let seconds = i64::try_from(limits.age_seconds_max).unwrap_or(i64::MAX);
@@ -63,7 +74,16 @@ impl Excess {
 
     /// Whether the oldest commit must go.
     pub fn includes(&self, figures: &HistoryStatus, file_bytes: u64) -> bool {
-        let is_old = |time: Timestamp| time < self.older_than;
-        figures.oldest.is_some_and(|(_, time)| is_old(time)) || self.is_large(figures, file_bytes)
+        let is_old = figures.oldest.is_some_and(|(_, time)| self.is_old(time));
+        is_old || self.is_large(figures, file_bytes)
+    }
+
+    fn is_old(&self, time: Timestamp) -> bool {
+        time < self.older_than
+    }
+
+    /// The space beyond the limits that the commits after this one take.
+    pub fn held_after(&self, after: Sequence, sizes: &PastSizes) -> u64 {
+        sizes.beyond(after, self.older_than, self.bytes_max)
     }
 }

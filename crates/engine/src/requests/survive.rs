@@ -5,6 +5,7 @@ use atomdir_disk::Disk;
 use crate::error::{StoreError, SurvivalError};
 use crate::ids::Sequence;
 use crate::lock;
+use crate::log::past_limits::Excess;
 use crate::store::Store;
 use crate::transaction::Transaction;
 
@@ -104,6 +105,22 @@ impl<D: Disk> Store<D> {
     pub fn commits_after(&self, sequence: Sequence) -> u64 {
         let newest = lock(&self.0.open).published;
         newest.0.saturating_sub(sequence.0)
+    }
+
+    /// The space that the commits after this one take in the past and in limbo beyond the limits of
+    /// the history, as of the last checkpoint. It stays taken until no open transaction needs these
+    /// commits any more. Takes no lock that a commit holds for long.
+    pub fn bytes_kept_after(&self, sequence: Sequence) -> u64 {
+        let core = &*self.0.core;
+        let status = core.disk.status(&core.root);
+        let free_bytes = status.map_or(u64::MAX, |status| status.bytes_available());
+        let now = core.options.clock.now();
+        let sizes = lock(&core.past_sizes);
+        let excess = match &sizes.limits {
+            Some(limits) => Excess::of(limits, now, free_bytes, sizes.total()),
+            None => Excess::all(),
+        };
+        excess.held_after(sequence, &sizes)
     }
 
     /// Whether all commits since the transaction's snapshot are of parts of it.

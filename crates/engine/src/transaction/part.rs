@@ -6,6 +6,7 @@ use atomdir_types::ChangeLine;
 use crate::error::DropError;
 use crate::transaction::Transaction;
 use crate::view::Outdated;
+use crate::view::part::NoPart;
 
 /// What was dropped of a transaction's changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +33,14 @@ impl<D: Disk> Transaction<D> {
         }
         self.leave_to_user();
         let part = view.part_to_drop(paths);
-        let part = part.map_err(|path| DropError::Unchanged {
-            path: String::from_utf8_lossy(&path).into_owned(),
+        let part = part.map_err(|error| match error {
+            NoPart::Unchanged { path } => DropError::Unchanged {
+                path: String::from_utf8_lossy(&path).into_owned(),
+            },
+            NoPart::Unknown { path, errno } => DropError::Io {
+                path: String::from_utf8_lossy(&path).into_owned(),
+                errno,
+            },
         })?;
         let changes = view.changes_in(&part).map_err(DropError::Staging)?;
         let outdated = view.drop_part(&part).map_err(DropError::Staging)?;

@@ -85,7 +85,7 @@ impl<D: Disk> Store<D> {
         let later = commit.0 + 1..=transaction.at().0;
         let later: Vec<Sequence> = later.map(Sequence).collect();
         let since = self.since(transaction, &later)?;
-        let selection = Selection::new(&since, &[])?;
+        let selection = Selection::everything();
         let changes = Changes::new(&since, &selection);
         let not_as_then = self.change_view(transaction, |view| {
             let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Look);

@@ -38,7 +38,7 @@ mod untouched;
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno};
+use atomdir_disk::{Disk, Errno, Identity};
 
 pub use look::Past;
 
@@ -86,7 +86,12 @@ impl<D: Disk> Store<D> {
         {
             return Err(UndoError::NotKept(*first));
         }
-        let selection = Selection::new(&since, paths)?;
+        let selection = match paths.is_empty() {
+            true => Selection::everything(),
+            false => Selection::of_paths(&since, paths, |path| {
+                self.change_view(transaction, |view| object_at(view, path))
+            })?,
+        };
         let changes = Changes::new(&since, &selection);
         let (written, leaves_traces) = self.change_view(transaction, |view| {
             let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
@@ -138,6 +143,17 @@ impl<D: Disk> Store<D> {
         self.describe(&mut conflicts);
         conflicts
     }
+}
+
+/// The object of the snapshot that has this name.
+fn object_at<D: Disk>(view: &mut View<D>, path: &[u8]) -> Result<Option<Identity>, UndoError> {
+    let base = match view.base_at(path) {
+        Err(Errno::NOENT | Errno::INVAL | Errno::NAMETOOLONG) => None,
+        found => found.map_err(|errno| io(path, errno))?,
+    };
+    let stat = base.map(|base| view.snapshot_stat(&base)).transpose();
+    let stat = stat.map_err(|errno| io(path, errno))?;
+    Ok(stat.map(|stat| stat.identity))
 }
 
 fn io(path: &[u8], errno: Errno) -> UndoError {

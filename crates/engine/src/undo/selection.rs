@@ -1,7 +1,11 @@
 //! Which changes of the undone commits are taken back, if only some paths are asked for.
 //!
-//! Changes that belong together go together: all names of an object, also if a commit has given the
-//! file another inode, the removed directory that a name was in, and the files of a database.
+//! Changes that belong together go together: all names of an object and its own changes, also if a
+//! commit has given the file another inode, the removed directory that a name was in, and the files
+//! of a database.
+//!
+//! A path is any name of an object. The records know the names that the commits used. Where they
+//! have none at or below a path, the object that has this name now is looked up.
 
 use std::collections::HashSet;
 
@@ -19,17 +23,31 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    pub fn new(since: &Since, paths: &[Vec<u8>]) -> Result<Selection, UndoError> {
-        let mut selection = Selection {
+    pub fn everything() -> Selection {
+        Selection {
             entries: HashSet::new(),
             updates: HashSet::new(),
-            is_everything: paths.is_empty(),
-        };
-        if selection.is_everything {
-            return Ok(selection);
+            is_everything: true,
         }
+    }
+
+    /// `object_at` looks up the object that has this name now.
+    pub fn of_paths(
+        since: &Since,
+        paths: &[Vec<u8>],
+        mut object_at: impl FnMut(&[u8]) -> Result<Option<Identity>, UndoError>,
+    ) -> Result<Selection, UndoError> {
+        let mut selection = Selection {
+            is_everything: false,
+            ..Selection::everything()
+        };
         for path in paths {
-            if !selection.add(since, |found| is_at_or_below(found, path)) {
+            let is_found = selection.add(since, |found| is_at_or_below(found, path))
+                || match object_at(path)? {
+                    Some(object) => selection.add_objects(since, &same_file(since, object)),
+                    None => false,
+                };
+            if !is_found {
                 let path = String::from_utf8_lossy(path).into_owned();
                 return Err(UndoError::Untouched { path });
             }
@@ -66,6 +84,27 @@ impl Selection {
         found
     }
 
+    /// Adds the changes of these objects and of their names; true if there are any.
+    fn add_objects(&mut self, since: &Since, objects: &HashSet<Identity>) -> bool {
+        let mut found = false;
+        for (number, step) in undone(since) {
+            for (place, entry) in step.commit.entries.iter().enumerate() {
+                let mut its = entry.before.into_iter().chain(step.after(entry));
+                if its.any(|object| objects.contains(&object)) {
+                    self.entries.insert((number, place));
+                    found = true;
+                }
+            }
+            for (place, update) in step.commit.updates.iter().enumerate() {
+                if objects.contains(&step.object(update.object)) {
+                    self.updates.insert((number, place));
+                    found = true;
+                }
+            }
+        }
+        found
+    }
+
     /// Adds what belongs to the selected changes; true if there was anything to add.
     fn complete(&mut self, since: &Since) -> bool {
         let before = self.entries.len() + self.updates.len();
@@ -82,6 +121,7 @@ impl Selection {
             }
             for (place, update) in step.commit.updates.iter().enumerate() {
                 if self.updates.contains(&(number, place)) {
+                    objects.insert(step.object(update.object));
                     paths.extend(database::family(&step.path_of_object(update.object)));
                 }
             }
@@ -93,12 +133,10 @@ impl Selection {
                 }
             }
         }
+        self.add_objects(since, &objects);
         for (number, step) in undone(since) {
             for (place, entry) in step.commit.entries.iter().enumerate() {
-                let mut its = entry.before.into_iter().chain(step.after(entry));
-                let is_removed_above =
-                    entry.buries && entry.before.is_some_and(|before| above.contains(&before));
-                if is_removed_above || its.any(|object| objects.contains(&object)) {
+                if entry.buries && entry.before.is_some_and(|before| above.contains(&before)) {
                     self.entries.insert((number, place));
                 }
             }
@@ -106,6 +144,21 @@ impl Selection {
         self.add(since, |path| paths.contains(path));
         self.entries.len() + self.updates.len() > before
     }
+}
+
+/// The inodes that commits have given the file of which this is one.
+fn same_file(since: &Since, object: Identity) -> HashSet<Identity> {
+    let mut objects = HashSet::from([object]);
+    let mut count = 0;
+    while count < objects.len() {
+        count = objects.len();
+        for (before, after) in since.steps.iter().flat_map(Step::successions) {
+            if objects.contains(&before) || objects.contains(&after) {
+                objects.extend([before, after]);
+            }
+        }
+    }
+    objects
 }
 
 fn undone(since: &Since) -> impl Iterator<Item = (usize, &Step)> {

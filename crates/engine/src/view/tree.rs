@@ -427,4 +427,14 @@ impl<D: Disk> View<D> {
         }
         Ok(Some(at))
     }
+
+    /// The object of the snapshot that has this name in the view. Nothing of it is kept in the view.
+    pub fn base_at(&mut self, path: &[u8]) -> Result<Option<Arc<Base>>> {
+        let Some(node) = self.resolve(path)? else {
+            return Ok(None);
+        };
+        let base = self.node(node)?.base.clone();
+        self.drop_if_unneeded(node);
+        Ok(base)
+    }
 }

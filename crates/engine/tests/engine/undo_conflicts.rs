@@ -391,7 +391,7 @@ fn two_undos_of_one_commit_conflict() {
 }
 
 /// The bytes below a directory.
-fn bytes_below(directory: &Path) -> u64 {
+pub(super) fn bytes_below(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(directory).expect("it is listed");
     let sizes = entries.map(|entry| {

@@ -73,6 +73,8 @@ class OpenTransaction:
     survives: bool
     #: How many commits the history keeps for it, whatever its limits are.
     kept_commits: int
+    #: How many bytes of the disk those of them take that are beyond the history's limits.
+    kept_bytes: int
 
 
 @dataclass(frozen=True)
@@ -243,8 +245,8 @@ class Store:
     def transactions(self) -> list[OpenTransaction]:
         """The open transactions of this user, or for root of all users. Needs a service."""
         return [
-            OpenTransaction(id, user, label, began / 1e9, survives, kept_commits)
-            for id, user, label, began, survives, kept_commits in (
+            OpenTransaction(id, user, label, began / 1e9, survives, kept_commits, kept_bytes)
+            for id, user, label, began, survives, kept_commits, kept_bytes in (
                 self._store().native.transactions()
             )
         ]

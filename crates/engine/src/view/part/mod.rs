@@ -1,7 +1,7 @@
 //! A part of a view's changes: to commit it and keep the rest open, or to drop it.
 //!
 //! A part is chosen by paths. Some changes make no sense without others, so the part grows
-//! until nothing in it lacks what it needs:
+//! until nothing in it lacks what it needs (a path is any name of an object, see `choose`):
 //!
 //! - All entries that an object loses or gets go together, and with them the object's own
 //!   changes: the two ends of a rename, the names of a file, what stands in a name now and
@@ -18,6 +18,7 @@
 //! Invariant: both the part and the rest are differences by themselves. Over the base, the
 //! rest is the same tree as before, once the part is in the base.
 
+mod choose;
 mod drop;
 mod land;
 pub(crate) use land::LandedPart;
@@ -25,7 +26,7 @@ mod unlink;
 
 use std::collections::{HashMap, HashSet};
 
-use atomdir_disk::{Disk, Kind, Name};
+use atomdir_disk::{Disk, Errno, Kind, Name};
 
 use super::View;
 use super::node::Node;
@@ -79,6 +80,15 @@ impl Part {
     }
 }
 
+/// Why there is no part at a path.
+#[derive(Debug)]
+pub(crate) enum NoPart {
+    /// Nothing has changed there.
+    Unchanged { path: Vec<u8> },
+    /// The object there cannot be looked at.
+    Unknown { path: Vec<u8>, errno: Errno },
+}
+
 /// Which changes need which others.
 #[derive(Default)]
 struct Needs {
@@ -120,16 +130,16 @@ impl Needs {
 
 impl<D: Disk> View<D> {
     /// The part that can be committed without the rest: the changes at and below the paths,
-    /// and what they need. Fails with a path at which nothing has changed.
-    pub fn part_to_land(&self, paths: &[Vec<u8>]) -> Result<Part, Vec<u8>> {
+    /// and what they need. Fails if nothing has changed at one of the paths.
+    pub fn part_to_land(&mut self, paths: &[Vec<u8>]) -> Result<Part, NoPart> {
         let needs = self.needs();
         let chosen = self.chosen(&needs, paths)?;
         Ok(needs.closure(chosen))
     }
 
     /// The part without which the rest can be: the changes at and below the paths, and what
-    /// needs them. Fails with a path at which nothing has changed.
-    pub fn part_to_drop(&self, paths: &[Vec<u8>]) -> Result<Part, Vec<u8>> {
+    /// needs them. Fails if nothing has changed at one of the paths.
+    pub fn part_to_drop(&mut self, paths: &[Vec<u8>]) -> Result<Part, NoPart> {
         let needs = self.needs();
         let chosen = self.chosen(&needs, paths)?;
         Ok(needs.reversed().closure(chosen))
@@ -137,7 +147,7 @@ impl<D: Disk> View<D> {
 
     /// Everything without the changes at and below the paths and without what needs them,
     /// and those changes.
-    pub fn part_without(&self, paths: &[Vec<u8>]) -> Result<(Part, Part), Vec<u8>> {
+    pub fn part_without(&mut self, paths: &[Vec<u8>]) -> Result<(Part, Part), NoPart> {
         let dropped = self.part_to_drop(paths)?;
         let needs = self.needs();
         let mut left = needs.closure(needs.needs.keys().chain(&needs.all).cloned().collect());
@@ -236,50 +246,5 @@ impl<D: Disk> View<D> {
             Ok(node) if id != NodeId::ROOT => self.placed_by(node.parent),
             _ => None,
         }
-    }
-
-    fn chosen(&self, needs: &Needs, paths: &[Vec<u8>]) -> Result<Vec<Item>, Vec<u8>> {
-        let mut is_met = vec![false; paths.len()];
-        let mut chosen = Vec::new();
-        for item in &needs.all {
-            let mut is_chosen = false;
-            for known in self.paths_of(item) {
-                for (path, is_met) in paths.iter().zip(&mut is_met) {
-                    if is_at_or_below(&known, path) {
-                        *is_met = true;
-                        is_chosen = true;
-                    }
-                }
-            }
-            if is_chosen {
-                chosen.push(item.clone());
-            }
-        }
-        match is_met.iter().position(|is_met| !is_met) {
-            Some(place) => Err(paths[place].clone()),
-            None => Ok(chosen),
-        }
-    }
-
-    /// The path in the view, and the one in the snapshot.
-    fn paths_of(&self, item: &Item) -> Vec<Vec<u8>> {
-        match item {
-            Item::Node(id) => vec![self.path(*id)],
-            Item::Entry(directory, name) => {
-                let mut paths = vec![self.path_of_entry(*directory, name)];
-                let delta = self.node(*directory).ok().and_then(Node::directory_delta);
-                let before = delta.and_then(|delta| delta.entries.get(name)?.before.as_ref());
-                paths.extend(before.map(|before| self.old_path(before, *directory, name)));
-                paths
-            }
-            Item::Base(_) => Vec::new(),
-        }
-    }
-}
-
-fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
-    match path.strip_prefix(above) {
-        Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',
-        None => false,
     }
 }

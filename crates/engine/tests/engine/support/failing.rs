@@ -2,7 +2,7 @@
 //! which changes were requested.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
@@ -19,6 +19,7 @@ pub struct FailingDisk {
     /// Whether all later calls fail, too, or only that one.
     forever: bool,
     changes: Arc<Mutex<Vec<&'static str>>>,
+    calls: Arc<AtomicU64>,
     /// Flushes of the log wait while a test holds this lock.
     pub flushes: Arc<Mutex<()>>,
     clock: Arc<Mutex<FileClock>>,
@@ -78,6 +79,7 @@ impl FailingDisk {
             error,
             forever,
             changes: Arc::default(),
+            calls: Arc::default(),
             flushes: Arc::default(),
             clock: Arc::default(),
             flushes_nothing: false,
@@ -97,6 +99,11 @@ impl FailingDisk {
     /// For tests in which no machine dies: flushes would take most of their time.
     pub fn without_flushes() -> FailingDisk {
         FailingDisk::new(Errno::IO, true).flushing_nothing()
+    }
+
+    /// How many calls there have been, changes and others.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
     }
 
     pub fn counting_no_subdirectories(self) -> FailingDisk {
@@ -259,6 +266,7 @@ impl FailingDisk {
     /// A change by a check, which cannot succeed.
     fn check(&self, call: &'static str) -> Result<()> {
         self.let_intrude();
+        self.calls.fetch_add(1, Ordering::SeqCst);
         self.changes
             .lock()
             .expect("no test panics with it")
@@ -275,6 +283,7 @@ impl FailingDisk {
     }
 
     fn look(&self, _call: &'static str) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
         if self.forever && self.has_failed() {
             Err(self.error)
         } else {
