@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED, USAGE};
 use atomdir_testing::steps::{PREPARE, STEPS, commit_all};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
 use atomdir_testing::{Fixture, Outcome, User, shell};
@@ -41,6 +41,22 @@ fn one_undo_after_the_other_goes_back_step_by_step() {
             undo(one, &[&commit.to_string()]).expect(0);
             assert_same(STEPS[commit - 1], &one.look(), &trees[commit - 1]);
         }
+    });
+}
+
+#[test]
+fn commit_is_undone_once_until_the_undo_is_undone() {
+    Fixture::for_each_owner("undo-once", PREPARE, |one| {
+        let before = one.look();
+        one.store.run_exact("echo first > etc/one").expect(0);
+        one.store.run_exact("echo second > etc/two").expect(0);
+        undo(one, &["1"]).expect(0);
+        let refused = undo(one, &["1", "2"]).expect(USAGE);
+        refused.says(&["commit 1 has been undone already, by commit 3", "undo 3"]);
+        undo(one, &["3"]).expect(0);
+        shell(&one.base, "grep -q first etc/one");
+        undo(one, &["1", "2"]).expect(0);
+        assert_same("both commits", &one.look(), &before);
     });
 }
 

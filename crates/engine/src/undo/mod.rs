@@ -4,22 +4,22 @@
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
 //! the snapshot and in limbo, `returning` checks those that get names back, `successions` finds files
-//! that would become two, `untouched` finds what came later, `taken_back` tells which of that was
-//! taken back since, `neutral` leaves out what other undos took back, `passing` tells what was in the tree before from what came with the commits,
-//! `look` shows the past, and `restore` brings parts of it back.
+//! that would become two, `untouched` finds what came later, `neutral` leaves out what other undos
+//! took back, `passing` tells what was in the tree before from what came with the commits, `look`
+//! shows the past, and `restore` brings parts of it back.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
-//!    commit has changed it, unless that was taken back, and no outside writer. What happens after
-//!    the snapshot is found by the transaction's own validation.
+//!    commit has changed it, unless `neutral` leaves that commit out, and no outside writer. What
+//!    happens after the snapshot is found by the transaction's own validation.
 //! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
 //!    and a directory comes back with everything in it.
 //! 4. A file does not come back beside the one that took its place and has since got another name,
 //!    or keeps one: these would be two files where every commit had one.
 //! 5. An object comes back only if nobody has brought it back before, or moved it since: a directory
-//!    has one name. Nor does a removed directory come back without what another undo has brought
-//!    back out of it.
+//!    has one name. Nor does a removed directory come back without what somebody has brought back
+//!    out of it.
 //! 6. An object goes from the tree only if an undone commit brought it there. What outside writers
 //!    put into a directory does not go with it, even if commits have changed it since.
 
