@@ -167,7 +167,7 @@ pub struct Before {
     pub limbo_bytes: u64,
     pub objects: Vec<Former>,
     pub successions: Vec<Succession>,
-    /// The commits that this one takes back, if it changes nothing else.
+    /// The commits that this one takes back. Empty if it changes more than that, or may do so.
     pub takes_back: Vec<u64>,
     /// Some of what these commits changed stays as they left it, in objects that go to limbo, or a
     /// file gets a new inode.

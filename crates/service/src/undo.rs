@@ -90,7 +90,9 @@ pub(crate) fn begin(
                 .with_hint("`atomdir log` lists the commits, `atomdir config` how much is kept")
         }
         UndoError::AlreadyUndone { by, .. } => Failure::new(FailureKind::BadRequest, message)
-            .with_hint(format!("`atomdir undo {by}` brings back what it changed")),
+            .with_hint(format!(
+                "leave it out, or bring back what it changed by `atomdir undo {by}`"
+            )),
         UndoError::Absent { .. } => Failure::new(FailureKind::NoSuchCommit, message)
             .with_hint("`atomdir at COMMIT -- ls` lists what was there"),
         UndoError::Untouched { .. } => Failure::new(FailureKind::NoSuchCommit, message).with_hint(

@@ -78,7 +78,11 @@ static void past(void)
     CHECK(atomdir_at(store, one, 99, &tx) == -EINVAL);
     CHECK(atomdir_undo(store, &two, 1, NULL, &tx) == 0);
     CHECK(atomdir_commit(tx, NULL) == 0);
-    CHECK(atomdir_undo(store, &two, 1, paths, &tx) == ATOMDIR_ECHANGED);
+    CHECK(atomdir_undo(store, &two, 1, paths, &tx) == ATOMDIR_EREFUSED);
+    CHECK(atomdir_undo(store, &one, 1, paths, &tx) == 0);
+    atomdir_abort(tx);
+    commit_file("past", "one again");
+    CHECK(atomdir_undo(store, &one, 1, paths, &tx) == ATOMDIR_ECHANGED);
     CHECK(atomdir_conflict_count() == 1);
     CHECK(atomdir_undo(store, NULL, 1, paths, &tx) == -EINVAL);
     CHECK(atomdir_restore(store, two, paths, &tx) == 0);

@@ -381,14 +381,10 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         let began = transaction.began_change_time();
         let began = (began, self.oldest_begin().unwrap_or(began));
-        let mut validation = Validation::new(
-            core,
-            (transaction.at(), &view.landed),
-            began,
-            transaction.owner(),
-        );
+        let at = (transaction.at(), &*view.landed);
+        let mut validation = Validation::new(core, at, began, transaction.owner());
         validation.accepted = accepted;
-        validation.is_undo = transaction.is_undo();
+        validation.is_undo = transaction.uses_past();
         validation
             .run(set)
             .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
@@ -432,13 +428,7 @@ impl<D: Disk> Store<D> {
                 state.journal.has_garbage = true;
                 let before = look_before(core, &set, sequence);
                 let (mut before, former) = before.map_err(|error| self.heed_flush(error))?;
-                // Another undo may have taken the same back since.
-                if transaction.at() >= state.newest_undo {
-                    transaction.add_taken_back(&mut before);
-                }
-                if !before.takes_back.is_empty() {
-                    state.newest_undo = sequence;
-                }
+                transaction.add_taken_back(&mut before, state.newest_undo);
                 present.former = former;
                 Some(before)
             }
@@ -464,6 +454,7 @@ impl<D: Disk> Store<D> {
         let appended = state.journal.log.append(&core.disk, &record);
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
         state.journal.note_appended(&record);
+        state.note_undo(&record);
         self.0.flusher.note_appended(sequence);
         state.journal.has_garbage = had_garbage;
         state.last_commit = Some(now);

@@ -5,6 +5,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use atomdir_disk::{Disk, Errno, Identity, Timestamp};
+use atomdir_format::record::CommitRecord;
 
 use crate::apply::ApplyError;
 use crate::base::core::Core;
@@ -43,6 +44,13 @@ pub(crate) struct CommitState<D: Disk> {
 const RESERVE_MIN: u64 = 1 << 20;
 
 impl<D: Disk> CommitState<D> {
+    pub fn note_undo(&mut self, record: &CommitRecord) {
+        let before = record.before.as_ref();
+        if before.is_some_and(|before| !before.takes_back.is_empty()) {
+            self.newest_undo = Sequence(record.sequence);
+        }
+    }
+
     /// Sets space aside, so that a logged commit cannot fail for lack of space
     /// when it is applied.
     pub fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {

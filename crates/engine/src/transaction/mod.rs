@@ -348,11 +348,11 @@ impl<D: Disk> Transaction<D> {
         *lock(&self.takes_back) = taken_back;
     }
 
-    pub(crate) fn is_undo(&self) -> bool {
-        !lock(&self.takes_back).commits.is_empty()
-    }
-
-    pub(crate) fn add_taken_back(&self, before: &mut Before) {
+    /// If another undo has landed since its begin, that may have taken the same back.
+    pub(crate) fn add_taken_back(&self, before: &mut Before, newest_undo: Sequence) {
+        if self.at() < newest_undo {
+            return;
+        }
         let taken_back = lock(&self.takes_back);
         before.takes_back.clone_from(&taken_back.commits);
         before.leaves_traces = taken_back.leaves_traces;
@@ -443,6 +443,7 @@ impl<D: Disk> Transaction<D> {
         let began = self.began_change_time();
         self.wait_with(|view| {
             view.refuse_while_nested()?;
+            self.leave_to_user();
             *view = view.take_over_upper(began)?;
             self.lower.store(false, Ordering::Release);
             Ok(())

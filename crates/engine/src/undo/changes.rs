@@ -51,8 +51,6 @@ pub(super) struct Changes {
     pub first_removed: HashMap<Identity, Sequence>,
     /// Entries of removed directories out of which other commits have brought back directories.
     pub taken_out: HashMap<Key, (Identity, Sequence)>,
-    /// The newest commit that has no effect any more and changed an entry.
-    pub left_out: HashMap<Key, Sequence>,
     /// Some of what the undone commits changed was forgotten; see `passing`.
     pub has_passing: bool,
     /// Every entry that any commit has changed, or whose object it has changed.
@@ -123,6 +121,8 @@ pub(super) struct Touch {
     pub is_others: bool,
     /// It changed names in this directory, and is not undone.
     pub is_others_entry: bool,
+    /// It has no effect any more, but explains times.
+    pub is_neutral: bool,
     /// Its update of the object.
     pub change: Option<ChangeRef>,
 }
@@ -132,11 +132,12 @@ impl Changes {
         let mut changes = Changes::default();
         for (number, step) in since.steps.iter().enumerate() {
             changes.add_places(step);
-            changes.add_origins(number, step, selection);
+            changes.add_made(step);
             if step.is_neutral {
                 changes.add_neutral(number, step);
                 continue;
             }
+            changes.add_origins(number, step, selection);
             changes.forget_passing(number, step, selection);
             changes.add_successions(step, number, selection);
             changes.add_entries(number, step, selection);
@@ -275,7 +276,10 @@ impl Changes {
 
     fn add_others(&mut self, step: &Step, entry: &EntryChange, key: Key) {
         let after = step.after(entry);
-        self.note_names(step, entry);
+        self.named_by
+            .extend(after.map(|object| (object, step.sequence)));
+        self.unnamed_by
+            .extend(entry.before.map(|object| (object, step.sequence)));
         let change = self.others.entry(key.clone()).or_insert(OthersEntry {
             before: entry.before,
             after,
@@ -285,13 +289,6 @@ impl Changes {
         if let Some(known) = self.names.get_mut(&key) {
             known.by_other = Some(step.sequence);
         }
-    }
-
-    fn note_names(&mut self, step: &Step, entry: &EntryChange) {
-        let named = step.after(entry).map(|object| (object, step.sequence));
-        self.named_by.extend(named);
-        let unnamed = entry.before.map(|object| (object, step.sequence));
-        self.unnamed_by.extend(unnamed);
     }
 
     /// A directory that comes back out of a removed one is gone from there. The record says it only
@@ -373,33 +370,31 @@ impl Changes {
     /// need what an undo among them has removed, that undo is named.
     fn add_neutral(&mut self, number: usize, step: &Step) {
         for entry in &step.commit.entries {
-            let directory = step.directory(entry.directory);
-            for identity in entry.before.into_iter().chain(step.after(entry)) {
-                touch(self.touched.entry(identity).or_default(), number);
+            let objects = entry.before.into_iter().chain(step.after(entry));
+            for identity in objects.chain([step.directory(entry.directory)]) {
+                self.touch_neutrally(identity, number);
             }
-            self.note_names(step, entry);
-            let key = (directory, entry.name.clone());
-            self.left_out.insert(key, step.sequence);
             if let Some(before) = entry.before.filter(|_| entry.buries) {
                 self.removed_by.insert(before, step.sequence);
             }
-            touch(self.touched.entry(directory).or_default(), number);
         }
         let updates = step.updates();
         for object in updates.keys() {
-            touch(
-                self.touched.entry(step.object(*object)).or_default(),
-                number,
-            );
+            self.touch_neutrally(step.object(*object), number);
         }
         for former in step.commit.before.iter().flat_map(|before| &before.objects) {
-            let identity = step.object(former.object);
             let update = updates.get(&former.object).copied();
-            let touch = touch(self.touched.entry(identity).or_default(), number);
+            let touch = self.touch_neutrally(step.object(former.object), number);
             touch.before = Some(former.changed);
             touch.modified_before = Some(former.attributes.times.modified);
             touch.modified = modified_by(step, update).or(touch.modified_before);
         }
+    }
+
+    fn touch_neutrally(&mut self, identity: Identity, number: usize) -> &mut Touch {
+        let touch = touch(self.touched.entry(identity).or_default(), number);
+        touch.is_neutral = true;
+        touch
     }
 
     /// The objects that names shall be again, each with these names.
@@ -435,6 +430,12 @@ impl Changes {
             }
         }
         changed
+    }
+
+    /// What the first commit did with an object that has still an effect.
+    pub fn first_touch(&self, identity: Identity) -> Option<&Touch> {
+        let touches = self.touched.get(&identity)?;
+        touches.iter().find(|touch| !touch.is_neutral)
     }
 
     /// A path of an entry that shall be this object again.

@@ -27,6 +27,7 @@ mod changes;
 mod find;
 mod look;
 mod neutral;
+mod old_pages;
 mod passing;
 mod restore;
 mod returning;
@@ -93,20 +94,20 @@ impl<D: Disk> Store<D> {
             })?,
         };
         let changes = Changes::new(&since, &selection);
-        let (written, leaves_traces) = self.change_view(transaction, |view| {
+        let written = self.change_view(transaction, |view| {
             let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
             reverse.run()?;
             let leaves_traces = reverse.leaves_traces;
-            Ok((view.written(), leaves_traces))
+            if paths.is_empty() {
+                let taken_back = since.steps.iter().filter(|step| step.is_undone);
+                transaction.set_takes_back(TakenBack {
+                    commits: taken_back.map(|step| step.sequence.0).collect(),
+                    leaves_traces,
+                });
+            }
+            Ok(view.written())
         })?;
         self.note_writes(transaction, &written);
-        if paths.is_empty() {
-            let taken_back = since.steps.iter().filter(|step| step.is_undone);
-            transaction.set_takes_back(TakenBack {
-                commits: taken_back.map(|step| step.sequence.0).collect(),
-                leaves_traces,
-            });
-        }
         Ok(())
     }
 

@@ -1,8 +1,10 @@
 //! Finds the commits that have no effect any more: those that were undone since, and the undos.
 //!
-//! An undo lands only if nothing that came between has changed what it changes. So what came between
-//! is as it would be without the undo and the commits that it took back, and these can be left out of
-//! the history together. Only their times count, because they explain the times of objects.
+//! An undo lands only if nothing that came between, and was not itself left out, has changed what it
+//! changes. So what came between is as it would be without the undo and the commits that it took back,
+//! and these can be left out of the history together. Only their times count, because they explain the
+//! times of objects. That does not hold if something that was left out when the undo landed shall now
+//! be undone.
 //!
 //! Invariant: no commit is undone by two undos that are both in effect. To have its changes again,
 //! undo the undo; then it can be undone again.
@@ -28,23 +30,42 @@ impl Since {
                 return Err(UndoError::AlreadyUndone { commit, by });
             }
         }
-        for (undo, taken_back) in std::mem::take(&mut self.undos) {
-            let steps = taken_back.iter().chain([&undo]);
+        for place in 0..self.undos.len() {
+            let (undo, taken_back) = &self.undos[place];
+            let steps = taken_back.iter().chain([undo]);
             let steps: Option<Vec<usize>> = steps.map(|commit| self.place(*commit)).collect();
             let is_in_effect = taken_back
                 .iter()
-                .all(|commit| undone_now.get(commit) == Some(&undo));
+                .all(|commit| undone_now.get(commit) == Some(undo));
             let Some(steps) = steps.filter(|_| is_in_effect) else {
                 continue;
             };
             let mut left_out = steps.iter().map(|place| &self.steps[*place]);
-            if left_out.all(|step| !step.is_undone && !step.leaves_traces()) {
+            if left_out.all(|step| !step.is_undone && !step.leaves_traces())
+                && !self.is_undone_between(&steps)
+            {
                 for place in steps {
                     self.steps[place].is_neutral = true;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether an undo, or a commit that was undone, shall be undone and lies between these steps.
+    fn is_undone_between(&self, steps: &[usize]) -> bool {
+        let (Some(first), Some(last)) = (steps.iter().min(), steps.iter().max()) else {
+            return false;
+        };
+        let mut between = self.steps[*first..*last]
+            .iter()
+            .filter(|step| step.is_undone);
+        between.any(|step| {
+            let of_undo = |(undo, taken_back): &(Sequence, Vec<Sequence>)| {
+                *undo == step.sequence || taken_back.contains(&step.sequence)
+            };
+            self.undos.iter().any(of_undo)
+        })
     }
 
     /// The commits that are undone if only these undos have landed.

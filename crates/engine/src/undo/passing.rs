@@ -34,6 +34,17 @@ impl Changes {
         !self.is_new(identity) || self.successors.contains(&identity)
     }
 
+    pub(super) fn add_made(&mut self, step: &Step) {
+        let directories = step.commit.directories.iter();
+        let directories = directories.map(|of| (of.identity, &of.locator));
+        let objects = step.commit.objects.iter();
+        let objects = objects.map(|of| (of.identity, &of.locator));
+        let made = directories
+            .chain(objects)
+            .filter(|(_, locator)| matches!(locator, Locator::Staged { .. }));
+        self.made.extend(made.map(|(identity, _)| identity));
+    }
+
     /// Notes where the objects that this step mentions were before, if it is the first to mention
     /// them.
     pub(super) fn add_origins(&mut self, number: usize, step: &Step, selection: &Selection) {
@@ -45,9 +56,6 @@ impl Changes {
         let objects = step.commit.objects.iter();
         let objects = objects.map(|of| (of.identity, &of.locator));
         for (identity, locator) in directories.chain(objects) {
-            if let Locator::Staged { .. } = locator {
-                self.made.insert(identity);
-            }
             let is_undone = step.is_undone && !others.contains(&identity);
             let origin = match locator {
                 Locator::Entry { directory, .. } => self.origin(step.directory(*directory)),

@@ -91,8 +91,7 @@ impl<D: Disk> Reverse<'_, D> {
 
     /// How the first undone commit that mentions an object has left it.
     fn made(&self, identity: Identity) -> Left {
-        let touches = self.changes.touched.get(&identity);
-        let first = touches.and_then(|touches| touches.first());
+        let first = self.changes.first_touch(identity);
         first.map_or_else(Left::default, |touch| self.left(touch))
     }
 
@@ -102,7 +101,7 @@ impl<D: Disk> Reverse<'_, D> {
         let changes = self.changes;
         let above = changes.with_what_is_above(directory);
         let mut new = above.take_while(|one| changes.is_new(*one));
-        let first = new.find_map(|one| changes.touched.get(&one)?.first());
+        let first = new.find_map(|one| changes.first_touch(one));
         first.map(|touch| self.left(touch).of_contents())
     }
 

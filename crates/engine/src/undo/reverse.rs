@@ -3,24 +3,22 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Result};
-use atomdir_format::record::{Former, FormerPages, Run};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
+use atomdir_format::record::AttributesChange;
 
 use crate::base::{Base, Place};
 use crate::database;
 use crate::error::{Conflict, ConflictKind, UndoError};
 use crate::ids::{NodeId, Sequence};
-use crate::names;
 use crate::undo::changes::{ChangeRef, Changes, Key, NameUndone};
 use crate::undo::find::{Fate, Finder};
 use crate::undo::io;
+use crate::undo::old_pages::OldPages;
 use crate::undo::since::Since;
 use crate::undo::untouched::Left;
 use crate::view::{NameChange, View};
 
 type Outcome<T> = std::result::Result<T, UndoError>;
-
-const COPY_CHUNK: u64 = 1 << 20;
 
 /// An object that gets back what these changes replaced, and its path.
 type Restored<'a> = (Arc<Base>, &'a [ChangeRef], Vec<u8>);
@@ -161,8 +159,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         };
         let before = self.view.child(node, entry)?;
         if self.identity(before)? != name.after {
-            let by = self.changes.left_out.get(key).copied();
-            self.conflict(&name.path, ConflictKind::Entry, by);
+            self.conflict(&name.path, ConflictKind::Entry, None);
             return Ok(None);
         }
         let returns = name.before.filter(|_| fate == Fate::Lives);
@@ -326,7 +323,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 return Ok(None);
             }
             // It was not in the tree before, and is not there now.
-            Fate::Lost(_) if self.changes.is_new(identity) => return Ok(None),
+            Fate::Lost(_) if self.changes.is_new(identity) => {
+                self.leave_traces(identity);
+                return Ok(None);
+            }
             Fate::Lost(by) => {
                 // If a name in a directory that had been removed before is left, then a commit took
                 // the others. An outside writer would have removed the file.
@@ -435,6 +435,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             self.leave_traces(base.identity());
             return Ok(());
         };
+        let keeps_time = self.is_time_set_since(base, changes)?;
         for change in changes.iter().rev() {
             let (step, update, former) = self.since.change(*change);
             if let Some(content) = &update.content {
@@ -444,76 +445,23 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 let next = || pages.next(&core.disk);
                 self.view.restore_contents(node, content, former, next)?;
             }
-            self.view
-                .restore_attributes(node, &update.attributes, former)?;
+            let attributes = AttributesChange {
+                modified: update.attributes.modified.filter(|_| !keeps_time),
+                ..update.attributes
+            };
+            self.view.restore_attributes(node, &attributes, former)?;
         }
         Ok(())
     }
-}
 
-/// The bytes that a commit has overwritten.
-pub(super) struct OldPages<'a, D: Disk> {
-    /// Those in the record.
-    runs: std::slice::Iter<'a, Run>,
-    /// The file in limbo, and what is left to read.
-    saved: Option<(D::Handle, Vec<Extent>)>,
-}
-
-impl<'a, D: Disk> OldPages<'a, D> {
-    pub fn open(
-        view: &View<D>,
-        identity: Identity,
-        sequence: Sequence,
-        former: &'a Former,
-    ) -> Result<OldPages<'a, D>> {
-        match &former.pages {
-            FormerPages::Carried { runs } => Ok(OldPages {
-                runs: runs.iter(),
-                saved: None,
-            }),
-            FormerPages::Limbo => {
-                let name = names::saved_pages(identity, sequence);
-                let core = &view.core;
-                let file = core.disk.open(&core.control.limbo, &name, Access::Read)?;
-                let extents = former.extents.iter().rev().copied().collect();
-                Ok(OldPages {
-                    runs: [].iter(),
-                    saved: Some((file, extents)),
-                })
-            }
-        }
-    }
-
-    pub fn next(&mut self, disk: &D) -> Result<Option<Run>> {
-        if let Some(run) = self.runs.next() {
-            return Ok(Some(run.clone()));
-        }
-        let Some((file, extents)) = &mut self.saved else {
-            return Ok(None);
-        };
-        while let Some(Extent { offset, length }) = extents.pop() {
-            let end = offset + length;
-            let data = disk.next_data(file, offset)?;
-            let Some(data) = data.filter(|data| data.offset < end) else {
-                continue;
-            };
-            let start = data.offset.max(offset);
-            let stop = data.offset.saturating_add(data.length).min(end);
-            let stop = stop.min(start + COPY_CHUNK);
-            if stop < end {
-                extents.push(Extent {
-                    offset: stop,
-                    length: end - stop,
-                });
-            }
-            let mut bytes = vec![0; (stop - start) as usize];
-            let count = disk.read_at(file, &mut bytes, start)?;
-            bytes.truncate(count);
-            return Ok(Some(Run {
-                offset: start,
-                bytes,
-            }));
-        }
-        Ok(None)
+    /// Whether others have set the modification time since these changes, perhaps with other pages.
+    fn is_time_set_since(&self, base: &Arc<Base>, changes: &[ChangeRef]) -> Result<bool> {
+        let mut times = changes
+            .iter()
+            .rev()
+            .map(|change| self.since.change(*change).1.attributes.modified);
+        let left = times.find_map(|time| time);
+        let present = self.stat(base)?.attributes.times.modified;
+        Ok(self.purpose == Purpose::Undo && left.is_some_and(|left| left != present))
     }
 }

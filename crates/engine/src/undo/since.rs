@@ -56,7 +56,11 @@ impl<D: Disk> Store<D> {
         let mut add = |record: PastRecord| {
             let sequence = record.commit.sequence;
             let taken_back = taken_back(&record.commit);
-            if !taken_back.is_empty() && sequence <= at.0 {
+            // After a checkpoint that failed, the past and the log have the same commits.
+            let is_new = undos
+                .last()
+                .is_none_or(|(last, _): &(Sequence, _)| last.0 < sequence);
+            if !taken_back.is_empty() && is_new && sequence <= at.0 {
                 undos.push((Sequence(sequence), taken_back));
             }
             let next = steps.last().map_or(first, |last| last.sequence.0 + 1);

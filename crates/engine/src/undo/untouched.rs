@@ -90,7 +90,7 @@ impl<D: Disk> Reverse<'_, D> {
 
     /// Whether an object was made after an undone commit brought this directory into the tree.
     pub(super) fn came_later(&self, object: Identity, directory: Identity) -> bool {
-        let Some(first) = self.touches(directory).first() else {
+        let Some(first) = self.changes.first_touch(directory) else {
             return false;
         };
         let step = &self.since.steps[first.step];
@@ -242,14 +242,20 @@ impl<D: Disk> Reverse<'_, D> {
         Ok(())
     }
 
-    /// Checks a file that the undone commits did not change and that belongs to one they did.
+    /// Whether an outside writer has changed a file since this step. The undone commits did not
+    /// change it, but it belongs to one they did.
     pub(super) fn is_newer(&self, base: &Arc<Base>, first: usize) -> Result<bool, Errno> {
         let stat = self.stat(base)?;
         let left = self.left(&Touch {
             step: first,
             ..Touch::default()
         });
-        Ok(stat.changed > left.settled || left.is_modified(stat.attributes.times.modified))
+        let touches = self.touches(stat.identity).iter();
+        let later: Vec<Touch> = touches
+            .filter(|touch| touch.step >= first)
+            .copied()
+            .collect();
+        Ok(self.is_changed_outside(left, &later, &stat))
     }
 
     pub(super) fn stat(&self, base: &Arc<Base>) -> Result<atomdir_disk::Stat, Errno> {

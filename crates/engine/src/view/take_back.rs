@@ -159,7 +159,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Gives an object the attributes back that a commit has changed.
+    /// Gives an object the attributes back that a commit has changed. What it set to what it was
+    /// already, others may have changed since.
     pub(crate) fn restore_attributes(
         &mut self,
         node: NodeId,
@@ -169,20 +170,23 @@ impl<D: Disk> View<D> {
         let now = self.now();
         let own = self.own_mut(node)?;
         own.attributes.changed = now;
-        if changed.mode.is_some() {
-            own.attributes.mode = former.attributes.mode;
+        let was = former.attributes;
+        if changed.mode.is_some_and(|mode| mode != was.mode) {
+            own.attributes.mode = was.mode;
             own.touched.mode = true;
         }
-        if changed.user.is_some() || changed.group.is_some() {
-            own.attributes.owner = former.attributes.owner;
+        let is_given = changed.user.is_some_and(|user| user != was.owner.user)
+            || changed.group.is_some_and(|group| group != was.owner.group);
+        if is_given {
+            own.attributes.owner = was.owner;
             own.touched.owner = true;
         }
         if changed.accessed.is_some() {
-            own.attributes.accessed = former.attributes.times.accessed;
+            own.attributes.accessed = was.times.accessed;
             own.touched.accessed = true;
         }
         if changed.modified.is_some() {
-            own.attributes.modified = former.attributes.times.modified;
+            own.attributes.modified = was.times.modified;
             own.touched.modified = true;
         }
         let xattrs = former.xattrs.iter().cloned();

@@ -45,5 +45,6 @@ mod undo_conflicts;
 mod undo_costs;
 mod undo_histories;
 mod undo_kept;
+mod undo_repeated;
 mod undo_returned;
 mod undo_rewritten;

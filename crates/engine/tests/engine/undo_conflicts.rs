@@ -57,7 +57,7 @@ pub(super) fn unlink(view: &View, path: &str) {
     view.unlink(node(view, parent), name).expect("it is there");
 }
 
-fn set_mode(view: &View, path: &str, mode: u32) {
+pub(super) fn set_mode(view: &View, path: &str, mode: u32) {
     let change = SetAttributes {
         mode: Some(mode),
         ..Default::default()

@@ -46,8 +46,8 @@ pub(crate) struct Validation<'a, D: Disk> {
     pub conflicts: Vec<Conflict>,
     /// The conflicts in which the commit takes the transaction's side.
     pub accepted: Accepted,
-    /// An undo loses nothing that came later: no file may lose its last name by it that had another
-    /// one in its snapshot.
+    /// An undo or a restore: no file may lose its last name by it that had another one in its
+    /// snapshot.
     pub is_undo: bool,
 }
 
