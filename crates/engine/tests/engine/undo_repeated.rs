@@ -11,10 +11,12 @@ use atomdir_engine::{CommitError, ConflictKind, NodeId};
 /// A file so long is changed in place.
 const LENGTH: u64 = 2 << 20;
 
+type Change = fn(&View, u8);
+
 /// 3 changes what 2 has changed and is undone by 4; 5 undoes 2. To undo 4 would bring back 3.
 #[test]
 fn undo_of_an_undo_conflicts_with_the_undo_of_an_earlier_commit() {
-    let changes: [(fn(&View, u8), _); 2] = [
+    let changes: [(Change, _); 2] = [
         (
             |view, turn| put(view, "f", 0, &[turn; 4096]),
             ConflictKind::Contents,
