@@ -7,18 +7,20 @@
 //!
 //! Changes that outside writers have made since must stay. A file that still has the
 //! modification time that the commit set is as the commit left it. Recovery writes all of
-//! its contents again from the log, not from the file: the kernel may have dropped the
-//! pages from memory and read old ones from the disk. In any other file, recovery writes
-//! only the pages that equal the log's.
+//! what the commit wrote again from the log, not from the file: the kernel may have dropped
+//! the pages from memory and read old ones from the disk. The same holds for earlier commits
+//! in the log, if each later one has found the modification time that the one before had
+//! set. Of all other contents, recovery writes only the pages that equal the log's.
 //!
 //! Meanwhile there must be no applied mark: a file may be shorter for a moment or have
 //! older contents, and its modification time is the time of this writing.
 
 use std::collections::{HashMap, HashSet};
 
-use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Stat};
+use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Stat, Timestamp};
 use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
 
+use super::desired::WantedUpdate;
 use super::updates::set_times;
 use super::{Apply, EntryPlace, Outcome, Parent};
 use crate::base::core::Core;
@@ -81,13 +83,8 @@ impl<D: Disk> Apply<'_, D> {
     /// `unfinished`: files that a commit was just changing when the process died.
     pub fn write_again(&mut self, unfinished: &HashSet<Identity>) -> Outcome<()> {
         let desired = self.desired;
-        let mut modified = HashMap::new();
-        for wanted in &desired.updates {
-            if let Some(time) = wanted.update.attributes.modified {
-                modified.insert(wanted.object, time);
-            }
-        }
-        for wanted in &desired.updates {
+        let lines = lines(&desired.updates);
+        for (number, wanted) in desired.updates.iter().enumerate() {
             let Some(content) = &wanted.update.content else {
                 continue;
             };
@@ -101,9 +98,10 @@ impl<D: Disk> Apply<'_, D> {
             let disk = &self.core.disk;
             let before = disk.stat(&file).map_err(|errno| failed(self, errno))?;
             let capability = disk.xattr(&file, CAPABILITY).ok();
-            let is_ours = unfinished.contains(&wanted.object)
-                || modified.get(&wanted.object) == Some(&before.attributes.times.modified);
-            if is_ours {
+            let line = &lines[&wanted.object];
+            let is_as_left = line.modified == Some(before.attributes.times.modified);
+            let is_ours = unfinished.contains(&wanted.object) || is_as_left;
+            if is_ours && number >= line.first {
                 self.write_content(&file, &place, wanted.transaction, content)?;
             } else {
                 let written = self.write_equal(&file, wanted.transaction, content);
@@ -174,6 +172,29 @@ impl<D: Disk> Apply<'_, D> {
         }
         Ok(())
     }
+}
+
+/// Updates of an object between which no outside writer has changed it, the last ones.
+struct Line {
+    /// The first of them, by its place among all updates.
+    first: usize,
+    /// The modification time that they have left.
+    modified: Option<Timestamp>,
+}
+
+fn lines(updates: &[WantedUpdate]) -> HashMap<Identity, Line> {
+    let mut lines: HashMap<Identity, Line> = HashMap::new();
+    for (number, wanted) in updates.iter().enumerate() {
+        let line = lines.entry(wanted.object).or_insert(Line {
+            first: number,
+            modified: None,
+        });
+        if line.modified.is_some() && line.modified != wanted.found_modified {
+            line.first = number;
+        }
+        line.modified = wanted.update.attributes.modified.or(line.modified);
+    }
+    lines
 }
 
 fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use atomdir_disk::{Identity, Kind, Name};
+use atomdir_disk::{Identity, Kind, Name, Timestamp};
 use atomdir_format::record::{CommitRecord, Locator, Update};
 
 use crate::ids::TransactionId;
@@ -36,6 +36,8 @@ pub(crate) struct WantedUpdate {
     pub update: Update,
     /// The object has no extended attributes but those that the update sets.
     pub is_whole: bool,
+    /// The modification time that the commit found, if the record says it.
+    pub found_modified: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +69,10 @@ impl Desired {
 
     fn add(&mut self, record: &CommitRecord, remakes: bool) {
         let transaction = TransactionId(record.transaction);
+        let former = record.before.iter().flat_map(|before| &before.objects);
+        let found: HashMap<u32, Timestamp> = former
+            .map(|former| (former.object, former.attributes.times.modified))
+            .collect();
         let add_update = |desired: &mut Desired, update: &Update, is_whole| {
             let object = record.objects[update.object as usize].identity;
             desired.updated.insert(object);
@@ -76,6 +82,7 @@ impl Desired {
                 user: record.user,
                 update: update.clone(),
                 is_whole,
+                found_modified: found.get(&update.object).copied(),
             });
         };
         let directory = |index: u32| record.directories[index as usize].identity;

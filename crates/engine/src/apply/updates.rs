@@ -42,6 +42,7 @@ impl<D: Disk> Apply<'_, D> {
             user,
             update,
             is_whole,
+            ..
         } = wanted;
         let identity = *identity;
         if identity == self.core.root_base.identity() {

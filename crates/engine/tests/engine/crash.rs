@@ -7,7 +7,10 @@ use std::sync::Arc;
 use crate::support::failing::FailingDisk;
 use crate::support::model::{Model, Tree};
 use crate::support::trees::tree_of_base;
-use crate::support::{Random, Scratch, begin, begin_nested, create, open, open_with, seeds};
+use crate::support::{
+    Random, Scratch, begin, begin_nested, create, open, open_history, open_with, seeds,
+};
+use crate::undo_conflicts::{commit, put};
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{CommitError, Store, Transaction};
 
@@ -153,5 +156,27 @@ fn full_disk_at_any_step_leaves_the_transaction_open_or_commits() {
                 other => panic!("{context}: {other:?}"),
             }
         }
+    }
+}
+
+/// Both commits are in the log, and the later one has set the file's modification time.
+#[test]
+fn outside_change_between_two_commits_of_a_file_stays_when_the_process_dies() {
+    const PAGE: usize = 4096;
+    for opened in [open, open_history] {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        let (path, store) = (scratch.0.join("f"), opened(&scratch.0));
+        commit(&store, |view| put(view, "f", 0, &[b'1'; 8 * PAGE]));
+        let mut contents = std::fs::read(&path).expect("it is there");
+        contents[..PAGE].fill(b'x');
+        std::fs::write(&path, &contents).expect("written");
+        commit(&store, |view| {
+            put(view, "f", 2 * PAGE as u64, &[b'2'; PAGE])
+        });
+        drop(store);
+        opened(&scratch.0);
+        contents[2 * PAGE..3 * PAGE].fill(b'2');
+        assert!(std::fs::read(&path).expect("it is there") == contents);
     }
 }
