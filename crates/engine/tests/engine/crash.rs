@@ -10,9 +10,9 @@ use crate::support::trees::tree_of_base;
 use crate::support::{
     Random, Scratch, begin, begin_nested, create, open, open_history, open_with, seeds,
 };
-use crate::undo_conflicts::{commit, put};
+use crate::undo_conflicts::{commit, node, put};
 use atomdir_disk::{Disk, Errno};
-use atomdir_engine::{CommitError, Store, Transaction};
+use atomdir_engine::{CommitError, NodeId, Store, Transaction};
 
 /// Two commits in a row. The second is disturbed at its change `number`; `None` if it has
 /// fewer changes.
@@ -167,7 +167,12 @@ fn outside_change_between_two_commits_of_a_file_stays_when_the_process_dies() {
         let scratch = Scratch::new();
         create(&scratch.0);
         let (path, store) = (scratch.0.join("f"), opened(&scratch.0));
-        commit(&store, |view| put(view, "f", 0, &[b'1'; 8 * PAGE]));
+        commit(&store, |view| {
+            put(view, "f", 0, &[b'1'; 8 * PAGE]);
+            // A file with several names is changed in place.
+            let linked = view.link(node(view, "f"), NodeId::ROOT, b"other");
+            linked.expect("the name is free");
+        });
         let mut contents = std::fs::read(&path).expect("it is there");
         contents[..PAGE].fill(b'x');
         std::fs::write(&path, &contents).expect("written");

@@ -103,6 +103,11 @@ impl<'a, D: Disk> Validation<'a, D> {
         for base in set.dying.values() {
             self.check_dying(base);
         }
+        if self.is_undo {
+            for base in self.files_losing_names() {
+                self.check_dying(&base);
+            }
+        }
         self.check_loops(set);
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         self.conflicts.dedup();

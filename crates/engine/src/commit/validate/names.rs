@@ -310,6 +310,12 @@ impl<D: Disk> Validation<'_, D> {
         set.dying_bytes = present.map(|stat| space_of(&stat)).sum();
     }
 
+    /// The other names of such a file may all be in limbo, where an undo has left them.
+    pub(super) fn files_losing_names(&self) -> Vec<Arc<Base>> {
+        let losing = self.losing.values().map(|losing| losing.base.clone());
+        losing.filter(|base| base.kind != Kind::Directory).collect()
+    }
+
     /// An object that dies must be as the transaction saw it, so that nobody's
     /// write is lost unseen.
     pub(super) fn check_dying(&mut self, base: &Arc<Base>) {
