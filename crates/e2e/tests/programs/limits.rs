@@ -15,7 +15,7 @@ struct Limit {
     without: &'static [&'static str],
 }
 
-const LIMITS: [Limit; 4] = [
+const LIMITS: [Limit; 5] = [
     Limit {
         name: "git-mv",
         tools: &["git"],
@@ -24,6 +24,14 @@ const LIMITS: [Limit; 4] = [
         says: "Invalid cross-device link",
         // It holds inode numbers and times.
         without: &[".git/index"],
+    },
+    Limit {
+        name: "git-clone-links",
+        tools: &["git"],
+        prepare: "git init -q old; echo a > old/a; git -C old add a",
+        script: "git clone -q --local old new",
+        says: "hardlink different from source",
+        without: &[],
     },
     Limit {
         name: "rsync-inplace",
