@@ -71,7 +71,7 @@ git status --porcelain
     for_each_owner("git", |owner| {
         Scenario::shell("git", &script)
             .owned_by(owner)
-            .prepare(&fill(pick(2_000, 20_000)))
+            .prepare(&fill(pick(1_200, 20_000)))
             .same_output()
             .without(".git/index")
             .afterwards("git status --porcelain && git fsck --full --strict")
@@ -89,8 +89,8 @@ fn clone_rebase_and_reset() {
     }
     let prepare = format!(
         "{ENVIRONMENT}mkdir origin && cd origin\n{}\ngit init -q . && git add . && git commit -q -m base\n\
-         for n in 1 2 3 4 5; do echo $n >> dir0/sub$n/file${{n}}00.txt; git commit -q -a -m change$n; done\n",
-        fill(600)
+         for n in 1 2 3 4 5; do echo $n >> dir0/sub0/file${{n}}0.txt; git commit -q -a -m change$n; done\n",
+        fill(pick(200, 600))
     );
     let script = format!(
         r#"{ENVIRONMENT}
