@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use crate::command::{Outcome, capture_output};
-use crate::fixture::look;
+use crate::fixture::{Owner, look};
 use crate::scratch::Scratch;
 use crate::store::Store;
 use crate::tier::full_tier;
@@ -38,11 +38,12 @@ pub struct Scenario {
     explicit_times: bool,
     holes: bool,
     same_output: bool,
-    ordinary_user: bool,
+    owner: Owner,
     exit_code: i32,
     directory_times: bool,
     without: Vec<PathBuf>,
     views: Option<&'static [&'static str]>,
+    afterwards: Option<Action>,
 }
 
 impl Scenario {
@@ -69,11 +70,12 @@ impl Scenario {
             explicit_times: false,
             holes: false,
             same_output: false,
-            ordinary_user: false,
+            owner: User::root,
             exit_code: 0,
             directory_times: true,
             without: Vec::new(),
             views: None,
+            afterwards: None,
         }
     }
 
@@ -106,10 +108,14 @@ impl Scenario {
         self
     }
 
-    /// Runs everything as an ordinary user with a store of their own.
-    pub fn as_ordinary_user(mut self) -> Self {
-        self.ordinary_user = true;
+    /// Runs everything as this user with a store of their own. The default is root.
+    pub fn owned_by(mut self, owner: Owner) -> Self {
+        self.owner = owner;
         self
+    }
+
+    pub fn as_ordinary_user(self) -> Self {
+        self.owned_by(User::ordinary)
     }
 
     /// The command ends with this code, and its changes are committed all the same.
@@ -141,32 +147,37 @@ impl Scenario {
         self
     }
 
+    /// Once the trees have been compared, this script runs outside, in the plain run's tree and
+    /// in the committed one. It must succeed and print the same.
+    pub fn afterwards(mut self, script: &str) -> Self {
+        self.afterwards = Some(Action::Shell(script.to_owned()));
+        self
+    }
+
     /// Runs the scenario, and panics if the guarantee does not hold.
     #[track_caller]
     pub fn check(&self) {
         let by_code = matches!(self.action, Action::Code(_));
+        let scratch = Scratch::new(&self.name);
+        let user = (self.owner)(scratch.path());
         assert!(
-            !(self.ordinary_user && by_code),
+            user.is_root() || !by_code,
             "the test is root, and a user's view is theirs alone"
         );
-        let scratch = Scratch::new(&self.name);
-        let user = if self.ordinary_user {
-            User::ordinary(scratch.path())
-        } else {
-            User::root(scratch.path())
-        };
         let base = scratch.join("base");
         let pristine = self.pristine(&scratch, &user, &base);
 
         let left_start = moment_now(scratch.path());
         let plain_outcome = self.run_plain(&base, &user);
         let plain = self.capture(&base);
+        let afterwards = self.run_afterwards(&base, &user);
         fs::remove_dir_all(&base).expect("the plain run's tree can be removed");
 
         let outside = Outside {
             start: left_start,
             tree: plain,
             outcome: plain_outcome,
+            afterwards,
         };
         let kinds = match self.views {
             Some(kinds) => kinds,
@@ -219,10 +230,22 @@ impl Scenario {
             ..CompareOptions::alike()
         };
         let what = format!(
-            "{}: plain run (left) and committed transaction in a view of kind {kind} (right)",
-            self.name
+            "{} as {}: plain run (left) and committed transaction in a view of kind {kind} (right)",
+            self.name,
+            store.user().name
         );
         assert_equal(&what, &outside.tree, &self.capture(store.path()), &options);
+        let afterwards = self.run_afterwards(store.path(), store.user());
+        assert_eq!(
+            outside.afterwards, afterwards,
+            "{what}: what runs afterwards"
+        );
+    }
+
+    #[track_caller]
+    fn run_afterwards(&self, base: &Path, user: &User) -> Option<String> {
+        let outcome = run_action(self.afterwards.as_ref()?, base, user, 0);
+        outcome.map(|outcome| outcome.text())
     }
 
     /// Makes the starting tree at the base's own path, since its files may contain that
@@ -249,8 +272,9 @@ impl Scenario {
         self.run_inside(store, kind, "abort");
         store.assert_at_rest();
         let what = format!(
-            "{}: before (left) and after (right) an aborted transaction in a view of kind {kind}",
-            self.name
+            "{} as {}: before (left) and after (right) an aborted transaction in a view of kind {kind}",
+            self.name,
+            store.user().name
         );
         assert_equal(
             &what,
@@ -303,6 +327,7 @@ struct Outside {
     start: Moment,
     tree: Tree,
     outcome: Option<Outcome>,
+    afterwards: Option<String>,
 }
 
 #[track_caller]

@@ -2,7 +2,9 @@
 //! the same as outside, and an abort must leave no trace of them.
 
 mod c_project;
+mod cargo;
 mod git;
+mod limits;
 mod making;
 mod packages;
 mod posix;

@@ -2,19 +2,27 @@
 
 use std::process::Command;
 
-use atomdir_testing::{Scenario, capture_output, skip, tools_present};
+use atomdir_testing::{
+    Owner, Scenario, Scratch, capture_output, for_each_owner, skip, tools_present,
+};
 
 use crate::network_environment;
 
-/// Whether the registry answers. If not, this reports the test as skipped.
-fn reachable(test: &str, check: &str) -> bool {
+/// Whether the registry answers this user, by whose package manager. If not, this reports the
+/// test as skipped.
+fn reachable(test: &str, owner: Owner, check: &str) -> bool {
+    let scratch = Scratch::new(test);
+    let user = owner(scratch.path());
     let script = format!("{}{check}", network_environment());
-    let outcome = capture_output(Command::new("/bin/sh").args(["-ec", &script]));
+    let mut command = Command::new("/bin/sh");
+    user.dress(&mut command);
+    let outcome = capture_output(command.current_dir("/").args(["-ec", &script]));
     if outcome.code != 0 {
         skip(
             test,
             &format!(
-                "its registry cannot be reached: {}",
+                "its registry cannot be reached as {}: {}",
+                user.name,
                 outcome.error_text().trim()
             ),
         );
@@ -26,14 +34,10 @@ fn reachable(test: &str, check: &str) -> bool {
 #[test]
 fn python_virtual_environment() {
     const TEST: &str = "pip";
-    if !tools_present(TEST, &["python3"])
-        || !reachable(
-            TEST,
-            "python3 -m pip download -q --no-deps -d \"$(mktemp -d)\" six",
-        )
-    {
+    if !tools_present(TEST, &["python3"]) {
         return;
     }
+    let download = r#"python3 -m pip download -q --no-deps -d "$HOME" six"#;
     let script = format!(
         r#"{}
 export SOURCE_DATE_EPOCH=1700000000 PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -46,15 +50,20 @@ find env | wc -l
 "#,
         network_environment()
     );
-    Scenario::shell(TEST, &script).same_output().check();
+    for_each_owner(TEST, |owner| {
+        if reachable(TEST, owner, download) {
+            Scenario::shell(TEST, &script)
+                .owned_by(owner)
+                .same_output()
+                .check();
+        }
+    });
 }
 
 #[test]
 fn npm_install() {
     const TEST: &str = "npm";
-    if !tools_present(TEST, &["node", "npm"])
-        || !reachable(TEST, "npm view -s semver@7.6.3 version")
-    {
+    if !tools_present(TEST, &["node", "npm"]) {
         return;
     }
     let script = format!(
@@ -68,10 +77,15 @@ npm ls --all
 "#,
         network_environment()
     );
-    Scenario::shell(TEST, &script)
-        .prepare(
-            r#"echo '{"name": "scenario", "version": "1.0.0", "private": true}' > package.json"#,
-        )
-        .same_output()
-        .check();
+    let prepare =
+        r#"echo '{"name": "scenario", "version": "1.0.0", "private": true}' > package.json"#;
+    for_each_owner(TEST, |owner| {
+        if reachable(TEST, owner, "npm view -s semver@7.6.3 version") {
+            Scenario::shell(TEST, &script)
+                .owned_by(owner)
+                .prepare(prepare)
+                .same_output()
+                .check();
+        }
+    });
 }
