@@ -66,7 +66,8 @@ impl Ran {
             context.output.detail(
                 "if it failed with ENODATA, EOVERFLOW or EXDEV: for ordinary users a native view \
                  cannot change files with several names or of another group, nor rename old \
-                 directories; `--view exact` or ATOMDIR_VIEW=exact can",
+                 directories, and shows a new link of an old file as another file; `--view exact` \
+                 or ATOMDIR_VIEW=exact does not have these limits",
             );
         }
     }
