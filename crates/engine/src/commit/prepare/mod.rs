@@ -100,6 +100,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
             self.meter.step();
         }
         self.view.record_before_moves().map_err(listing)?;
+        if changed.iter().any(|id| self.is_new_directory(*id)) {
+            self.view.flush_new_directories().map_err(unflushed)?;
+        }
         for &id in &changed {
             self.fill_new_directory(id)?;
         }
@@ -141,6 +144,10 @@ impl<D: Disk> Preparation<'_, '_, D> {
 
     fn is_new(&self, id: NodeId) -> bool {
         self.is_alive(id) && self.view.node(id).is_ok_and(|node| node.base.is_none())
+    }
+
+    fn is_new_directory(&self, id: NodeId) -> bool {
+        self.is_new(id) && self.delta(id).is_some()
     }
 
     fn delta(&self, id: NodeId) -> Option<&DirectoryDelta> {

@@ -397,6 +397,17 @@ impl<D: Disk> View<D> {
         self.record()
     }
 
+    /// To be called before staged objects are moved into new directories: what the flushed state
+    /// shows must not go with a directory that a crash loses.
+    pub(crate) fn flush_new_directories(&mut self) -> Result<()> {
+        let log = self.log.as_ref();
+        if log.is_none_or(|log| log.flushed_slot.is_none()) {
+            return Ok(());
+        }
+        let stage = self.stage()?;
+        self.core.disk.sync_directory(&stage)
+    }
+
     /// Finds out the identities of staged files.
     fn identify_staged(&mut self) -> Result<()> {
         let is_unknown = |id: &NodeId| {
