@@ -131,6 +131,23 @@ impl ServedTransaction {
         ask(slot.as_mut().ok_or_else(ended)?)
     }
 
+    fn ask_for_conflicts(
+        &self,
+        list: impl FnOnce(
+            &mut Connection,
+            TransactionId,
+        ) -> std::result::Result<Vec<atomdir_types::Conflict>, RequestError>,
+    ) -> std::result::Result<Vec<Conflict>, CommitError> {
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let found = list(connection, self.transaction.id);
+                let found = found.map_err(|error| failure::commit(error.into()))?;
+                Ok(Conflict::all(found))
+            },
+        )
+    }
+
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
         self.connection
             .lock()
@@ -322,27 +339,11 @@ impl Session for ServedTransaction {
     }
 
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
-        let id = self.transaction.id;
-        self.ask(
-            || CommitError::Ended,
-            |connection| {
-                let found = connection.list_conflicts(id);
-                let found = found.map_err(|error| failure::commit(error.into()))?;
-                Ok(Conflict::all(found))
-            },
-        )
+        self.ask_for_conflicts(Connection::list_conflicts)
     }
 
     fn listed_conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
-        let id = self.transaction.id;
-        self.ask(
-            || CommitError::Ended,
-            |connection| {
-                let listed = connection.listed_conflicts(id);
-                let listed = listed.map_err(|error| failure::commit(error.into()))?;
-                Ok(Conflict::all(listed))
-            },
-        )
+        self.ask_for_conflicts(Connection::listed_conflicts)
     }
 
     fn refresh(&self) -> std::result::Result<Refreshed, CommitError> {

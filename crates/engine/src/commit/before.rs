@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Extent, Identity, Kind};
+use atomdir_disk::{Disk, Errno, Extent, Identity, Kind, Stat};
 use atomdir_format::record::{Before, Former, FormerPages, Run};
 
 use crate::base::core::Core;
@@ -68,24 +68,23 @@ pub(crate) fn look_before<D: Disk>(
         // If an outside writer has removed it, nothing is kept.
         if let Ok(stat) = look.stat(base) {
             look.limbo_bytes += space_of(&stat);
-            look.add_unchanged(base)
-                .map_err(|errno| failed(b"", errno))?;
+            look.add_unchanged(base, &stat);
         }
     }
     for entry in &set.entries {
         // If an outside writer has removed it, nothing is kept.
         if let Some(left) = &entry.before
-            && left.kind != Kind::Directory
-            && look.stat(left).is_ok()
+            && look.is_new_file(left)
+            && let Ok(stat) = look.stat(left)
         {
-            look.add_unchanged(left)
-                .map_err(|errno| failed(&entry.path, errno))?;
+            look.add_unchanged(left, &stat);
         }
         if let Some(Object::Base(moved)) = &entry.after
-            && moved.kind != Kind::Directory
+            && look.is_new_file(moved)
         {
-            look.add_unchanged(moved)
-                .map_err(|errno| failed(&entry.path, errno))?;
+            let stat = look.stat(moved);
+            let stat = stat.map_err(|errno| failed(&entry.path, errno))?;
+            look.add_unchanged(moved, &stat);
         }
     }
     if look.has_saved {
@@ -135,14 +134,14 @@ struct Look<'a, D: Disk> {
 }
 
 impl<D: Disk> Look<'_, D> {
-    fn stat(&self, base: &Base) -> Result<atomdir_disk::Stat, Errno> {
+    fn stat(&self, base: &Base) -> Result<Stat, Errno> {
         self.core.stat_now(base)
     }
 
     fn add_object(&mut self, object: &ObjectWrite, carries: bool) -> Outcome<()> {
         self.seen.insert(object.base.serial);
         let failed = |errno| failed(&object.path, errno);
-        let mut former = self.former(&object.base).map_err(failed)?;
+        let mut former = former(&self.stat(&object.base).map_err(failed)?);
         former.xattrs = self.xattrs(object).map_err(failed)?;
         if let Some(contents) = &object.contents {
             former.extents = overwritten(contents, former.length);
@@ -156,25 +155,14 @@ impl<D: Disk> Look<'_, D> {
 
     /// A file that gets another name, or loses one, has another change time afterwards. That would
     /// hide the change of an outside writer.
-    fn add_unchanged(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
+    fn add_unchanged(&mut self, base: &Arc<Base>, stat: &Stat) {
         if self.seen.insert(base.serial) {
-            let former = self.former(base)?;
-            self.former.push((base.clone(), former));
+            self.former.push((base.clone(), former(stat)));
         }
-        Ok(())
     }
 
-    fn former(&self, base: &Base) -> Result<Former, Errno> {
-        let stat = self.stat(base)?;
-        Ok(Former {
-            object: 0,
-            attributes: stat.attributes,
-            changed: stat.changed,
-            length: stat.length,
-            xattrs: Vec::new(),
-            extents: Vec::new(),
-            pages: FormerPages::Carried { runs: Vec::new() },
-        })
+    fn is_new_file(&self, base: &Base) -> bool {
+        base.kind != Kind::Directory && !self.seen.contains(&base.serial)
     }
 
     fn xattrs(&self, object: &ObjectWrite) -> Result<XattrChanges, Errno> {
@@ -247,6 +235,18 @@ impl<D: Disk> Look<'_, D> {
         }
         let space = space_of(&disk.stat(&saved)?);
         Ok((saved, space))
+    }
+}
+
+fn former(stat: &Stat) -> Former {
+    Former {
+        object: 0,
+        attributes: stat.attributes,
+        changed: stat.changed,
+        length: stat.length,
+        xattrs: Vec::new(),
+        extents: Vec::new(),
+        pages: FormerPages::Carried { runs: Vec::new() },
     }
 }
 

@@ -175,11 +175,7 @@ impl Changes {
     }
 
     fn add_places(&mut self, step: &Step) {
-        let directories = step.commit.directories.iter();
-        let directories = directories.map(|of| (of.identity, &of.locator));
-        let objects = step.commit.objects.iter();
-        let objects = objects.map(|of| (of.identity, &of.locator));
-        for (identity, locator) in directories.chain(objects) {
+        for (identity, locator) in step.mentioned() {
             if let Some(key) = step.place(locator) {
                 self.add_place(identity, key);
             }

@@ -88,8 +88,8 @@ impl<D: Disk> Store<D> {
         let selection = Selection::everything();
         let changes = Changes::new(&since, &selection);
         let not_as_then = self.change_view(transaction, |view| {
-            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
-            let not_as_then = reverse.run()?;
+            let reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
+            let not_as_then = reverse.run()?.not_as_then;
             view.frozen = true;
             Ok(not_as_then)
         })?;

@@ -95,9 +95,8 @@ impl<D: Disk> Store<D> {
         };
         let changes = Changes::new(&since, &selection);
         let written = self.change_view(transaction, |view| {
-            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
-            reverse.run()?;
-            let leaves_traces = reverse.leaves_traces;
+            let reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
+            let leaves_traces = reverse.run()?.leaves_traces;
             if paths.is_empty() {
                 let taken_back = since.steps.iter().filter(|step| step.is_undone);
                 transaction.set_takes_back(TakenBack {

@@ -9,7 +9,7 @@
 //! Invariant: no commit is undone by two undos that are both in effect. To have its changes again,
 //! undo the undo; then it can be undone again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::error::UndoError;
 use crate::ids::Sequence;
@@ -30,6 +30,7 @@ impl Since {
                 return Err(UndoError::AlreadyUndone { commit, by });
             }
         }
+        let with_undos = self.undone_with_undos();
         for place in 0..self.undos.len() {
             let (undo, taken_back) = &self.undos[place];
             let steps = taken_back.iter().chain([undo]);
@@ -41,8 +42,11 @@ impl Since {
                 continue;
             };
             let mut left_out = steps.iter().map(|place| &self.steps[*place]);
+            let between = steps.iter().min()..steps.iter().max();
             if left_out.all(|step| !step.is_undone && !step.leaves_traces())
-                && !self.is_undone_between(&steps)
+                && !with_undos
+                    .iter()
+                    .any(|place| between.contains(&Some(place)))
             {
                 for place in steps {
                     self.steps[place].is_neutral = true;
@@ -52,20 +56,18 @@ impl Since {
         Ok(())
     }
 
-    /// Whether an undo, or a commit that was undone, shall be undone and lies between these steps.
-    fn is_undone_between(&self, steps: &[usize]) -> bool {
-        let (Some(first), Some(last)) = (steps.iter().min(), steps.iter().max()) else {
-            return false;
-        };
-        let mut between = self.steps[*first..*last]
-            .iter()
-            .filter(|step| step.is_undone);
-        between.any(|step| {
-            let of_undo = |(undo, taken_back): &(Sequence, Vec<Sequence>)| {
-                *undo == step.sequence || taken_back.contains(&step.sequence)
-            };
-            self.undos.iter().any(of_undo)
-        })
+    /// The steps to be undone that are undos, or that an undo took back.
+    fn undone_with_undos(&self) -> Vec<usize> {
+        let undos = self.undos.iter();
+        let with_undos: HashSet<Sequence> = undos
+            .flat_map(|(undo, taken_back)| taken_back.iter().chain([undo]).copied())
+            .collect();
+        let steps = self.steps.iter().enumerate();
+        let undone = steps.filter(|(_, step)| step.is_undone);
+        undone
+            .filter(|(_, step)| with_undos.contains(&step.sequence))
+            .map(|(place, _)| place)
+            .collect()
     }
 
     /// The commits that are undone if only these undos have landed.

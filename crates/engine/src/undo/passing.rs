@@ -35,13 +35,8 @@ impl Changes {
     }
 
     pub(super) fn add_made(&mut self, step: &Step) {
-        let directories = step.commit.directories.iter();
-        let directories = directories.map(|of| (of.identity, &of.locator));
-        let objects = step.commit.objects.iter();
-        let objects = objects.map(|of| (of.identity, &of.locator));
-        let made = directories
-            .chain(objects)
-            .filter(|(_, locator)| matches!(locator, Locator::Staged { .. }));
+        let mentioned = step.mentioned();
+        let made = mentioned.filter(|(_, locator)| matches!(locator, Locator::Staged { .. }));
         self.made.extend(made.map(|(identity, _)| identity));
     }
 
@@ -51,11 +46,7 @@ impl Changes {
         let entries = step.commit.entries.iter().enumerate();
         let others = entries.filter(|(place, _)| !selection.has_entry(number, *place));
         let others: HashSet<Identity> = others.filter_map(|(_, entry)| step.after(entry)).collect();
-        let directories = step.commit.directories.iter();
-        let directories = directories.map(|of| (of.identity, &of.locator));
-        let objects = step.commit.objects.iter();
-        let objects = objects.map(|of| (of.identity, &of.locator));
-        for (identity, locator) in directories.chain(objects) {
+        for (identity, locator) in step.mentioned() {
             let is_undone = step.is_undone && !others.contains(&identity);
             let origin = match locator {
                 Locator::Entry { directory, .. } => self.origin(step.directory(*directory)),

@@ -33,6 +33,13 @@ pub(super) enum Purpose {
     Look,
 }
 
+pub(super) struct Reversed {
+    /// Of a view of the past: what cannot be as it was.
+    pub not_as_then: Vec<Conflict>,
+    /// See [`atomdir_format::record::Before::leaves_traces`].
+    pub leaves_traces: bool,
+}
+
 pub(super) struct Reverse<'a, D: Disk> {
     pub view: &'a mut View<D>,
     pub since: &'a Since,
@@ -43,8 +50,7 @@ pub(super) struct Reverse<'a, D: Disk> {
     pub conflict_keys: Vec<Option<Key>>,
     /// The past cannot be shown.
     pub is_refused: bool,
-    /// See [`atomdir_format::record::Before::leaves_traces`].
-    pub leaves_traces: bool,
+    leaves_traces: bool,
     pub(super) finder: Finder<'a>,
 }
 
@@ -67,9 +73,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
     }
 
-    /// Changes the view. To undo commits it fails if anything came later. To show the past it
-    /// returns what cannot be as it was.
-    pub fn run(&mut self) -> Outcome<Vec<Conflict>> {
+    /// Changes the view. To undo commits it fails if anything came later.
+    pub fn run(mut self) -> Outcome<Reversed> {
         let mut names = Vec::new();
         for (key, name) in &self.changes.names {
             let change = match self.purpose {
@@ -95,14 +100,14 @@ impl<'a, D: Disk> Reverse<'a, D> {
         self.check_databases()?;
         let is_all_or_nothing = self.purpose == Purpose::Undo || self.is_refused;
         if !self.conflicts.is_empty() && is_all_or_nothing {
-            return Err(UndoError::Conflict(std::mem::take(&mut self.conflicts)));
+            return Err(UndoError::Conflict(self.conflicts));
         }
         match self.view.change_names(&names) {
             Err(Errno::LOOP) => {
                 let path = self.changes.names.values().next().map(|name| &name.path);
                 let path = path.cloned().unwrap_or_default();
                 self.conflict(&path, ConflictKind::DirectoryLoop, None);
-                return Err(UndoError::Conflict(std::mem::take(&mut self.conflicts)));
+                return Err(UndoError::Conflict(self.conflicts));
             }
             changed => changed.map_err(|errno| io(b"", errno))?,
         }
@@ -112,7 +117,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
             restored.map_err(|errno| io(&path, errno))?;
         }
         self.name_as_then();
-        Ok(std::mem::take(&mut self.conflicts))
+        Ok(Reversed {
+            not_as_then: self.conflicts,
+            leaves_traces: self.leaves_traces,
+        })
     }
 
     /// The entry by which the first of these changes found its object.

@@ -113,6 +113,14 @@ impl Step {
         self.commit.objects[index as usize].identity
     }
 
+    /// The directories and objects that the record mentions, and where they were.
+    pub fn mentioned(&self) -> impl Iterator<Item = (Identity, &Locator)> + '_ {
+        let directories = self.commit.directories.iter();
+        let directories = directories.map(|of| (of.identity, &of.locator));
+        let objects = self.commit.objects.iter();
+        directories.chain(objects.map(|of| (of.identity, &of.locator)))
+    }
+
     pub fn after(&self, entry: &EntryChange) -> Option<Identity> {
         entry.after.map(|index| self.object(index))
     }
