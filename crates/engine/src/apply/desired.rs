@@ -191,6 +191,11 @@ impl Desired {
         matches!(self.spots(identity), [Spot::Slot(..)])
     }
 
+    /// Whether the object is new, and neither it nor the staging directory was flushed.
+    pub fn is_made(&self, identity: Identity) -> bool {
+        self.made.contains(&identity)
+    }
+
     pub fn homes(&self, identity: Identity) -> &[(Identity, Name)] {
         self.homes.get(&identity).map_or(&[], Vec::as_slice)
     }

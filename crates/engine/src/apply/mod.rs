@@ -290,7 +290,8 @@ impl<'a, D: Disk> Apply<'a, D> {
             return self.rename(&source, to, RenameMode::Replace);
         }
         let stays = is_wanted || self.desired.is_buried(old);
-        let source = if stays && matches!(source.parent, Parent::Stage(_)) {
+        let may_be_lost = matches!(source.parent, Parent::Stage(_)) && self.desired.is_made(object);
+        let source = if stays && may_be_lost {
             self.leave_stage(object, &source)?
         } else {
             source
@@ -337,8 +338,8 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     /// Moves the object to limbo before an exchange. Otherwise the exchange would
-    /// put an object of the base into a staging directory, which a crash may lose
-    /// with all that is in it.
+    /// put an object of the base into a staging directory that was not flushed, which a crash may
+    /// lose with all that is in it.
     fn leave_stage(&mut self, object: Identity, from: &EntryPlace) -> Result<EntryPlace, Errno> {
         for number in 0.. {
             let limbo = EntryPlace::in_limbo(names::second_link(object, number));
