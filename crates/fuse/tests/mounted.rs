@@ -231,6 +231,36 @@ fn second_read_sends_no_requests() {
 }
 
 #[test]
+fn a_copied_range_does_not_go_through_the_kernel() {
+    const LENGTH: usize = 9 << 20;
+    let Some(mounted) = support::mount() else {
+        return;
+    };
+    let contents: Vec<u8> = (0..LENGTH).map(|at| (at / 1000) as u8).collect();
+    fs::write(mounted.join("from"), &contents).unwrap();
+    let from = File::open(mounted.join("from")).unwrap();
+    let to = File::create_new(mounted.join("to")).unwrap();
+    to.write_all_at(b"before", 0).unwrap();
+    let (mut source, mut target) = (5, 6);
+    let requests = mounted.requests_of(|| {
+        while rustix::fs::copy_file_range(&from, Some(&mut source), &to, Some(&mut target), LENGTH)
+            .unwrap()
+            > 0
+        {}
+    });
+    assert_eq!(
+        fs::read(mounted.join("to")).unwrap(),
+        [b"before", &contents[5..]].concat()
+    );
+    let count = |wanted| {
+        let found = requests.iter().find(|(name, _)| *name == wanted);
+        found.map_or(0, |(_, count)| *count)
+    };
+    assert_eq!((count("read"), count("write")), (0, 0), "{requests:?}");
+    assert_eq!(count("copy_file_range"), 3, "{requests:?}");
+}
+
+#[test]
 fn notifications_invalidate_the_kernels_caches() {
     let Some(mounted) = support::mount() else {
         return;

@@ -106,6 +106,22 @@ fn fields_are_where_the_kernel_puts_them() {
 
     let read = Bytes::new().u64(0).u64(8).u32(9).u32(0).u64(0).u64(0);
     assert_eq!(decode(15, &read), "Ok(Read { offset: 8, length: 9 })");
+
+    let copy = Bytes::new()
+        .u64(0)
+        .u64(8)
+        .u64(7)
+        .u64(0)
+        .u64(9)
+        .u64(10)
+        .u64(0);
+    let expected = Operation::CopyRange {
+        offset: 8,
+        to: 7,
+        to_offset: 9,
+        length: 10,
+    };
+    assert_eq!(decode_operation(47, &copy.0), Ok(expected));
     assert_eq!(decode(9999, &read), "Ok(Other(9999))");
 }
 

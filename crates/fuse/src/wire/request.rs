@@ -103,6 +103,12 @@ pub enum Operation<'a> {
         offset: u64,
         whence: u32,
     },
+    CopyRange {
+        offset: u64,
+        to: u64,
+        to_offset: u64,
+        length: u64,
+    },
     SyncFileSystem,
     /// FSYNC and FSYNCDIR.
     Flush,
@@ -175,6 +181,7 @@ pub fn decode_operation<'a>(opcode: u32, body: &'a [u8]) -> Result<Operation<'a>
         opcode::WRITE => write(reader)?,
         opcode::FALLOCATE => allocate(reader)?,
         opcode::LSEEK => seek(reader)?,
+        opcode::COPY_FILE_RANGE => copy_range(reader)?,
         opcode::STATFS => Operation::Status,
         opcode::SYNCFS => Operation::SyncFileSystem,
         opcode::FSYNC | opcode::FSYNCDIR => Operation::Flush,
@@ -243,6 +250,20 @@ fn seek<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
     reader.skip(8)?;
     let (offset, whence) = (reader.u64()?, reader.u32()?);
     Ok(Operation::Seek { offset, whence })
+}
+
+fn copy_range<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
+    // file handle
+    reader.skip(8)?;
+    let (offset, to) = (reader.u64()?, reader.u64()?);
+    // file handle
+    reader.skip(8)?;
+    Ok(Operation::CopyRange {
+        offset,
+        to,
+        to_offset: reader.u64()?,
+        length: reader.u64()?,
+    })
 }
 
 fn get_xattr<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {

@@ -159,6 +159,7 @@ fn opcode_name(opcode: u32) -> &'static str {
         28 => "readdir",
         35 => "create",
         44 => "readdirplus",
+        47 => "copy_file_range",
         _ => "other",
     }
 }

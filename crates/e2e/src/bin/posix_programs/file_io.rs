@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
 use rustix::fs::{
     Advice, CWD, Mode, OFlags, StatVfsMountFlags, copy_file_range, fadvise, ftruncate, openat,
@@ -103,12 +103,16 @@ fn copied_by_the_kernel() -> Outcome {
     let source = File::open("source")?;
     let (mut from, mut to) = (1000, 0);
     let ranged = open("ranged")?;
+    ranged.set_permissions(fs::Permissions::from_mode(0o4755))?;
     while copy_file_range(&source, Some(&mut from), &ranged, Some(&mut to), LENGTH)? > 0 {}
     same(
         "copy_file_range",
         fs::read("ranged")? == pattern(2, LENGTH)[1000..],
         true,
     )?;
+    let keeps_set_id = rustix::process::geteuid().is_root();
+    let mode = if keeps_set_id { 0o4755 } else { 0o755 };
+    same("its mode", ranged.metadata()?.mode() & 0o7777, mode)?;
 
     let mut offset = 0;
     let sent = open("sent")?;
