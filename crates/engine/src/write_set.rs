@@ -10,6 +10,7 @@ use atomdir_types::ChangeLine;
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Place, Stamp, Xattrs, above};
+use crate::commit::seen::Seen;
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
 
@@ -30,6 +31,8 @@ pub(crate) struct WriteSet {
     pub successions: Vec<(Arc<Base>, Arc<Base>)>,
     /// The space of everything that loses its last name.
     pub dying_bytes: u64,
+    /// Empty until the write set is validated.
+    pub seen: Seen,
 }
 
 /// How the staged objects and contents of a write set survive a crash.

@@ -58,7 +58,7 @@ pub struct Lane {
     /// killed.
     complaints: Vec<String>,
     unheard_begin: bool,
-    /// Whether a client was killed since the last commit.
+    /// Whether a client was killed in this round.
     client_was_killed: bool,
 }
 
@@ -165,8 +165,8 @@ impl Lane {
     }
 
     fn note(&mut self, outcome: Outcome, ended: &Ended, lazy: bool) {
-        // A killed client's commit may come after the next transaction's begin, and
-        // its abort after the next one's first write.
+        // A killed client's commit may come after the begin of later transactions, and
+        // its abort after their first writes.
         let may_meet_own = self.possible > self.certain || self.client_was_killed;
         let is_own_conflict = may_meet_own && ended.status.code() == Some(CONFLICT);
         self.client_was_killed |= ended.killed.client;
@@ -188,7 +188,6 @@ impl Lane {
                 );
                 self.possible = said;
                 self.commits += 1;
-                self.client_was_killed = false;
                 if lazy {
                     self.returned_lazy = said;
                 } else {
@@ -207,6 +206,7 @@ impl Lane {
     pub fn verify(&mut self, base: &Path, harm: Harm) {
         let lane = base.join(format!("lane{}", self.number));
         let complaints = std::mem::take(&mut self.complaints);
+        self.client_was_killed = false;
         assert!(
             complaints.is_empty() || harm != Harm::default(),
             "nobody disturbed it: {complaints:?}"

@@ -50,27 +50,33 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
                 let path = directory.path().unwrap_or_default();
-                check_changeable(core, directory, CHANGE_NAMES, &path)?;
+                check_changeable(core, set, (directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
             }
+            if entry.before.is_none()
+                && let Ok(handle) = core.directory(directory)
+            {
+                set.seen.check_free(core, (&handle, &entry.name), entry)?;
+            }
             if let Some(before) = &entry.before {
-                check_changeable(core, before, REMOVE, &entry.path)?;
+                check_changeable(core, set, (before, &entry.path), REMOVE)?;
                 check_removable(core, (directory, &entry.name), &entry.path)?;
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
             let path = after.path().unwrap_or_default();
-            check_changeable(core, after, "rename or link", &path)?;
+            check_changeable(core, set, (after, &path), "rename or link")?;
         }
     }
     for removed in &set.removed_directories {
         check_goes_to_limbo(core, &removed.base, &removed.path)?;
     }
     for base in set.dying.values() {
-        check_changeable(core, base, "remove", &base.path().unwrap_or_default())?;
+        let path = base.path().unwrap_or_default();
+        check_changeable(core, set, (base, &path), "remove")?;
     }
     for object in &set.objects {
-        check_changeable(core, &object.base, "change", &object.path)?;
+        check_changeable(core, set, (&object.base, &object.path), "change")?;
         check_own(core, object)?;
         let place = object.base.state().place.clone();
         if has_new_inode(object)
@@ -87,12 +93,13 @@ fn has_new_inode(object: &ObjectWrite) -> bool {
     contents.is_some_and(|contents| contents.replacement.is_some())
 }
 
-/// Refuses to change what the kernel lets nobody change.
+/// Refuses to change what the kernel lets nobody change, or an outside writer has changed since
+/// validation.
 fn check_changeable<D: Disk>(
     core: &Core<D>,
-    base: &Base,
+    set: &WriteSet,
+    (base, path): (&Base, &[u8]),
     step: &'static str,
-    path: &[u8],
 ) -> Outcome<()> {
     match core.stat_now(base) {
         Err(Errno::STALE) if core.is_covered(base) => Err(CommitError::MountPoint {
@@ -108,8 +115,7 @@ fn check_changeable<D: Disk>(
             step,
             path: shown(path),
         }),
-        // It is for validation to find what is missing.
-        _ => Ok(()),
+        present => set.seen.compare(base, path, &present),
     }
 }
 

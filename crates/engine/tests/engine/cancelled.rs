@@ -154,9 +154,9 @@ fn an_owner_changed_after_the_check_refuses_the_commit() {
     }
     const USER: u32 = 4321;
     let scratch = Scratch::new();
-    let file = scratch.0.join("file");
-    fs::write(&file, "old").expect("it is written");
-    chown(&file, Some(USER), Some(USER)).expect("we are root");
+    let directory = scratch.0.join("d");
+    fs::create_dir(&directory).expect("the name is free");
+    chown(&directory, Some(USER), Some(USER)).expect("we are root");
     create(&scratch.0);
     let disk = FailingDisk::without_flushes();
     let privileges = Privileges {
@@ -167,14 +167,14 @@ fn an_owner_changed_after_the_check_refuses_the_commit() {
     let store = open_as(disk.clone(), &scratch.0, privileges, Some(EVERYTHING));
     let store = store.expect("the store opens");
     let transaction = begin(&store);
-    let node = transaction.resolve(b"file").expect("the view resolves");
+    let node = transaction.resolve(b"d").expect("the view resolves");
     let mode = SetAttributes {
-        mode: Some(0o600),
+        mode: Some(0o700),
         ..SetAttributes::default()
     };
     let changed = transaction.set_attributes(node.expect("it is there"), mode, CALLER);
     changed.expect("it is changed");
-    disk.intrude_after_flush(move || chown(&file, Some(0), None).expect("we are root"));
+    disk.intrude_after_flush(move || chown(&directory, Some(0), None).expect("we are root"));
     let refused = store.commit(&transaction).expect_err("it is root's");
     assert!(
         matches!(

@@ -22,6 +22,7 @@ mod names_of_one_file;
 mod nesting;
 mod not_surviving;
 mod others;
+mod outside_late;
 mod outside_moves;
 mod parts;
 mod past;

@@ -221,13 +221,16 @@ fn permissions_revoked_after_the_check_do_not_stop_the_apply() {
     fs::write(&file, "old").expect("it is written");
     fs::hard_link(&file, scratch.0.join("same")).expect("the name is free");
     create(&scratch.0);
-    let store = open(&scratch.0);
-    lazily(&store, |transaction| {
-        let written = transaction.write(node(transaction, "file"), 0, b"new", false);
-        written.expect("it is written");
+    let disk = FailingDisk::without_flushes();
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let at = file.clone();
+    disk.intrude_at_apply(move || {
+        fs::set_permissions(at, Permissions::from_mode(0o000)).expect("it is ours");
     });
-    fs::set_permissions(&file, Permissions::from_mode(0o000)).expect("it is ours");
-    store.sync().expect("nothing is in the way");
+    let transaction = begin(&store);
+    let written = transaction.write(node(&transaction, "file"), 0, b"new", false);
+    written.expect("it is written");
+    store.commit(&transaction).expect("nobody is in the way");
     let mode = fs::metadata(&file).expect("it is there").permissions();
     assert_eq!(mode.mode() & 0o777, 0);
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");

@@ -22,6 +22,7 @@ use crate::base::core::Core;
 use crate::base::landed::Landed;
 use crate::base::{Base, Changed, Place};
 use crate::commit::resolve::Accepted;
+use crate::commit::seen::Seen;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -44,6 +45,7 @@ pub(crate) struct Validation<'a, D: Disk> {
     /// Objects that come back from limbo, by serial.
     restored: HashSet<u64>,
     pub conflicts: Vec<Conflict>,
+    seen: Seen,
     /// The conflicts in which the commit takes the transaction's side.
     pub accepted: Accepted,
     /// An undo or a restore: no file may lose its last name by it that had another one in its
@@ -69,6 +71,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             losing: HashMap::new(),
             restored: HashSet::new(),
             conflicts: Vec::new(),
+            seen: Seen::default(),
             accepted: Accepted::default(),
             is_undo: false,
         }
@@ -109,6 +112,8 @@ impl<'a, D: Disk> Validation<'a, D> {
             }
         }
         self.check_loops(set);
+        self.note_losing(set);
+        set.seen = std::mem::take(&mut self.seen);
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         self.conflicts.dedup();
         self.drop_doubts_about_contents();

@@ -64,6 +64,7 @@ impl<D: Disk> Validation<'_, D> {
         let is_expected = identity == before.map(|base| base.identity());
         if !is_expected {
             self.conflict(Rule::EntryChangedOutside, &entry.path, what, None);
+            self.seen.note_contested(&entry.path);
         }
         self.loses_name(before, &entry.path, present.filter(|_| is_expected));
         Ok(())
@@ -308,6 +309,17 @@ impl<D: Disk> Validation<'_, D> {
         let dying = self.losing.values().filter(|of| set.is_dying(&of.base));
         let present = dying.filter_map(|losing| losing.present);
         set.dying_bytes = present.map(|stat| space_of(&stat)).sum();
+    }
+
+    /// Notes what must stay as it is until the commit is applied.
+    pub(super) fn note_losing(&mut self, set: &WriteSet) {
+        for Losing { base, present, .. } in self.losing.values() {
+            match present {
+                Some(stat) if set.is_dying(base) => self.seen.note_unchanged(base, stat),
+                Some(_) => self.seen.note_there(base),
+                None => {}
+            }
+        }
     }
 
     /// The other names of such a file may all be in limbo, where an undo has left them.

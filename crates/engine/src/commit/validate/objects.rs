@@ -66,6 +66,7 @@ impl<D: Disk> Validation<'_, D> {
         if base.kind == Kind::Directory {
             return self.check_directory_attributes(object, &stat);
         }
+        self.seen.note_unchanged(base, &stat);
         if let Some(suspect) = self.suspect(base, Stamp::of(&stat), object.stamp) {
             self.conflict_with(suspect, Rule::FileChangedOutside, path);
         }
