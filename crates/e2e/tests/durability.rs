@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use atomdir_testing::{Fixture, Store, tools_present};
+use atomdir_testing::{Fixture, Store, tools_present, wait_until};
 
 /// Counts the flushes that the store's service requests while `act` runs.
 fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize {
@@ -29,11 +29,11 @@ fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize
             !status.contains("TracerPid:\t0")
         })
     };
-    while !is_traced() {
+    wait_until("strace in the service", || {
         let ended = strace.try_wait().expect("it can be asked");
         assert_eq!(ended, None, "strace cannot trace the service");
-        std::thread::yield_now();
-    }
+        is_traced()
+    });
     act();
     let number = i32::try_from(strace.id()).expect("a process id");
     let tracer = rustix::process::Pid::from_raw(number).expect("it has one");

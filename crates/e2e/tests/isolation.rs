@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -464,25 +463,10 @@ fn run_distinguishes_its_outcome_from_the_commands() {
 #[test]
 fn a_run_that_conflicts_changes_nothing_and_says_why() {
     let fixture = Fixture::new("run-conflict", "echo old > file; echo old > other");
-    // They lie beside the store, so they are the same inside the view and outside.
-    let (ready, go) = (
-        fixture.base.with_file_name("ready"),
-        fixture.base.with_file_name("go"),
-    );
-    let script = format!(
-        "echo in > file; echo in > other; : > {}; while [ ! -e {} ]; do sleep 0.01; done",
-        ready.display(),
-        go.display()
-    );
-    let (outcome, status) = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run_with_status(&fixture, &[], &script));
-        while !ready.exists() && !running.is_finished() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        write(fixture.base.join("file"), "out\n");
-        write(&go, "");
-        running.join().expect("the run did not panic")
-    });
+    let first = "echo in > file; echo in > other";
+    let meanwhile = || write(fixture.base.join("file"), "out\n");
+    let outcome = fixture.run_and_meanwhile(&["--status-fd", "1"], first, meanwhile);
+    let status = outcome.text();
     outcome.expect(CONFLICT).says(&["file", "outside"]);
     assert!(status.starts_with("conflict"), "{status:?}");
     assert_eq!(read(fixture.base.join("file")), "out\n");

@@ -7,11 +7,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal, compare};
-use atomdir_testing::{Fixture, Random, Scratch, Store, look, pick};
+use atomdir_testing::{Fixture, Random, Scratch, Store, look, pick, wait_until};
 
 const FILES: u64 = 24;
 
@@ -220,11 +219,11 @@ fn wait_until_shown(fixture: &Fixture, number: usize, random: &mut Random, commi
 
 /// Waits until something has happened, unless the command fails before.
 fn wait_for(mut has_happened: impl FnMut() -> bool, command: &mut Child) {
-    while !has_happened() {
+    wait_until("the moment of the commit", || {
         let ended = command.try_wait().expect("asked");
         assert!(ended.is_none_or(|status| status.success()), "it failed");
-        std::thread::yield_now();
-    }
+        has_happened()
+    });
 }
 
 /// A lease on a file that every commit changes.
@@ -327,19 +326,9 @@ fn a_run_whose_service_is_killed_fails_and_changes_nothing() {
     let fixture = Fixture::new("kill-run", "echo old > file");
     let store = &fixture.store;
     let before = fixture.look();
-    let ready = fixture.scratch.join("ready");
-    let script = format!(
-        "echo new > file; : > {}; while cat file; do sleep 0.01; done",
-        ready.display()
-    );
-    let outcome = std::thread::scope(|scope| {
-        let running = scope.spawn(|| store.run_with(&["--on-error", "commit"], &script));
-        while !ready.exists() && !running.is_finished() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        store.kill_service();
-        running.join().expect("the run did not panic")
-    });
+    let options = ["--on-error", "commit"];
+    let kill = || assert!(store.kill_service());
+    let outcome = fixture.run_and_meanwhile(&options, "echo new > file", kill);
     assert_ne!(outcome.code, 0, "{outcome}");
     store.call(["recover"]).expect(0);
     assert_equal(
@@ -367,16 +356,15 @@ fn a_run_that_is_killed_itself_is_aborted() {
         .command(["run", "--", "sh", "-ec", &script])
         .spawn()
         .expect("started");
-    while !ready.exists() && run.try_wait().expect("asked").is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the script", || {
+        assert_eq!(run.try_wait().expect("asked"), None, "it has ended");
+        ready.exists()
+    });
     run.kill().expect("killed");
     run.wait().expect("ended");
     let id = fs::read_to_string(&ready).expect("the script had begun");
     // The service sees the connection close a moment later.
-    while store.call(["status", id.trim()]).code == 0 {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the abort", || store.call(["status", id.trim()]).code != 0);
     store.call(["status", id.trim()]).expect(NO_SUCH);
     assert_equal(
         "before (left) and after (right)",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use atomdir_testing::{Fixture, Store, View, pick, shell, skip, tools_present};
+use atomdir_testing::{Fixture, Store, View, pick, shell, skip, tools_present, wait_until};
 use rustix::process::{Pid, Signal};
 
 fn tell(line: &str) {
@@ -196,9 +196,7 @@ fn many_new_files() {
 /// of this commit names every file.
 fn assert_nothing_staged(store: &Store) {
     store.call(["service", "stop", "--abort"]).expect(0);
-    while !store.service_processes().is_empty() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    store.wait_until_ended();
     let mounts = store.mounts();
     assert!(mounts.is_empty(), "service stop left mounts: {mounts:?}");
     let left = shell(&store.control(), "find stage limbo -mindepth 1 | head").text();
@@ -220,12 +218,11 @@ impl Counter {
             .stderr(Stdio::null())
             .spawn()
             .expect("strace starts");
-        while !is_traced(process) {
-            if let Some(status) = strace.try_wait().expect("it is our child") {
-                panic!("strace cannot attach to the service: {status}");
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("strace in the service", || {
+            let ended = strace.try_wait().expect("it is our child");
+            assert_eq!(ended, None, "strace cannot attach to the service");
+            is_traced(process)
+        });
         Counter { strace, report }
     }
 

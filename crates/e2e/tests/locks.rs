@@ -4,7 +4,7 @@
 use std::process::{Child, Command, Stdio};
 
 use atomdir_testing::exit_code::{CONFLICT, NOT_PERMITTED};
-use atomdir_testing::{Fixture, Outcome, Store, User, View};
+use atomdir_testing::{Fixture, Outcome, Store, User, View, wait_for, wait_until};
 
 const TREE: &str = "echo old > file; mkdir -p dir/sub; echo x > dir/sub/x; echo y > dir/y
     dd if=/dev/zero of=large bs=4096 count=8 status=none";
@@ -33,15 +33,12 @@ fn ended(child: Child) -> Outcome {
 
 /// Waits until the transaction is shown as waiting for the lock that `asking` requests.
 fn wait_until_waiting(store: &Store, view: &View, asking: &mut Child) {
-    loop {
+    wait_until("a request that waits", || {
         let ended = asking.try_wait().expect("it can be asked");
         assert_eq!(ended, None, "it does not wait");
         let status = store.call(["status", &view.id, "--json"]).expect(0);
-        if status.text().contains("\"granted\":false") {
-            return;
-        }
-        std::thread::yield_now();
-    }
+        status.text().contains("\"granted\":false")
+    });
 }
 
 #[test]
@@ -122,12 +119,10 @@ fn requests_wait_for_one_another() {
         wait_until_waiting(store, &four, &mut waiting);
         waiting.kill().expect("it is killed");
         waiting.wait().expect("it is dead");
-        loop {
+        wait_until("the end of the request", || {
             let status = store.call(["status", &four.id, "--json"]).expect(0);
-            if status.text().contains("\"locks\":[]") {
-                break;
-            }
-        }
+            status.text().contains("\"locks\":[]")
+        });
         store.call(["abort", "--all"]).expect(0);
     });
 }
@@ -166,19 +161,14 @@ fn locks_end_with_a_holder_that_is_killed() {
         let store = &fixture.store;
         let mut run = store.command(["run", "--", "/bin/sleep", "1000"]);
         let mut run = piped(&mut run);
-        let holder = loop {
+        let holder = wait_for("the transaction in the list", || {
             let list = store.call(["list"]).expect(0).text();
-            let last = list
-                .lines()
-                .nth(1)
-                .and_then(|line| line.split_whitespace().next());
-            if let Some(id) = last {
-                break View {
-                    id: id.to_owned(),
-                    path: fixture.base.clone(),
-                };
-            }
-        };
+            let id = list.lines().nth(1)?.split_whitespace().next()?;
+            Some(View {
+                id: id.to_owned(),
+                path: fixture.base.clone(),
+            })
+        });
         lock(store, &holder, &["file"]).expect(0);
         let other = store.begin();
         let mut waiting = start_locking(store, &other, &["file"]);
@@ -401,7 +391,7 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
         let retried = piped(&mut retried);
         // The ids show how often it began again.
         let first = newest(store);
-        while newest(store) < first + 3 {}
+        wait_until("more tries", || newest(store) >= first + 3);
         store.commit(&older).expect(0);
         ended(retried).expect(0);
         let file = std::fs::read_to_string(fixture.base.join("file")).expect("read");

@@ -7,8 +7,8 @@ use std::fs;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scenario, Scratch, Store, binary, for_each_owner, look, shell, skip,
-    tools_present,
+    Fixture, Outcome, Scenario, Scratch, Store, WAIT_UNTIL, binary, for_each_owner, look, shell,
+    skip, tools_present, wait_until,
 };
 
 const TREE: &str = "
@@ -234,7 +234,8 @@ fn background_processes_cannot_write_to_the_base() {
         echo $! >> {0}
         (while :; do touch d/late; sleep 0.01; done) > /dev/null 2>&1 &
         echo $! >> {0}
-        until [ -e d/late ] && grep -q late d/file; do sleep 0.01; done; rm -f d/late",
+        {WAIT_UNTIL}
+        wait_until test -e d/late; wait_until grep -q late d/file; rm -f d/late",
         left.display()
     );
     native(&fixture.store, &script);
@@ -255,9 +256,9 @@ fn background_processes_cannot_write_to_the_base() {
 /// Waits for a process by its number. It may stay a zombie until its parent reaps it.
 fn wait_until_ended(process: &str) {
     let stat = format!("/proc/{process}/stat");
-    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-        std::thread::yield_now();
-    }
+    wait_until("the end of a process", || {
+        fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
 }
 
 fn run_and_meanwhile(
@@ -387,12 +388,12 @@ fn nested_transactions_begin_and_commit_while_files_are_copied_up() {
         &format!(
             r#"
             A={}
-            {{ for i in $(seq 400); do mkdir one/$i/d; echo x >> two/$i; done; : > over; }} &
-            while [ ! -e over ]; do
+            {{ for i in $(seq 400); do mkdir one/$i/d; echo x >> two/$i; done; }} & copying=$!
+            while kill -0 $copying 2> /dev/null; do
                 $A run -q -- sh -ec 'echo x >> new'
                 $A diff --name-only > names
             done
-            rm over names; wait
+            rm names; wait $copying
             "#,
             binary().display()
         ),

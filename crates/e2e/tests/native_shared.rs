@@ -6,7 +6,9 @@
 use std::fs;
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
-use atomdir_testing::{Fixture, Store, User, Waiting, binary, for_each_owner, skip};
+use atomdir_testing::{
+    Fixture, Store, User, WAIT_UNTIL, Waiting, binary, for_each_owner, skip, wait_until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A command that the view's end has killed.
@@ -48,9 +50,9 @@ fn status(store: &Store, id: &str) -> String {
 }
 
 fn wait_until_ended(store: &Store, id: &str) {
-    while store.call(["status", id]).code != NO_SUCH {
-        std::thread::yield_now();
-    }
+    wait_until("the end of the transaction", || {
+        store.call(["status", id]).code == NO_SUCH
+    });
 }
 
 #[test]
@@ -206,8 +208,8 @@ fn background_processes_of_an_attached_command_do_not_outlast_it_as_writers() {
         let mut run = run(store, &[], "true", "cp log seen");
         let id = &run.said.clone();
         let left = "exec 3>> log; (while :; do echo x >&3; done) &
-            (while :; do touch made 2> /dev/null || exit; done) & until test -s log; do :; done";
-        exec(store, id, left);
+            (while :; do touch made 2> /dev/null || exit; done) & wait_until test -s log";
+        exec(store, id, &format!("{WAIT_UNTIL}{left}"));
         assert_eq!(run.end(), Some(0));
         assert_eq!(base(one, "log"), base(one, "seen"));
         assert_ne!(base(one, "log"), None);

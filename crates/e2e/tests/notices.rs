@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use atomdir_testing::exit_code::NO_SUCH;
-use atomdir_testing::{Fixture, Store, User, binary, capture_output};
+use atomdir_testing::{Fixture, Store, User, binary, capture_output, wait_until};
 
 fn ended(store: &Store, user: &User) -> Vec<serde_json::Value> {
     let listed = store.call_as(user, ["--json", "list", "--ended"]).expect(0);
@@ -98,7 +98,9 @@ fn completion_leaves_news_for_the_next_command() {
             assert_eq!(outcome.error_text(), "");
             outcome.text()
         };
-        while press_tab().lines().any(|id| id == old.id) {}
+        wait_until("the maximum age", || {
+            press_tab().lines().all(|id| id != old.id)
+        });
         press_tab();
         store
             .call(["list"])
@@ -194,9 +196,9 @@ fn users_learn_who_ended_their_transactions_and_nothing_of_others() {
     let aged = store.call_as(&user, ["--trust", "begin", "--max-age", "1s"]);
     let aged = aged.expect(0).text();
     let aged = aged.lines().next().expect("its id").to_owned();
-    while !ids(&ended(store, root)).contains(&aged) {
-        std::thread::yield_now();
-    }
+    wait_until("the maximum age", || {
+        ids(&ended(store, root)).contains(&aged)
+    });
     let said = store.call_as(&user, ["--trust", "list"]).expect(0);
     said.says(&[&aged, "maximum age"]);
     let last = begin_as(store, &user);

@@ -10,7 +10,7 @@ use std::process::Command;
 use atomdir_testing::exit_code::{NO_SUCH, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, binary, capture_output, for_each_owner, shell, tools_present,
+    Fixture, Outcome, binary, capture_output, for_each_owner, shell, tools_present, wait_until,
 };
 
 fn script(text: &str) -> String {
@@ -318,9 +318,7 @@ fn signals_are_passed_on_to_a_sealed_command() {
                 .store
                 .command(["run", "--sealed", "--", "/bin/sh", "-c", text]);
             let child = command.spawn().expect("it starts");
-            while !signs.join("ready").exists() {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+            wait_until("the command", || signs.join("ready").exists());
             fs::remove_file(signs.join("ready")).expect("removed");
             child
         };
@@ -338,9 +336,7 @@ fn signals_are_passed_on_to_a_sealed_command() {
         let mut child = start(&format!(": > {ready}; echo x > x; exec sleep 1000"));
         kill(&child, rustix::process::Signal::KILL);
         child.wait().expect("it ends");
-        while !living_with(one).is_empty() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        wait_until("the end of the command", || living_with(one).is_empty());
         assert!(!one.base.join("x").exists());
     });
 }

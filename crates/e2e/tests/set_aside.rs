@@ -3,7 +3,9 @@
 #![cfg(test)]
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, Outcome, Store, User, shell, users_can_mount};
+use atomdir_testing::{
+    Fixture, Outcome, Store, User, shell, users_can_mount, wait_for, wait_until,
+};
 
 /// The obstacle may come too late for so many commits.
 const TRIES: usize = 100;
@@ -56,13 +58,13 @@ fn set_aside(fixture: &Fixture, case: &Case, options: &[&str]) -> Outcome {
 
 /// Waits until the service lists the transaction, and returns its id.
 fn listed_id(store: &Store) -> String {
-    loop {
-        if let [one] = &listed(store)[..] {
-            let reason = one["set_aside"].as_str().expect("it says why");
-            assert!(reason.contains("set aside"), "{reason}");
-            return one["transaction"].to_string();
-        }
-    }
+    wait_for("the transaction in the list", || {
+        let listed = listed(store);
+        let [one] = &listed[..] else { return None };
+        let reason = one["set_aside"].as_str().expect("it says why");
+        assert!(reason.contains("set aside"), "{reason}");
+        Some(one["transaction"].to_string())
+    })
 }
 
 fn check(fixture: &Fixture, case: &Case) {
@@ -85,7 +87,7 @@ fn check(fixture: &Fixture, case: &Case) {
     assert!(synced.error_text().contains(&id), "{synced}");
     shell(&fixture.base, case.clear);
     // The service commits it.
-    while !listed(store).is_empty() {}
+    wait_until("its commit", || listed(store).is_empty());
     store.call(["sync"]).expect(0);
     assert!(is_there());
 
@@ -154,14 +156,13 @@ fn reason_why_a_commit_was_set_aside_outlives_the_service() {
 /// Waits until the transaction has ended by force, and returns how.
 fn ended_how(store: &Store, id: &str) -> serde_json::Value {
     let id = id.parse().ok();
-    loop {
+    wait_for("the end of the transaction", || {
         let text = store.call(["--json", "list", "--ended"]).expect(0).text();
         let listed: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
         let mut ended = listed["ended"].as_array().expect("a list").iter();
-        if let Some(one) = ended.find(|one| one["transaction"].as_u64() == id) {
-            return one["how"].clone();
-        }
-    }
+        let one = ended.find(|one| one["transaction"].as_u64() == id)?;
+        Some(one["how"].clone())
+    })
 }
 
 #[test]

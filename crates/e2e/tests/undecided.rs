@@ -5,21 +5,20 @@
 use std::fs;
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, OnTerminal, Store};
+use atomdir_testing::{Fixture, OnTerminal, Store, wait_for};
 
 const PROMPT: &str = "[K]eep open: ";
 
 /// Waits until nobody is in the only open transaction, and returns its id.
 fn left_open(store: &Store) -> String {
-    loop {
+    wait_for("a transaction that nobody is in", || {
         let listed = store.call(["--json", "list"]).expect(0).text();
         let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
         let one = &listed["transactions"][0];
         assert!(one.is_object(), "it has ended: {listed}");
-        if one["holders"].as_array().is_some_and(Vec::is_empty) {
-            return one["transaction"].to_string();
-        }
-    }
+        let is_left = one["holders"].as_array().is_some_and(Vec::is_empty);
+        is_left.then(|| one["transaction"].to_string())
+    })
 }
 
 #[test]

@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use atomdir_testing::wait_until;
+
 const PAGE: usize = 4096;
 
 #[repr(align(4096))]
@@ -111,15 +113,11 @@ fn finished_direct_write_is_visible() {
     fs::write(&path, [b'o'; 2 * PAGE]).unwrap();
     let (direct, buffered) = (Writer::new(&path), File::open(&path).unwrap());
     mounted.filesystem.put_off.begin(b'n');
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| direct.write(&Page([b'n'; PAGE]), PAGE));
-        while mounted.filesystem.put_off.files() == 0 {
-            thread::yield_now();
-        }
-        assert!(read(&buffered, PAGE).0 == [b'o'; PAGE]);
-        mounted.filesystem.put_off.resume();
-        writer.join().unwrap();
-    });
+    let writer = thread::spawn(move || direct.write(&Page([b'n'; PAGE]), PAGE));
+    wait_until("the write", || mounted.filesystem.put_off.files() > 0);
+    assert!(read(&buffered, PAGE).0 == [b'o'; PAGE]);
+    mounted.filesystem.put_off.resume();
+    writer.join().unwrap();
     assert!(
         read(&buffered, PAGE).0 == [b'n'; PAGE],
         "old contents are remembered"

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use atomdir_fuse::Session;
+use atomdir_testing::wait_until;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use support::Mounted;
@@ -100,9 +101,10 @@ fn parallel_clients_leave_no_nodes_behind() {
         });
     });
     // The kernel sends FORGET late; a few requests later it has arrived.
-    while mounted.filesystem.nodes_count() > 1 {
+    wait_until("FORGET of each file", || {
         fs::metadata(mounted.join("surely not there")).unwrap_err();
-    }
+        mounted.filesystem.nodes_count() == 1
+    });
 }
 
 #[test]
@@ -136,17 +138,16 @@ fn killed_caller_does_not_disturb_others() {
         .store(20, Ordering::Relaxed);
     let mut command = Command::new("dd");
     command.args(["if=/dev/zero", "bs=4096", "status=none"]);
-    let output = format!("of={}", mounted.join("f").display());
+    let path = mounted.join("f");
+    let output = format!("of={}", path.display());
     let mut writer = command.arg(output).spawn().unwrap();
-    while mounted
-        .requests_of(|| ())
-        .iter()
-        .all(|(name, _)| *name != "write")
-    {}
+    wait_until("a write", || {
+        fs::metadata(&path).is_ok_and(|file| file.len() > 0)
+    });
     writer.kill().unwrap();
     writer.wait().unwrap();
     let written = mounted.filesystem.contents("f");
-    assert_eq!(fs::read(mounted.join("f")).unwrap(), written);
+    assert_eq!(fs::read(path).unwrap(), written);
 }
 
 #[test]
@@ -331,9 +332,10 @@ fn panic_ends_the_mount_without_hanging_callers() {
     };
     fs::write(mounted.join("f"), "x").unwrap();
     fs::metadata(mounted.join("panic")).unwrap_err();
-    while !mounted.session().is_ended() {
+    wait_until("the end of the session", || {
         let _ = fs::metadata(mounted.join("surely not there"));
-    }
+        mounted.session().is_ended()
+    });
     assert!(!mounted.join("f").exists(), "unmounted");
 }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::sync::Arc;
 use std::thread;
 
+use atomdir_testing::wait_until;
 use support::memory::Memory;
 
 /// More writers than there are workers.
@@ -23,9 +24,9 @@ impl PutsOff {
         PutsOff(Arc::clone(filesystem))
     }
 
-    /// How many files have had writes put off.
-    fn count(&self) -> usize {
-        self.0.put_off.files()
+    /// Waits until so many files have had writes put off.
+    fn wait_for(&self, files: usize) {
+        wait_until("a write that waits", || self.0.put_off.files() >= files);
     }
 }
 
@@ -44,15 +45,10 @@ fn waiting_request_does_not_block_others() {
     let mounted = &mounted;
     thread::scope(|scope| {
         let puts_off = PutsOff::begin(&mounted.filesystem);
-        let write = |number| move || fs::write(path(number), "waits").unwrap();
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|number| scope.spawn(write(number)))
-            .collect();
-        while puts_off.count() < WRITERS {
-            let has_ended = writers.iter().any(|writer| writer.is_finished());
-            assert!(!has_ended, "a writer does not wait");
-            thread::yield_now();
+        for number in 0..WRITERS {
+            scope.spawn(move || fs::write(path(number), "waits").unwrap());
         }
+        puts_off.wait_for(WRITERS);
         fs::write(mounted.join("other"), "other").unwrap();
         assert_eq!(fs::read(mounted.join("other")).unwrap(), b"other");
         mounted.session().run_barrier().unwrap();
@@ -77,10 +73,7 @@ fn waiting_request_continues_when_woken() {
         let path = mounted.join(&format!("file{round}"));
         let puts_off = PutsOff::begin(&mounted.filesystem);
         let writer = thread::spawn(move || fs::write(path, "waits"));
-        while puts_off.count() == 0 {
-            assert!(!writer.is_finished(), "the writer does not wait");
-            thread::yield_now();
-        }
+        puts_off.wait_for(1);
         if round % 2 == 1 {
             // When this returns, the write has been tried again and waits.
             mounted.session().run_barrier().unwrap();
@@ -101,9 +94,7 @@ fn waiting_request_is_not_retried_without_a_wakeup() {
         for number in 0..WRITERS {
             scope.spawn(move || fs::write(path(number), "waits").unwrap());
         }
-        while puts_off.count() < WRITERS {
-            thread::yield_now();
-        }
+        puts_off.wait_for(WRITERS);
         // When this returns, all writes wait and none is being tried.
         mounted.session().run_barrier().unwrap();
         let before = mounted.filesystem.put_off.tries();
@@ -112,9 +103,9 @@ fn waiting_request_is_not_retried_without_a_wakeup() {
         }
         assert_eq!(mounted.filesystem.put_off.tries(), before);
         mounted.filesystem.put_off.retry();
-        while mounted.filesystem.put_off.tries() < before + WRITERS as u64 {
-            thread::yield_now();
-        }
+        wait_until("another try of each write", || {
+            mounted.filesystem.put_off.tries() >= before + WRITERS as u64
+        });
     });
 }
 
@@ -126,10 +117,7 @@ fn a_session_ends_while_requests_wait() {
     let path = mounted.join("file");
     let puts_off = PutsOff::begin(&mounted.filesystem);
     let writer = thread::spawn(move || fs::write(path, "waits"));
-    while puts_off.count() == 0 {
-        assert!(!writer.is_finished(), "the writer does not wait");
-        thread::yield_now();
-    }
+    puts_off.wait_for(1);
     mounted.unmount();
     assert!(writer.join().unwrap().is_err());
 }

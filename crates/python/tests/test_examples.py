@@ -7,6 +7,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,17 @@ def contents(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in directory.iterdir()}
 
 
+def wait_beside(program: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+    """Waits until it holds. Only a hang makes it fail."""
+    for _ in range(30_000):
+        if holds():
+            return
+        assert program.poll() is None
+        time.sleep(0.01)
+    program.kill()
+    raise AssertionError("what the program should do never came")
+
+
 def run_and_kill(*arguments: str) -> None:
     """Kills the program when it has read two of three rows, which it waits for."""
     program = subprocess.Popen(
@@ -38,12 +51,10 @@ def run_and_kill(*arguments: str) -> None:
     base = Path(arguments[0])
     if arguments[-1] == "--plainly":
         # It waits for the next row once the second is in its file.
-        while (base / arguments[1] / "mon.jsonl").read_text() != ROWS[0]:
-            assert program.poll() is None
+        wait_beside(program, lambda: (base / arguments[1] / "mon.jsonl").read_text() == ROWS[0])
     else:
         # It waits for the next row once its first file is staged.
-        while not any((base / ".atomdir" / "stage").iterdir()):
-            assert program.poll() is None
+        wait_beside(program, lambda: any((base / ".atomdir" / "stage").iterdir()))
     program.kill()
     program.wait()
     program.stdin.close()

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::command::{Outcome, shell};
 use crate::scratch::Scratch;
@@ -10,6 +9,7 @@ use crate::skip::users_can_mount;
 use crate::store::Store;
 use crate::tree::{CaptureOptions, Tree, capture};
 use crate::user::User;
+use crate::wait_until::wait_until;
 
 /// Makes the user who owns a store, with a home in this scratch directory.
 pub type Owner = fn(&Path) -> User;
@@ -95,10 +95,9 @@ impl Fixture {
         );
         std::thread::scope(|scope| {
             let running = scope.spawn(|| self.store.run_with(options, &script));
-            while !ready.exists() && !running.is_finished() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
             let ends = Sign(&go);
+            let has_begun = || ready.exists() || running.is_finished();
+            wait_until("the end of the first part", has_begun);
             meanwhile();
             drop(ends);
             running.join().expect("the run did not panic")

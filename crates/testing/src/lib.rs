@@ -26,6 +26,7 @@ mod terminal;
 mod tier;
 pub mod tree;
 mod user;
+mod wait_until;
 mod waiting;
 
 pub use again::{call_here, for_each_user, for_each_user_of_a_store, this_program};
@@ -41,4 +42,5 @@ pub use store::{Store, View};
 pub use terminal::OnTerminal;
 pub use tier::{full_tier, pick};
 pub use user::{User, as_user};
+pub use wait_until::{WAIT_UNTIL, wait_for, wait_until};
 pub use waiting::Waiting;

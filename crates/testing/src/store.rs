@@ -6,13 +6,13 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
 use crate::command::{Outcome, binary, capture_output};
 use crate::mounts::{Mount, mounts, unmount};
 use crate::user::User;
+use crate::wait_until::{look_long, wait_until};
 
 /// The most storage that the control directory takes after a checkpoint, whatever was
 /// committed: the header, an empty log and a summary of each commit.
@@ -188,6 +188,14 @@ impl Store {
         !services.is_empty()
     }
 
+    /// Waits for the end of a service that was asked to stop, since it answers before.
+    #[track_caller]
+    pub fn wait_until_ended(&self) {
+        wait_until("the end of the service", || {
+            self.service_processes().is_empty()
+        });
+    }
+
     /// The mounts that show this store's views.
     pub fn mounts(&self) -> Vec<Mount> {
         mounts()
@@ -205,10 +213,7 @@ impl Store {
         // What is kept to undo commits is as long as what they replaced.
         self.call(["prune", "--all"]).expect(0);
         self.call(["service", "stop"]).expect(0);
-        // The service answers before it has ended.
-        while !self.service_processes().is_empty() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.wait_until_ended();
         let mounts = self.mounts();
         assert!(mounts.is_empty(), "service stop left mounts: {mounts:?}");
         let (files, bytes) = occupied(&self.control());
@@ -238,18 +243,11 @@ impl Drop for Store {
 /// mount keeps the mount, the sockets and the locks for ever. The test then fails instead
 /// of waiting for ever.
 fn wait_until_dead(pid: Pid) {
-    const LOOKS_MAX: u32 = 60_000;
-    let mut living = Vec::new();
-    for _ in 0..LOOKS_MAX {
-        living = living_threads(pid);
-        if living.is_empty() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
+    if look_long(|| living_threads(pid).is_empty().then_some(())).is_none() {
+        let (number, living) = (pid.as_raw_nonzero(), living_threads(pid).join("; "));
+        eprintln!("the killed service {number} does not die: {living}");
+        assert!(std::thread::panicking(), "a killed service does not die");
     }
-    let (number, text) = (pid.as_raw_nonzero(), living.join("; "));
-    eprintln!("the killed service {number} does not die: {text}");
-    assert!(std::thread::panicking(), "a killed service does not die");
 }
 
 /// The state of each thread that is not dead, and where in the kernel it waits.

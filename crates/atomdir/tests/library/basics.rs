@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 use atomdir::{CommitError, Durability, FileError, OpenOptions};
-use atomdir_testing::for_each_user;
+use atomdir_testing::{for_each_user, wait_until};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::symlink;
 
@@ -173,9 +173,7 @@ fn a_lazy_commit_becomes_durable_by_itself_and_on_request() {
     tx.write("b", "2").expect("written");
     tx.commit().expect("committed");
     // The library's own thread brings it into the base.
-    while place.read("b").is_none() {
-        std::thread::yield_now();
-    }
+    wait_until("the file in the base", || place.read("b").is_some());
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The example programs do what they say.
 
 use crate::support::Place;
-use atomdir_testing::{capture_output, skip, this_program};
-use std::fs;
+use atomdir_testing::{capture_output, skip, this_program, wait_for, wait_until};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::{fs, io};
 
 #[allow(dead_code, reason = "the tests call what `main` calls")]
 #[path = "../../examples/add_user.rs"]
@@ -130,10 +130,10 @@ fn a_killed_program_leaves_a_user_in_all_files_and_plainly_it_does_not() {
     for more in [1, 2, 5, 11, 3, 7] {
         let reached = users(&place.base, "passwd").len() + more;
         let mut program = start("whole");
-        while users(&place.base, "passwd").len() < reached {
-            let ended = program.try_wait().expect("looked");
-            assert!(ended.is_none(), "it has ended: {ended:?}");
-        }
+        wait_until("more users", || {
+            assert_eq!(program.try_wait().expect("looked"), None, "it has ended");
+            users(&place.base, "passwd").len() >= reached
+        });
         program.kill().expect("killed");
         program.wait().expect("ended");
         // Opening the store recovers it.
@@ -172,15 +172,12 @@ fn a_killed_program_leaves_a_user_in_all_files_and_plainly_it_does_not() {
 fn open_writer(pipe: &Path, program: &mut Child) -> fs::File {
     let mut options = fs::OpenOptions::new();
     options.write(true).custom_flags(libc::O_NONBLOCK);
-    loop {
-        match options.open(pipe) {
-            Ok(writer) => return writer,
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
-        }
-        let ended = program.try_wait().expect("looked");
-        assert!(ended.is_none(), "it has ended: {ended:?}");
-        std::thread::yield_now();
-    }
+    wait_for("the reader of the pipe", || {
+        assert_eq!(program.try_wait().expect("looked"), None, "it has ended");
+        let opened = options.open(pipe);
+        let refused = |error: &io::Error| assert_eq!(error.raw_os_error(), Some(libc::ENXIO));
+        opened.inspect_err(refused).ok()
+    })
 }
 
 const SWITCH: &str = "ATOMDIR_TEST_SWITCH";

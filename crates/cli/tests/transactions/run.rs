@@ -219,7 +219,7 @@ fn signals_sent_to_us_reach_the_command() {
     let outcome = store.shell(&format!(
         "export READY=\"$PWD.ready\"
         $ATOMDIR run -- sh -c '{}' & process=$!
-        until [ -e \"$READY\" ]; do sleep 0.01; done
+        wait_until test -e \"$READY\"
         rm \"$READY\"; kill -TERM $process; wait $process",
         script.replace('\'', "'\\''")
     ));
@@ -233,9 +233,9 @@ fn when_we_are_killed_the_transaction_is_aborted() {
     let outcome = store.shell(
         "READY=\"$PWD.ready\"
         $ATOMDIR run -- sh -c 'rm file; touch \"$0\"; exec sleep 1000' \"$READY\" & process=$!
-        until [ -e \"$READY\" ]; do sleep 0.01; done
+        wait_until test -e \"$READY\"
         rm \"$READY\"; command=$(pgrep -P $process); kill -KILL $process; kill $command
-        until [ \"$($ATOMDIR list)\" = '' ]; do sleep 0.01; done",
+        wait_until sh -c '[ -z \"$($ATOMDIR list)\" ]'",
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(store.read("file").is_some());
@@ -428,10 +428,10 @@ fn a_terminal_that_is_closed_aborts_what_the_command_did() {
             script -qec \"exec {run} -- sh -c '
                 trap \\\"exit 0\\\" HUP; rm file; touch \\\"\\$READY\\\"
                 until [ -e \\\"\\$GO\\\" ]; do sleep 0.01; done'\" /dev/null & script=$!
-            until [ -e \"$READY\" ]; do sleep 0.01; done
+            wait_until test -e \"$READY\"
             kill -KILL $script; wait $script
             touch \"$GO\"; rm \"$READY\"
-            until [ \"$($ATOMDIR list)\" = '' ]; do sleep 0.01; done
+            wait_until sh -c '[ -z \"$($ATOMDIR list)\" ]'
             rm \"$GO\""
         ));
         assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -1,5 +1,6 @@
 //! A store of one test's own, whose service ends with it.
 
+use atomdir_testing::WAIT_UNTIL;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -60,11 +61,11 @@ impl Store {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
     }
 
-    /// A script in the store's directory, with the program as `$ATOMDIR`.
+    /// A script in the store's directory, with the program as `$ATOMDIR`, and with [`WAIT_UNTIL`].
     pub fn shell(&self, script: &str) -> Outcome {
         let mut command = Command::new("sh");
         command
-            .args(["-c", script])
+            .args(["-c", &format!("{WAIT_UNTIL}{script}")])
             .current_dir(&self.path)
             .stdin(Stdio::null());
         command.env("ATOMDIR", ATOMDIR).env_remove("ATOMDIR_TX");

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use atomdir_testing::{wait_for, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The running client, for the thread that kills it. Nobody reaps its process while this
@@ -59,23 +59,20 @@ impl Victim {
             child,
             killed: Killed::default(),
         });
-        loop {
+        wait_for("the end of the client", || {
             let mut running = self.lock();
             let present = running.as_mut().expect("set above");
-            if let Some(status) = present.child.try_wait().expect("asked") {
-                let killed = present.killed;
-                *running = None;
-                let read = |name: &str| fs::read_to_string(output(name)).unwrap_or_default();
-                return Ended {
-                    status,
-                    killed,
-                    stdout: read("stdout"),
-                    stderr: read("stderr"),
-                };
-            }
-            drop(running);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            let status = present.child.try_wait().expect("asked")?;
+            let killed = present.killed;
+            *running = None;
+            let read = |name: &str| fs::read_to_string(output(name)).unwrap_or_default();
+            Some(Ended {
+                status,
+                killed,
+                stdout: read("stdout"),
+                stderr: read("stderr"),
+            })
+        })
     }
 
     /// Whether there was one to kill.
@@ -87,9 +84,7 @@ impl Victim {
         let commands: Vec<u32> = commands(running.child.id());
         running.child.kill().expect("it is our child");
         // The client's end closes its connection.
-        while !is_dead(running.child.id()) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the death of the client", || is_dead(running.child.id()));
         running.killed.client = true;
         running.killed.before_commit = commands.iter().any(|command| !is_dead(*command));
         true

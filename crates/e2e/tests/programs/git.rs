@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use atomdir_testing::{
     Fixture, Random, Scenario, atomdir, for_each_owner, full_tier, pick, shell, tools_present,
+    wait_for,
 };
 
 /// Fixed authors, dates and one thread make two runs write the same objects.
@@ -155,23 +156,23 @@ fn run_until(mut command: Command, tree: &Path, moment: Moment) -> (usize, bool)
     let mut child = command.spawn().expect("it starts");
     let group = Pid::from_child(&child);
     let mut looks = 0;
-    loop {
+    wait_for("the moment or the end", || {
         looks += 1;
         let seen = look();
         if let Some(status) = child.try_wait().expect("it is our child") {
             assert!(status.success());
-            return (looks, true);
+            return Some((looks, true));
         }
         let is_time = match moment {
             Moment::Never => false,
             Moment::After(count) => looks >= count,
             Moment::WhileApplied => seen != before,
         };
-        if is_time {
+        is_time.then(|| {
             kill_process_group(group, Signal::KILL).expect("it has not been waited for");
-            return (looks, child.wait().expect("it is our child").success());
-        }
-    }
+            (looks, child.wait().expect("it is our child").success())
+        })
+    })
 }
 
 /// TxFS (USENIX ATC 2018) has a crash in `git add` of 20 000 files as an example: it damages the

@@ -6,10 +6,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, shell};
+use atomdir_testing::{Fixture, WAIT_UNTIL, shell, wait_until};
 
 /// Starts a process that outlives the script. It waits for the file `go` outside and then
 /// tries to write in every way it knows. The results are in the file `tried`, which
@@ -20,7 +19,7 @@ mkdir directory && echo written in time > directory/file && echo in time > kept
     exec 3>> kept
     cd directory
     : > OUTSIDE/ready
-    while [ ! -e OUTSIDE/go ]; do sleep 0.02; done
+    wait_until test -e OUTSIDE/go
     {
         { echo late >&3; } && echo "an open file was written"
         echo late > late && echo "a file was made"
@@ -32,20 +31,18 @@ mkdir directory && echo written in time > directory/file && echo in time > kept
     } > OUTSIDE/trying 2> OUTSIDE/errors
     mv OUTSIDE/trying OUTSIDE/tried
 ) < /dev/null > /dev/null 2>&1 &
-while [ ! -e OUTSIDE/ready ]; do sleep 0.02; done
+wait_until test -e OUTSIDE/ready
 "#;
 
 fn survivor(outside: &Path) -> String {
-    SURVIVOR.replace("OUTSIDE", &outside.to_string_lossy())
+    WAIT_UNTIL.to_owned() + &SURVIVOR.replace("OUTSIDE", &outside.to_string_lossy())
 }
 
 /// Lets the survivor go on, and returns what it managed to do.
 fn let_go(outside: &Path) -> Vec<String> {
     fs::write(outside.join("go"), "").expect("the scratch directory can be written");
     let tried = outside.join("tried");
-    while !tried.exists() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the survivor's end", || tried.exists());
     let text = fs::read_to_string(&tried).expect("it is there");
     text.lines().map(str::to_owned).collect()
 }

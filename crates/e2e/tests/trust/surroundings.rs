@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use atomdir_testing::{Fixture, User, atomdir_in, binary, capture_output, for_each_owner};
+use atomdir_testing::{
+    Fixture, User, atomdir_in, binary, capture_output, for_each_owner, wait_until,
+};
 
 const SECRET: &str = "a-secret-of-the-starters";
 
@@ -98,10 +100,10 @@ fn foreground_service_inherits_nothing_from_its_starter() {
             .env("TOKEN", SECRET);
         let mut running = command.spawn().expect("started");
         let user = fixture.store.user();
-        while atomdir_in(user, &fixture.base, ["service", "status"]).code != 0 {
+        wait_until("the service", || {
             assert_eq!(running.try_wait().expect("waited"), None, "it serves");
-            std::thread::yield_now();
-        }
+            atomdir_in(user, &fixture.base, ["service", "status"]).code == 0
+        });
         assert_has_nothing(&PathBuf::from(format!("/proc/{}", running.id())));
         let status = fs::read_to_string(format!("/proc/{}/status", running.id())).expect("read");
         let user_ids = line(&status, "Uid").split_whitespace().next();

@@ -17,7 +17,7 @@ use atomdir_engine::{
     BeginOptions, CommitError, Durability, NewNode, NodeId, Privileges, Sequence, SetAttributes,
     Store, StoreError, Transaction,
 };
-use atomdir_testing::{pick, skip};
+use atomdir_testing::{pick, skip, wait_until};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -312,10 +312,9 @@ fn commits_behind_a_cancelled_one_are_applied() {
     let refused = thread::scope(|scope| {
         let held = disk.flushes.lock().expect("no test panics with it");
         let wait_for = |sequence| {
-            // If the commit fails before, the sequence never gets so far.
-            while store.status().sequence.0 < sequence {
-                thread::yield_now();
-            }
+            wait_until("the commit in the log", || {
+                store.status().sequence.0 >= sequence
+            });
         };
         let first = scope.spawn(|| store.commit(&first));
         wait_for(start + 1);

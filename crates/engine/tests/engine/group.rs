@@ -13,6 +13,7 @@ use atomdir_engine::{
     BeginOptions, CommitError, Conflicts, Durability, Isolation, NewNode, NodeId, Store,
     Transaction,
 };
+use atomdir_testing::wait_until;
 
 type TestStore = Store<FailingDisk>;
 type TestTransaction = Arc<Transaction<FailingDisk>>;
@@ -76,11 +77,11 @@ fn commit_together(
             .iter()
             .map(|transaction| scope.spawn(commit(transaction)))
             .collect();
-        let none_has_ended = || threads.iter().all(|thread| !thread.is_finished());
+        let one_has_ended = || threads.iter().any(|thread| thread.is_finished());
         // If a commit fails, its thread ends and the sequence never gets so far.
-        while store.status().sequence.0 < all && none_has_ended() {
-            thread::yield_now();
-        }
+        wait_until("all commits in the log", || {
+            store.status().sequence.0 >= all || one_has_ended()
+        });
         release();
         drop(held);
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -184,9 +185,7 @@ fn refused_requests_are_notified_when_the_commit_ends() {
     let ends = commit_together(&disk, &store, &[first], || {
         let (store, second) = (store.clone(), Arc::clone(&second));
         committing = Some(thread::spawn(move || store.commit(&second).map(drop)));
-        while !refused() {
-            thread::yield_now();
-        }
+        wait_until("a refused request", refused);
         assert!(announced.try_recv().is_err());
     });
     assert!(ends[0].is_ok());
@@ -242,6 +241,9 @@ fn grouped_commits_lose_no_increment() {
     assert_eq!(sum(&scratch.0), THREADS as u64 * COUNTS);
 }
 
+/// Far more than other threads can make fail.
+const TRIES_MAX: usize = 100_000;
+
 fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
     let file = format!(
         "{}/{}",
@@ -249,7 +251,7 @@ fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
         ["x", "y"][random.below(2)]
     );
     let swaps = random.below(8) == 0;
-    loop {
+    for _ in 0..TRIES_MAX {
         let transaction = begin(store);
         let node = transaction.resolve(file.as_bytes());
         let node = node.expect("the view resolves").expect("it is there");
@@ -272,6 +274,7 @@ fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
             Err(error) => panic!("{error}"),
         }
     }
+    panic!("each of {TRIES_MAX} tries met a conflict");
 }
 
 #[test]
@@ -314,14 +317,12 @@ fn early_begin_does_not_deadlock_with_overlapping_commits() {
         let looks = Arc::clone(&second);
         committing = Some(thread::spawn(move || one.commit(&second).map(drop)));
         // The commit has taken the view, which a begin with early conflicts needs.
-        while looks.lookup(NodeId::ROOT, b"b").err() != Some(Errno::RESTART) {
-            thread::yield_now();
-        }
+        wait_until("a refused request", || {
+            looks.lookup(NodeId::ROOT, b"b").err() == Some(Errno::RESTART)
+        });
         let open = store.status().open_transactions;
         beginning = Some(thread::spawn(move || other.begin(early)));
-        while store.status().open_transactions == open {
-            thread::yield_now();
-        }
+        wait_until("the begin", || store.status().open_transactions != open);
     });
     ends.into_iter()
         .for_each(|end| end.expect("nobody is in the way"));

@@ -13,6 +13,7 @@ use atomdir_engine::{
     Credentials, LockError, LockMode, LockRequest, LockScope, NewNode, NodeId, Patience, Store,
     Transaction,
 };
+use atomdir_testing::wait_until;
 
 const WAITERS: usize = 8;
 
@@ -61,27 +62,27 @@ fn every_waiting_request_gets_the_lock() {
     let (_, store) = store(&scratch);
     let holder = begin(&store);
     assert_eq!(lock(&store, &holder, || false).expect("it is free"), 0);
-    let waiting = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..WAITERS {
-            let (store, waiting) = (&store, &waiting);
-            scope.spawn(move || {
-                let next = begin(store);
-                let mut is_first = true;
-                let waits = || {
-                    waiting.fetch_add(usize::from(is_first), Ordering::SeqCst);
-                    is_first = false;
-                    true
-                };
-                lock(store, &next, waits).expect("its turn comes");
-                assert!(store.abort(&next));
-            });
-        }
-        while waiting.load(Ordering::SeqCst) < WAITERS {
-            thread::yield_now();
-        }
-        assert!(store.abort(&holder));
-    });
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let start = |_| {
+        let (store, waiting) = (store.clone(), Arc::clone(&waiting));
+        thread::spawn(move || {
+            let next = begin(&store);
+            let mut is_first = true;
+            let waits = || {
+                waiting.fetch_add(usize::from(is_first), Ordering::SeqCst);
+                is_first = false;
+                true
+            };
+            lock(&store, &next, waits).expect("its turn comes");
+            assert!(store.abort(&next));
+        })
+    };
+    let waiters: Vec<_> = (0..WAITERS).map(start).collect();
+    wait_until("all requests", || waiting.load(Ordering::SeqCst) >= WAITERS);
+    assert!(store.abort(&holder));
+    for waiter in waiters {
+        waiter.join().expect("no panic");
+    }
 }
 
 #[test]
@@ -105,22 +106,20 @@ fn lock_requests_fail_once_the_store_is_poisoned() {
     let made = writer.create(NodeId::ROOT, b"new", NewNode::Directory, 0o755, 0, CALLER);
     made.expect("the name is free");
     let (tell, waits) = mpsc::channel();
-    thread::scope(|scope| {
-        let store = &store;
-        let waiting = scope.spawn(move || lock(store, &waiter, || tell.send(()).is_ok()));
-        waits.recv().expect("it waits");
-        // This makes the log's flush fail.
-        let held = disk.flushes.lock().expect("no test panics with it");
-        let before = store.status().sequence;
-        let committing = scope.spawn(|| store.commit(&writer).map(drop));
-        while store.status().sequence == before {
-            thread::yield_now();
-        }
-        disk.fail_after(0);
-        drop(held);
-        committing.join().expect("no panic").expect_err("it fails");
-        drop(waits);
-        let refused = waiting.join().expect("no panic");
-        assert!(matches!(refused, Err(LockError::Store(_))), "{refused:?}");
+    let (locks, commits) = (store.clone(), store.clone());
+    let waiting = thread::spawn(move || lock(&locks, &waiter, || tell.send(()).is_ok()));
+    waits.recv().expect("it waits");
+    // This makes the log's flush fail.
+    let held = disk.flushes.lock().expect("no test panics with it");
+    let before = store.status().sequence;
+    let committing = thread::spawn(move || commits.commit(&writer).map(drop));
+    wait_until("the commit in the log", || {
+        store.status().sequence != before
     });
+    disk.fail_after(0);
+    drop(held);
+    committing.join().expect("no panic").expect_err("it fails");
+    drop(waits);
+    let refused = waiting.join().expect("no panic");
+    assert!(matches!(refused, Err(LockError::Store(_))), "{refused:?}");
 }

@@ -1,7 +1,7 @@
 //! What killed servers leave.
 
 use crate::support::{Backend, SUFFIX, Slapd, is_possible};
-use atomdir_testing::{Random, pick};
+use atomdir_testing::{Random, pick, wait_until};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -57,9 +57,9 @@ fn killed_changes(backend: Backend, random: &mut Random) -> usize {
         let client = client.spawn().unwrap();
         let last = below.join(format!("cn={}.ldif", random.below(ENTRIES - 1)));
         let changed = format!("sn: {round}\n");
-        while !std::fs::read_to_string(&last).is_ok_and(|text| text.contains(&changed)) {
-            std::hint::spin_loop();
-        }
+        wait_until("a change of the entry", || {
+            std::fs::read_to_string(&last).is_ok_and(|text| text.contains(&changed))
+        });
         for _ in 0..random.below(100_000) {
             std::hint::spin_loop();
         }

@@ -1,6 +1,6 @@
 //! slapd servers, each in a directory of its own, and the programs of ldap-utils.
 
-use atomdir_testing::{Outcome, Scratch, capture_output, tools_present};
+use atomdir_testing::{Outcome, Scratch, capture_output, tools_present, wait_until};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -201,10 +201,10 @@ fn start(scratch: &Scratch, backend: Backend) -> Child {
         .args(["-d", "0", "-h", &url(scratch), "-f"])
         .arg(&file);
     let mut slapd = command.stderr(Stdio::null()).spawn().unwrap();
-    while !is_ready(scratch) {
+    wait_until("slapd's first answer", || {
         assert_eq!(slapd.try_wait().unwrap(), None, "slapd has ended");
-        std::thread::yield_now();
-    }
+        is_ready(scratch)
+    });
     slapd
 }
 

@@ -3,7 +3,7 @@
 use crate::support::{
     deliver, fixture, ids, indexed, is_delivered, message, read_maildir, read_mbox, run, start,
 };
-use atomdir_testing::{Random, pick};
+use atomdir_testing::{Random, pick, wait_until};
 use std::time::{Duration, Instant};
 
 /// A message of more than one page. Later deliveries change the mbox in place, since it is then
@@ -23,7 +23,7 @@ fn every_message_arrives_whole_and_once_whatever_is_killed() {
         run(&mut deliver(&fixture, mailbox), &message(0, SIZE)).expect(0);
         let mut whole = started.elapsed();
         for id in 1..count {
-            loop {
+            wait_until("a delivery", || {
                 let started = Instant::now();
                 let mut child = start(&mut deliver(&fixture, mailbox), &message(id, SIZE));
                 // Anywhere in the time that a delivery takes; a third of them are left alone.
@@ -35,11 +35,12 @@ fn every_message_arrives_whole_and_once_whatever_is_killed() {
                     1 => drop(child.kill()),
                     _ => {}
                 }
-                if is_delivered(child) {
+                let is_delivered = is_delivered(child);
+                if is_delivered {
                     whole = started.elapsed();
-                    break;
                 }
-            }
+                is_delivered
+            });
         }
         let path = fixture.base.join(mailbox);
         let (messages, index) = match mailbox.ends_with('/') {

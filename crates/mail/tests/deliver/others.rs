@@ -4,6 +4,7 @@ use crate::support::{
     deliver, fixture, ids, indexed, is_delivered, message, parse_mbox, read_maildir, read_mbox,
     run, start,
 };
+use atomdir_testing::wait_until;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -31,9 +32,9 @@ fn deliveries_at_once_and_a_mail_reader_lose_and_double_nothing() {
         let send = |first: usize| {
             for id in first..first + EACH {
                 for mailbox in ["ann", "bob/"] {
-                    while !is_delivered(start(&mut deliver(&fixture, mailbox), &message(id, SIZE)))
-                    {
-                    }
+                    wait_until("a delivery", || {
+                        is_delivered(start(&mut deliver(&fixture, mailbox), &message(id, SIZE)))
+                    });
                 }
             }
         };

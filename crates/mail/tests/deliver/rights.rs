@@ -3,7 +3,7 @@
 use crate::support::{
     PROGRAM, deliver, deliver_as, fixture, is_delivered, message, read_mbox, run,
 };
-use atomdir_testing::{Outcome, User, shell};
+use atomdir_testing::{Outcome, User, shell, wait_until};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -109,9 +109,7 @@ fn the_end_of_a_killed_mail_server_is_not_the_end_of_a_message() {
         .expect("written");
     let errors = server.stderr.take().expect("piped");
     // The delivery runs once it has the pipe's only writer's data.
-    while bytes_waiting(&input) > 0 {
-        std::thread::yield_now();
-    }
+    wait_until("the reader", || bytes_waiting(&input) == 0);
     server.kill().expect("killed");
     server.wait().expect("ended");
     drop(input);

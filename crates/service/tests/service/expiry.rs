@@ -3,7 +3,7 @@
 use crate::support::{NEVER_IDLE, TestStore, detached, is_root};
 use atomdir::client::{Connection, FailureKind, LockOptions};
 use atomdir::{LockMode, LockScope, StartService};
-use atomdir_testing::as_user;
+use atomdir_testing::{as_user, wait_until};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_millis(1);
@@ -38,9 +38,9 @@ fn a_transaction_ends_at_its_age_and_its_owner_learns_why() {
     client
         .lock(young.id, &[b"index.html".to_vec()], &EXCLUSIVE)
         .unwrap();
-    while client.transactions().unwrap().len() > 1 {
-        std::thread::yield_now();
-    }
+    wait_until("the end of the old transaction", || {
+        client.transactions().unwrap().len() == 1
+    });
     let error = client.commit(old.id, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("its maximum age, 1ms"), "{error}");
     std::fs::write(young.view_path.join("index.html"), "new").unwrap();

@@ -7,7 +7,7 @@ use crate::support::{
 use atomdir::client::{
     BeginOptions, CommitError, Connection, FailureKind, Others, Transaction, View, ViewChoice,
 };
-use atomdir_testing::as_user;
+use atomdir_testing::{as_user, wait_until};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
@@ -44,9 +44,9 @@ fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<(
         control(F_SETSIG, libc::SIGURG);
         control(libc::F_SETLEASE, libc::F_WRLCK);
         held.send(()).unwrap();
-        while control(libc::F_GETLEASE, 0) == libc::F_WRLCK {
-            std::thread::yield_now();
-        }
+        wait_until("a break of the lease", || {
+            control(libc::F_GETLEASE, 0) != libc::F_WRLCK
+        });
         held.send(()).unwrap();
         until.recv().unwrap();
         control(libc::F_SETLEASE, libc::F_UNLCK);
@@ -376,14 +376,11 @@ fn start_rename<'scope>(scope: &'scope Scope<'scope, '_>, from: PathBuf, to: Pat
         })
     });
     let thread = thread.recv().unwrap();
-    let waits = || {
+    wait_until("a rename that waits", || {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         let state = stat.rsplit(')').next().unwrap().trim_start();
         state.starts_with('D')
-    };
-    while !waits() {
-        std::thread::yield_now();
-    }
+    });
 }
 
 /// A program can hold such locks by listing a directory into a file system of its own.

@@ -7,7 +7,7 @@ use crate::support::{
 use atomdir::client::{Connection, FailureKind, LockOptions};
 use atomdir::{ConnectError, LockMode, LockScope};
 use atomdir_protocol::{LockRequest, Reply, Request, Side, frame, handshake};
-use atomdir_testing::as_user;
+use atomdir_testing::{as_user, wait_until};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Signal, kill_process};
@@ -87,9 +87,11 @@ fn client_that_never_reads_blocks_only_itself() {
     let mut deaf = greeted(&store);
     let request = frame::encode(&Request::ServiceStatus, frame::REQUEST_LENGTH_MAX).unwrap();
     // Write until both directions are full: the service then waits for this peer to read.
+    const REQUESTS_MAX: u32 = 1_000_000;
     deaf.set_write_timeout(Some(Duration::from_millis(300)))
         .unwrap();
-    while deaf.write(&request).is_ok() {}
+    let is_full = (0..REQUESTS_MAX).any(|_| deaf.write(&request).is_err());
+    assert!(is_full, "the service keeps all answers in memory");
     let transaction = innocent.begin(&Default::default()).unwrap();
     innocent.commit(transaction.id, &mut |_| {}).unwrap();
     // The service ends without waiting for the deaf peer to read.
@@ -120,9 +122,9 @@ fn descriptors_sent_by_a_stranger_do_not_block_the_service() {
     // Stop the service, so that everything has been sent before it reads.
     kill_process(process, Signal::STOP).unwrap();
     let state = format!("/proc/{process}/stat");
-    while !std::fs::read_to_string(&state).unwrap().contains(") T ") {
-        std::thread::yield_now();
-    }
+    wait_until("the stop of the service", || {
+        std::fs::read_to_string(&state).unwrap().contains(") T ")
+    });
     let stranger = as_user(64_002, || store.raw_socket());
     let (socket, _deaf) = lingering();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -168,11 +170,13 @@ fn connections_beyond_the_limit_are_refused_until_others_close() {
     let mut held = vec![store.connect()];
     fill(&mut held, || store.connect_if_running());
     held.truncate(1);
-    while let Err(error) = store.connect_if_running() {
-        let is_full = matches!(error, ConnectError::TooManyConnections { .. });
-        assert!(is_full, "{error}");
-        std::thread::yield_now();
-    }
+    wait_until("room for a connection", || {
+        match store.connect_if_running() {
+            Ok(_) => true,
+            Err(ConnectError::TooManyConnections { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    });
 }
 
 #[test]
@@ -231,9 +235,9 @@ fn pipelined_requests_do_not_hide_disconnect() {
     let hasty = |innocent: &mut Connection| {
         let mut hasty = greeted(&store);
         hasty.write_all(&requests.concat()).unwrap();
-        while innocent.status(waiting).unwrap().locks.is_empty() {
-            std::thread::yield_now();
-        }
+        wait_until("the request for the lock", || {
+            !innocent.status(waiting).unwrap().locks.is_empty()
+        });
         hasty
     };
     drop(hasty(&mut innocent));

@@ -5,7 +5,7 @@ use crate::support::{
 };
 use atomdir::client::{BeginOptions, Connection, FailureKind, Others};
 use atomdir::{ConnectError, Isolation, StartService};
-use atomdir_testing::pick;
+use atomdir_testing::{pick, wait_until};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, kill_process};
 use std::fs::File;
@@ -75,9 +75,9 @@ fn attached_transactions_end_with_their_connection() {
         .unwrap();
     drop(connection);
     // The service soon notices by itself.
-    while watcher.status(attached).is_ok() {
-        std::thread::yield_now();
-    }
+    wait_until("the end of its transaction", || {
+        watcher.status(attached).is_err()
+    });
     let open: Vec<_> = watcher
         .transactions()
         .unwrap()
@@ -332,6 +332,8 @@ fn killed_service_exits_during_view_changes() {
         let goes_on = || !is_over.load(Ordering::Relaxed);
         // How many rounds each disturbing thread has done.
         let rounds: [AtomicUsize; 9] = Default::default();
+        let is_enough = |done: &AtomicUsize| done.load(Ordering::Relaxed) >= ROUNDS;
+        let are_done = || rounds.iter().all(is_enough);
         let count = |disturber: usize| rounds[disturber].fetch_add(1, Ordering::Relaxed);
         std::thread::scope(|scope| {
             for looking in 0..4 {
@@ -365,13 +367,13 @@ fn killed_service_exits_during_view_changes() {
                     count(8);
                 }
             });
-            let is_enough = |done: &AtomicUsize| done.load(Ordering::Relaxed) >= ROUNDS;
-            while !rounds.iter().all(is_enough) {
-                std::thread::yield_now();
-            }
+            // In a thread of its own: if it panics, the others end before the test fails.
+            let waiting = scope.spawn(|| wait_until("the rounds of each thread", are_done));
+            let waited = waiting.join();
             kill_process(number, Signal::KILL).unwrap();
             wait_for_end(&process);
             is_over.store(true, Ordering::Relaxed);
+            waited.unwrap();
         });
     }
 }

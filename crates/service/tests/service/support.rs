@@ -3,6 +3,7 @@
 use atomdir::client::{ALLOW, BeginOptions, Connection, Settings};
 use atomdir::{ConnectError, StartService, StoreLocation, Trust};
 use atomdir_protocol::handshake;
+use atomdir_testing::wait_until;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::io::{Read, Write};
@@ -156,13 +157,9 @@ pub fn greeted(store: &TestStore) -> UnixStream {
 
 /// Returns when the service has given up all other connections.
 pub fn wait_until_alone(connection: &mut Connection) {
-    const LOOKS_MAX: u32 = 100_000;
-    let is_alone = |_: &u32| {
-        std::thread::sleep(Duration::from_millis(1));
+    wait_until("the end of connections whose clients have gone", || {
         connection.service_status().unwrap().connections == 1
-    };
-    let alone = (0..LOOKS_MAX).find(is_alone);
-    assert!(alone.is_some(), "connections whose clients have gone stay");
+    });
 }
 
 pub fn wait_for_end(process: &OwnedFd) {

@@ -5,6 +5,7 @@ use atomdir::TransactionId;
 use atomdir::client::{
     BeginOptions, Connection, FailureKind, Notice, Others, ViewChoice, refuse_mount,
 };
+use atomdir_testing::wait_until;
 use std::os::fd::AsFd;
 use std::sync::Barrier;
 
@@ -52,9 +53,12 @@ fn a_transaction_aborted_during_a_take_over_leaves_no_view() {
 #[test]
 fn a_commit_forced_during_a_take_over_finds_the_mount_whole() {
     let left = race(|other, id| {
-        while let Err(error) = other.commit_with(id, Others::End, &mut |_| {}) {
-            assert!(error.is_in_use(), "{error}");
-        }
+        wait_until("the commit", || {
+            let committed = other.commit_with(id, Others::End, &mut |_| {});
+            committed
+                .inspect_err(|error| assert!(error.is_in_use(), "{error}"))
+                .is_ok()
+        });
     });
     assert!(left.is_empty(), "{left:?}");
 }

@@ -48,7 +48,7 @@ def transfer(connection, thread, chance):
     start, to = chance.sample(range(ACCOUNTS), 2)
     here, there = chance.choice([("main", "two"), ("two", "main"), ("main", "main")])
     amount = chance.randrange(1, 5)
-    while True:
+    for _ in range(100_000):
         try:
             connection.execute("begin")
             connection.execute(f"update {here}.account set sum = sum - ? where id = ?", (amount, start))
@@ -62,6 +62,7 @@ def transfer(connection, thread, chance):
             expect(error.sqlite_errorcode, BUSY_SNAPSHOT)
             if connection.in_transaction:
                 connection.execute("rollback")
+    raise AssertionError("no try has committed")
 
 
 def sqlite3_error():

@@ -1,7 +1,8 @@
 //! Second processes: this program again, in another role.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+
+use rustix::process::{Pid, WaitOptions, wait};
 
 use crate::check::{Failure, Outcome, ensure};
 
@@ -36,24 +37,19 @@ pub fn finish(mut child: Child) -> Outcome {
 #[track_caller]
 pub fn finish_all(mut children: Vec<Child>) -> Outcome {
     let mut failed = None;
-    while failed.is_none() && !children.is_empty() {
-        std::thread::sleep(Duration::from_millis(1));
-        let mut running = Vec::new();
-        for mut child in children {
-            match child.try_wait()? {
-                None => running.push(child),
-                Some(status) if status.success() => {}
-                Some(status) => failed = Some(status),
-            }
-        }
-        children = running;
+    while failed.is_none()
+        && !children.is_empty()
+        && let Some((ended, status)) = wait(WaitOptions::empty())?
+    {
+        children.retain(|child| Pid::from_child(child) != ended);
+        failed = (status.exit_status() != Some(0)).then_some(status);
     }
     for child in &mut children {
         child.kill()?;
         child.wait()?;
     }
     match failed {
-        Some(status) => Err(Failure::new(format!("a process ended with {status}"))),
+        Some(status) => Err(Failure::new(format!("a process ended with {status:?}"))),
         None => Ok(()),
     }
 }
