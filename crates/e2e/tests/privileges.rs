@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, User, tools_present};
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, User, shell, tools_present, users_can_mount};
 
 /// A commit replaces the first by a new file, and changes the second in place.
 const FILES: [&str; 2] = ["small", "large"];
@@ -70,5 +71,32 @@ fn a_user_cannot_commit_to_a_file_that_root_has_made_set_id() {
     for file in FILES.map(|name| fixture.base.join(name)) {
         assert!(!is_new(&file), "{}", file.display());
     }
+    fixture.store.assert_at_rest();
+}
+
+/// An ordinary user's overlay cannot copy the capabilities, so it refuses every change of the file.
+#[test]
+fn a_user_changes_attributes_of_a_file_with_capabilities() {
+    let test = "a_user_changes_attributes_of_a_file_with_capabilities";
+    if !tools_present(test, &["setcap", "setfattr"]) || !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::owned_by(test, User::ordinary, "echo old > file");
+    shell(&fixture.base, "setcap cap_net_raw+ep file");
+    let file = fixture.base.join("file");
+    let before = fixture.look();
+    for change in ["chmod 700 file", "mv file moved", "echo new > file"] {
+        let outcome = fixture.store.run_with(&["-v", "--view", "native"], change);
+        assert_ne!(outcome.code, 0, "{outcome}");
+        outcome.says(&["--view exact"]);
+    }
+    let untouched = CompareOptions::untouched();
+    assert_equal("refused", &before, &fixture.look(), &untouched);
+    let change = "setfattr -n user.colour -v blue file; chmod 700 file";
+    let outcome = fixture.store.run_with(&["--view", "exact"], change);
+    outcome.expect(0);
+    assert!(has_capability(&file));
+    let colour = rustix::fs::getxattr(&file, "user.colour", &mut [0; 64]);
+    assert_eq!(colour.expect("it was set"), 4);
     fixture.store.assert_at_rest();
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use crate::command::{Outcome, capture_output};
-use crate::fixture::{Owner, look};
+use crate::fixture::{Owner, for_each_owner, look};
 use crate::scratch::Scratch;
 use crate::store::Store;
 use crate::tier::full_tier;
@@ -157,9 +157,20 @@ impl Scenario {
     /// Runs the scenario, and panics if the guarantee does not hold.
     #[track_caller]
     pub fn check(&self) {
+        self.check_as(self.owner);
+    }
+
+    /// The same as root, and as an ordinary user with a store of their own.
+    #[track_caller]
+    pub fn check_for_each_owner(&self) {
+        for_each_owner(&self.name, |owner| self.check_as(owner));
+    }
+
+    #[track_caller]
+    fn check_as(&self, owner: Owner) {
         let by_code = matches!(self.action, Action::Code(_));
         let scratch = Scratch::new(&self.name);
-        let user = (self.owner)(scratch.path());
+        let user = owner(scratch.path());
         assert!(
             user.is_root() || !by_code,
             "the test is root, and a user's view is theirs alone"

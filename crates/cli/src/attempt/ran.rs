@@ -64,10 +64,10 @@ impl Ran {
             // The kernel does not show whether overlayfs refused a call, and most commands
             // fail for other reasons.
             context.output.detail(
-                "if it failed with ENODATA, EOVERFLOW or EXDEV: for ordinary users a native view \
-                 cannot change files with several names or of another group, nor rename old \
-                 directories, and shows a new link of an old file as another file; `--view exact` \
-                 or ATOMDIR_VIEW=exact does not have these limits",
+                "if it failed with ENODATA, EOVERFLOW, EXDEV or EINVAL: for ordinary users a \
+                 native view cannot change files with several names, of another group or with \
+                 capabilities, nor rename old directories, and shows a new link of an old file as \
+                 another file; `--view exact` or ATOMDIR_VIEW=exact does not have these limits",
             );
         }
     }

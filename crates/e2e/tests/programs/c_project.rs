@@ -1,9 +1,7 @@
 //! A C project from its Debian source package is unpacked, configured, compiled on two
 //! processors and tested by its own tests, all in one transaction.
 
-use atomdir_testing::{
-    Scenario, Scratch, debian_source, for_each_owner, full_tier, skip, tools_present,
-};
+use atomdir_testing::{Scenario, Scratch, debian_source, full_tier, skip, tools_present};
 
 #[test]
 fn configure_make_and_check() {
@@ -31,13 +29,10 @@ make clean > /dev/null
 "#,
         archive.display()
     );
-    for_each_owner(TEST, |owner| {
-        // The logs contain the compiler's temporary names.
-        Scenario::shell(TEST, &script)
-            .owned_by(owner)
-            .same_output()
-            .without("config.log")
-            .without("configure.log")
-            .check();
-    });
+    // The logs contain the compiler's temporary names.
+    Scenario::shell(TEST, &script)
+        .same_output()
+        .without("config.log")
+        .without("configure.log")
+        .check_for_each_owner();
 }

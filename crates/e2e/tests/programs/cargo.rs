@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use atomdir_testing::{
-    Scenario, Scratch, User, capture_output, for_each_owner, skip, tools_present,
-};
+use atomdir_testing::{Scenario, Scratch, User, capture_output, skip, tools_present};
 
 const PACKAGE: &str = r#"
 mkdir -p src tests greeting/src
@@ -105,22 +103,19 @@ fn check(test: &str, prepare: &[&str], script: &str) {
             path.display()
         )
     };
-    for_each_owner(test, |owner| {
-        let scenario = Scenario::shell(test, &with_cargo(script))
-            .owned_by(owner)
-            .same_output()
-            // Names with random parts, also in archives.
-            .without("target/debug/incremental")
-            .without("target/debug/deps")
-            // Cargo writes its maps in any order, and this list again if the order is another.
-            .without("target/.rustc_info.json")
-            .without("target/debug/hello.d")
-            .afterwards(&with_cargo(IS_FRESH));
-        let prepared = prepare.iter();
-        prepared
-            .fold(scenario, |scenario, one| scenario.prepare(&with_cargo(one)))
-            .check();
-    });
+    let scenario = Scenario::shell(test, &with_cargo(script))
+        .same_output()
+        // Names with random parts, also in archives.
+        .without("target/debug/incremental")
+        .without("target/debug/deps")
+        // Cargo writes its maps in any order, and this list again if the order is another.
+        .without("target/.rustc_info.json")
+        .without("target/debug/hello.d")
+        .afterwards(&with_cargo(IS_FRESH));
+    let prepared = prepare.iter();
+    prepared
+        .fold(scenario, |scenario, one| scenario.prepare(&with_cargo(one)))
+        .check_for_each_owner();
 }
 
 #[test]

@@ -8,8 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use atomdir_testing::{
-    Fixture, Random, Scenario, atomdir, for_each_owner, full_tier, pick, shell, tools_present,
-    wait_for,
+    Fixture, Random, Scenario, atomdir, full_tier, pick, shell, tools_present, wait_for,
 };
 
 /// Fixed authors, dates and one thread make two runs write the same objects.
@@ -69,15 +68,12 @@ git log --format='%H %s' --stat | sha256sum
 git status --porcelain
 "#
     );
-    for_each_owner("git", |owner| {
-        Scenario::shell("git", &script)
-            .owned_by(owner)
-            .prepare(&fill(pick(1_200, 20_000)))
-            .same_output()
-            .without(".git/index")
-            .afterwards("git status --porcelain && git fsck --full --strict")
-            .check();
-    });
+    Scenario::shell("git", &script)
+        .prepare(&fill(pick(1_200, 20_000)))
+        .same_output()
+        .without(".git/index")
+        .afterwards("git status --porcelain && git fsck --full --strict")
+        .check_for_each_owner();
 }
 
 /// Works in a repository that existed before: packs objects, makes the hard links of a
@@ -110,16 +106,13 @@ cd ../origin && git fetch -q ../copy topic:topic && git gc -q --prune=now
 git fsck --full
 "#
     );
-    for_each_owner("git-clone", |owner| {
-        Scenario::shell("git-clone", &script)
-            .owned_by(owner)
-            .prepare(&prepare)
-            .same_output()
-            .without("origin/.git/index")
-            .without("copy/.git/index")
-            .without("copy/.git/worktrees/second/index")
-            .check();
-    });
+    Scenario::shell("git-clone", &script)
+        .prepare(&prepare)
+        .same_output()
+        .without("origin/.git/index")
+        .without("copy/.git/index")
+        .without("copy/.git/worktrees/second/index")
+        .check_for_each_owner();
 }
 
 /// When `git add` is killed.

@@ -2,7 +2,7 @@
 //! and the same works with `--view exact`.
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Scenario, User, tools_present, users_can_mount};
+use atomdir_testing::{Fixture, Scenario, User, helper, shell, tools_present, users_can_mount};
 
 struct Limit {
     name: &'static str,
@@ -15,7 +15,8 @@ struct Limit {
     without: &'static [&'static str],
 }
 
-const LIMITS: [Limit; 5] = [
+/// Scripts call `src/bin/posix_programs` by its bare name.
+const LIMITS: [Limit; 10] = [
     Limit {
         name: "git-mv",
         tools: &["git"],
@@ -57,6 +58,46 @@ const LIMITS: [Limit; 5] = [
         says: "No data available",
         without: &[],
     },
+    Limit {
+        name: "dd-notrunc",
+        tools: &[],
+        prepare: "echo abc > one; ln one two",
+        script: "echo x | dd of=two bs=1 conv=notrunc status=none",
+        says: "No data available",
+        without: &[],
+    },
+    Limit {
+        name: "python-mmap",
+        tools: &["python3"],
+        prepare: "echo abc > one; ln one two",
+        script: "python3 -c 'import mmap, os; mmap.mmap(os.open(\"two\", os.O_RDWR), 0)[0] = 120'",
+        says: "No data available",
+        without: &[],
+    },
+    Limit {
+        name: "hard_links",
+        tools: &[],
+        prepare: "posix_programs prepare hard_links",
+        script: "posix_programs run hard_links",
+        says: "No data available",
+        without: &[],
+    },
+    Limit {
+        name: "open_files",
+        tools: &[],
+        prepare: "posix_programs prepare open_files",
+        script: "posix_programs run open_files",
+        says: "Invalid cross-device link",
+        without: &[],
+    },
+    Limit {
+        name: "renames",
+        tools: &[],
+        prepare: "posix_programs prepare renames",
+        script: "posix_programs run renames",
+        says: "Invalid cross-device link",
+        without: &[],
+    },
 ];
 
 #[test]
@@ -69,27 +110,60 @@ fn a_users_native_view_refuses_and_an_exact_one_does_it() {
         if !tools_present(test, limit.tools) {
             continue;
         }
+        let helpers = helper("posix_programs").with_file_name("");
+        let helpers = format!("PATH=$PATH:{}\n", helpers.display());
+        let [prepare, script] = [limit.prepare, limit.script].map(|one| format!("{helpers}{one}"));
         let fixture = Fixture::owned_by(limit.name, User::ordinary, "");
-        let prepared = fixture.store.run(limit.prepare).expect(0);
+        let prepared = fixture.store.run(&prepare).expect(0);
         assert_eq!(prepared.text(), "");
         let before = fixture.look();
         let outcome = fixture
             .store
-            .run_with(&["-v", "--view", "auto"], limit.script)
+            .run_with(&["-v", "--view", "auto"], &script)
             .says(&[limit.says, "--view exact"]);
         assert_ne!(outcome.code, 0, "{outcome}");
         let untouched = CompareOptions::untouched();
         assert_equal(limit.name, &before, &fixture.look(), &untouched);
         fixture.store.assert_at_rest();
 
-        let scenario = Scenario::shell(limit.name, limit.script)
+        let scenario = Scenario::shell(limit.name, &script)
             .as_ordinary_user()
-            .prepare(limit.prepare)
+            .prepare(&prepare)
             .same_output();
         let without = limit.without.iter();
         without
             .fold(scenario, |scenario, path| scenario.without(path))
             .exact()
             .check();
+    }
+}
+
+/// The namespace of a user's command knows no other user and no other group. What copies an access
+/// control list that names one leaves it out.
+#[test]
+fn a_users_command_cannot_name_others() {
+    let test = "a_users_command_cannot_name_others";
+    if !users_can_mount(test) || !tools_present(test, &["setfacl", "getfacl", "tar"]) {
+        return;
+    }
+    for view in ["exact", "native"] {
+        // Not the user nobody, whose number stands for all others.
+        let prepare = "echo old > listed; setfacl -m u:1000:rw listed; echo new > plain";
+        let fixture = Fixture::owned_by(test, User::stranger, prepare);
+        let foreign = fixture.base.join("foreign");
+        std::fs::write(&foreign, "root's").expect("written");
+        let run = |script| fixture.store.run_with(&["--view", view], script);
+        for refused in ["setfacl -m u:1000:r plain", "cp -p listed copy"] {
+            run(refused).expect(1).says(&["Invalid argument"]);
+        }
+        let recorded = run("tar -cf - foreign | tar -tv --numeric-owner").expect(0);
+        assert!(recorded.text().contains("65534/65534"), "{recorded}");
+        let lists = || shell(&fixture.base, "getfacl -cn listed").text();
+        run("echo more >> listed; chmod g-w listed").expect(0);
+        assert!(lists().contains("user:1000:rw-"), "{}", lists());
+        let edited = run("sed -i s/old/new/ listed").expect(0);
+        edited.says(&["preserving permissions"]);
+        assert!(!lists().contains("user:1000"), "{}", lists());
+        fixture.store.assert_at_rest();
     }
 }

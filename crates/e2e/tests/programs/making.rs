@@ -132,13 +132,11 @@ fn recipe_of_a_makefile_with_one_shell_is_one_script() {
     if !tools_present(TEST, &["make", "bash"]) {
         return;
     }
-    let fixture = Fixture::new(TEST, WHOLE);
-    make(&fixture, &[]).expect(0);
-    let made = shell(
-        &fixture.base,
-        "cat made; rm made; make > /dev/null; cat made",
-    );
-    assert_eq!(made.text(), "there\n\n".repeat(2));
+    Fixture::for_each_owner(TEST, WHOLE, |one| {
+        make(one, &[]).expect(0);
+        let made = shell(&one.base, "cat made; rm made; make > /dev/null; cat made");
+        assert_eq!(made.text(), "there\n\n".repeat(2));
+    });
 }
 
 /// Two of the recipes wait for each other. Two others make the same directory, so that one of them
@@ -180,27 +178,7 @@ fn killed_make_leaves_whole_targets_only() {
     if !tools_present(TEST, &["make"]) {
         return;
     }
-    let fixture = Fixture::new(TEST, KILLS);
-    let scratch = Scratch::new("temporary");
-    for (round, victim) in (0..pick(6, 60)).zip(["a", "c", "f"].iter().cycle()) {
-        shell(fixture.store.path(), "rm -f a b c d e f");
-        let victim = format!("VICTIM={victim}");
-        let jobs = format!("-j{}", round % 3 + 1);
-        let mut command = fixture.store.command(["make", "--", &jobs, &victim]);
-        command.env("TMPDIR", scratch.path()).process_group(0);
-        capture_output(&mut command).expect(128 + 9);
-        let left = shell(fixture.store.path(), "grep -L '^partrest$' [a-f] || true").text();
-        assert_eq!(
-            left.trim(),
-            left.trim().replace(['a', 'b', 'c', 'd', 'e', 'f'], ""),
-            "{left}"
-        );
-        make(&fixture, &["-j3"]).expect(0);
-        shell(
-            fixture.store.path(),
-            "for one in a b c d e f; do grep -q '^partrest$' $one; done",
-        );
-    }
+    Fixture::for_each_owner(TEST, KILLS, kill_and_finish);
     // Without Atomdir the same leaves half a target.
     let plain = Scratch::new("plain");
     shell(plain.path(), KILLS);
@@ -209,7 +187,30 @@ fn killed_make_leaves_whole_targets_only() {
         "setsid --wait make VICTIM=c > /dev/null 2>&1 || true",
     );
     assert_eq!(shell(plain.path(), "cat c").text(), "part");
-    fixture.store.assert_at_rest();
+}
+
+fn kill_and_finish(fixture: &Fixture) {
+    for (round, victim) in (0..pick(6, 60)).zip(["a", "c", "f"].iter().cycle()) {
+        shell(fixture.store.path(), "rm -f a b c d e f");
+        let victim = format!("VICTIM={victim}");
+        let jobs = format!("-j{}", round % 3 + 1);
+        let mut command = fixture.store.command(["make", "--", &jobs, &victim]);
+        command
+            .env("TMPDIR", fixture.store.user().home())
+            .process_group(0);
+        capture_output(&mut command).expect(128 + 9);
+        let left = shell(fixture.store.path(), "grep -L '^partrest$' [a-f] || true").text();
+        assert_eq!(
+            left.trim(),
+            left.trim().replace(['a', 'b', 'c', 'd', 'e', 'f'], ""),
+            "{left}"
+        );
+        make(fixture, &["-j3"]).expect(0);
+        shell(
+            fixture.store.path(),
+            "for one in a b c d e f; do grep -q '^partrest$' $one; done",
+        );
+    }
 }
 
 /// Automake's makefiles call `$(SHELL)` and `$(MAKE)` in loops, and ignore errors. To configure the

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use atomdir_testing::{Fixture, Random, View, capture_output, helper, pick};
+use atomdir_testing::{Fixture, Owner, Random, View, capture_output, for_each_owner, helper, pick};
 
 struct Rounds {
     fixture: Fixture,
@@ -15,11 +15,11 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, owner: Owner) -> Self {
         let seed = seed.to_string();
         let prepare = format!("'{}' child random_file_io prepare {seed}", program());
         Self {
-            fixture: Fixture::new("random-files", &prepare),
+            fixture: Fixture::owned_by("random-files", owner, &prepare),
             seed,
             committed: 0,
             old_views: Vec::new(),
@@ -75,14 +75,16 @@ fn program() -> String {
 
 #[test]
 fn agree_with_the_model_round_after_round() {
-    let mut random = Random::for_test("random_files");
-    for _ in 0..pick(1, 8) {
-        thirty_rounds(&mut random);
-    }
+    for_each_owner("random_files", |owner| {
+        let mut random = Random::for_test("random_files");
+        for _ in 0..pick(1, 8) {
+            thirty_rounds(&mut random, owner);
+        }
+    });
 }
 
-fn thirty_rounds(random: &mut Random) {
-    let mut rounds = Rounds::new(random.number() >> 32);
+fn thirty_rounds(random: &mut Random, owner: Owner) {
+    let mut rounds = Rounds::new(random.number() >> 32, owner);
     for _ in 0..30 {
         match random.below(10) {
             0 => rounds.write("abort"),

