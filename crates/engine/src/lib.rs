@@ -28,6 +28,7 @@ mod ranges;
 mod recovery;
 mod requests;
 mod rules;
+mod seen;
 mod store;
 mod transaction;
 mod undo;

@@ -10,9 +10,9 @@ use atomdir_types::ChangeLine;
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Place, Stamp, Xattrs, above};
-use crate::commit::seen::Seen;
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
+use crate::seen::Seen;
 
 #[derive(Default)]
 pub(crate) struct WriteSet {

@@ -2,7 +2,7 @@
 //!
 //! A commit is checked before its record is logged (`feasible`). Until it is applied, the log is
 //! flushed, and other commits may be applied. In that time somebody may mount a file system on a
-//! name, make an object immutable, give it to another owner, or change it (`seen`). So the commit is
+//! name, make an object immutable, give it to another owner, or change it (`crate::seen`). So the commit is
 //! checked once more right before it is applied. If it is refused then, nothing of it is in the base, and its caller
 //! still waits. The commit is cancelled: a record says durably that it did not happen, and the
 //! caller gets the error that the first check would have returned. The transaction is open, with

@@ -56,7 +56,8 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()
             if entry.before.is_none()
                 && let Ok(handle) = core.directory(directory)
             {
-                set.seen.check_free(core, (&handle, &entry.name), entry)?;
+                set.seen
+                    .check_free(core, (&handle, &entry.name), &entry.path)?;
             }
             if let Some(before) = &entry.before {
                 check_changeable(core, set, (before, &entry.path), REMOVE)?;

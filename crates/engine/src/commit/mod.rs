@@ -53,7 +53,6 @@ mod privileges;
 pub(crate) mod publish;
 pub(crate) mod refresh;
 pub(crate) mod resolve;
-pub(crate) mod seen;
 pub(crate) mod stalled;
 pub(crate) mod validate;
 

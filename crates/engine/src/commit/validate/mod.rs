@@ -22,10 +22,10 @@ use crate::base::core::Core;
 use crate::base::landed::Landed;
 use crate::base::{Base, Changed, Place};
 use crate::commit::resolve::Accepted;
-use crate::commit::seen::Seen;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
 use crate::rules::Rule;
+use crate::seen::Seen;
 use crate::write_set::{CreatedPlace, Object, WriteSet};
 use names::Losing;
 

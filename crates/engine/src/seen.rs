@@ -2,7 +2,7 @@
 //!
 //! Validation compares the base with the transaction's snapshot. Until the commit is applied, the log
 //! is flushed, and commits that wait in front are applied. So the objects are looked at once more
-//! right before the commit is applied (`feasible`, `cancel`). If an outside writer has changed one
+//! right before the commit is applied (`commit::feasible`, `commit::cancel`). If an outside writer has changed one
 //! meanwhile, that is a conflict like any other, and nobody's change is overwritten.
 //!
 //! Commits in front touch nothing of what this one touches (`Queue::admits`), so a difference is
@@ -15,7 +15,6 @@ use atomdir_disk::{Disk, Errno, Name, Result, Stat};
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
-use crate::write_set::EntryWrite;
 
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -56,16 +55,16 @@ impl Seen {
         Err(changed_outside(path, what))
     }
 
-    /// Looks at a name that was free.
+    /// Looks at a name that was free. `path`: the name's, in the view.
     pub fn check_free<D: Disk>(
         &self,
         core: &Core<D>,
         (directory, name): (&D::Handle, &Name),
-        entry: &EntryWrite,
+        path: &[u8],
     ) -> std::result::Result<(), CommitError> {
         let is_taken = core.disk.stat_at(directory, name).is_ok();
-        match is_taken && !self.contested.contains(&entry.path) {
-            true => Err(changed_outside(&entry.path, ConflictKind::Entry)),
+        match is_taken && !self.contested.contains(path) {
+            true => Err(changed_outside(path, ConflictKind::Entry)),
             false => Ok(()),
         }
     }
