@@ -56,7 +56,7 @@ impl<D: Disk> Store<D> {
         if was_reported || pending.attempt.is_some() {
             return Ok(false);
         }
-        match feasible::check_again(&self.0.core, &pending.set) {
+        match feasible::check_last(&self.0.core, &pending.set) {
             Ok(()) => Ok(false),
             Err(refused) => self.cancel(state, pending, refused),
         }

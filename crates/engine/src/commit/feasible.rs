@@ -43,7 +43,20 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     Ok(())
 }
 
-/// Like [`check`], but only looks for what may have got in the way since.
+/// Right before the commit is applied, looks for what may have got in the way since [`check`].
+pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
+    for entry in set.entries.iter().filter(|entry| entry.before.is_none()) {
+        if let Object::Base(directory) = &entry.directory
+            && let Ok(handle) = core.directory(directory)
+        {
+            let name = (&*handle, &entry.name);
+            set.seen.check_free(core, name, &entry.path)?;
+        }
+    }
+    check_again(core, set)
+}
+
+/// Like [`check`], but only looks for what comes and goes.
 pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     let mut directories = HashSet::new();
     for entry in &set.entries {
@@ -52,12 +65,6 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()
                 let path = directory.path().unwrap_or_default();
                 check_changeable(core, set, (directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
-            }
-            if entry.before.is_none()
-                && let Ok(handle) = core.directory(directory)
-            {
-                set.seen
-                    .check_free(core, (&handle, &entry.name), &entry.path)?;
             }
             if let Some(before) = &entry.before {
                 check_changeable(core, set, (before, &entry.path), REMOVE)?;
