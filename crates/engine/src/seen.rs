@@ -18,9 +18,8 @@ use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// By serial. Those that the commit changes or removes must stay as they were, and others that
-    /// it gives or takes names (`None`) must only stay where they were.
-    objects: HashMap<u64, Option<Stamp>>,
+    /// By serial: the files that the commit changes, and what it removes.
+    objects: HashMap<u64, Stamp>,
     /// Names, by their path in the view, that stand for something else than in the snapshot: the
     /// commit takes the transaction's side.
     contested: HashSet<Vec<u8>>,
@@ -28,11 +27,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub fn note_unchanged(&mut self, base: &Base, stat: &Stat) {
-        self.objects.insert(base.serial, Some(Stamp::of(stat)));
-    }
-
-    pub fn note_there(&mut self, base: &Base) {
-        self.objects.entry(base.serial).or_default();
+        self.objects.insert(base.serial, Stamp::of(stat));
     }
 
     pub fn note_contested(&mut self, path: &[u8]) {
@@ -47,7 +42,7 @@ impl Seen {
         present: &Result<Stat>,
     ) -> std::result::Result<(), CommitError> {
         let what = match (self.objects.get(&base.serial), present) {
-            (Some(Some(stamp)), Ok(stat)) if Stamp::of(stat) != *stamp => ConflictKind::Contents,
+            (Some(stamp), Ok(stat)) if Stamp::of(stat) != *stamp => ConflictKind::Contents,
             (Some(_), Err(Errno::STALE)) => ConflictKind::Entry,
             // It is as it was, or validation has not asked for it.
             _ => return Ok(()),
@@ -55,18 +50,26 @@ impl Seen {
         Err(changed_outside(path, what))
     }
 
-    /// Looks at a name that was free. `path`: the name's, in the view.
-    pub fn check_free<D: Disk>(
+    /// Looks at a name that was free, or that named something which the commit only moves. `path`:
+    /// the name's, in the view.
+    pub fn check_name<D: Disk>(
         &self,
         core: &Core<D>,
         (directory, name): (&D::Handle, &Name),
-        path: &[u8],
+        (before, path): (Option<&Base>, &[u8]),
     ) -> std::result::Result<(), CommitError> {
-        let is_taken = core.disk.stat_at(directory, name).is_ok();
-        match is_taken && !self.contested.contains(path) {
-            true => Err(changed_outside(path, ConflictKind::Entry)),
-            false => Ok(()),
+        let is_compared = before.is_some_and(|base| self.objects.contains_key(&base.serial));
+        if is_compared || self.contested.contains(path) {
+            return Ok(());
         }
+        let expected = before.map(Base::identity);
+        match core.disk.stat_at(directory, name) {
+            Ok(stat) if Some(stat.identity) != expected && !stat.mount_point => {}
+            Err(Errno::NOENT) if expected.is_some() => {}
+            // It is as it was, or apply will find out.
+            _ => return Ok(()),
+        }
+        Err(changed_outside(path, ConflictKind::Entry))
     }
 }
 

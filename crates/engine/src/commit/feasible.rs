@@ -45,12 +45,13 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
 
 /// Right before the commit is applied, looks for what may have got in the way since [`check`].
 pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
-    for entry in set.entries.iter().filter(|entry| entry.before.is_none()) {
+    for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory
             && let Ok(handle) = core.directory(directory)
         {
+            let before = entry.before.as_deref();
             let name = (&*handle, &entry.name);
-            set.seen.check_free(core, name, &entry.path)?;
+            set.seen.check_name(core, name, (before, &entry.path))?;
         }
     }
     check_again(core, set)

@@ -94,7 +94,26 @@ const CASES: &[Case] = &[
         outside: |root| append(&root.join("file")),
         conflict: Some("file"),
     },
+    Case {
+        change: |view| rename(view, "file", "new", RenameMode::NoReplace),
+        outside: |root| replace(&root.join("file")),
+        conflict: Some("file"),
+    },
+    Case {
+        change: |view| rename(view, "d", "new", RenameMode::NoReplace),
+        outside: |root| fs::rename(root.join("d"), root.join("two/d")).expect("it is there"),
+        conflict: Some("d"),
+    },
     // What the commit does not touch is nobody's conflict.
+    Case {
+        change: |view| {
+            let two = node(view, "two");
+            let moved = view.rename(two, b"same", ROOT, b"same", RenameMode::NoReplace);
+            moved.expect("the name is free");
+        },
+        outside: |root| fs::remove_file(root.join("two/names")).expect("it is there"),
+        conflict: None,
+    },
     Case {
         change: |view| rename(view, "file", "new", RenameMode::NoReplace),
         outside: |root| append(&root.join("file")),

@@ -112,7 +112,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             }
         }
         self.check_loops(set);
-        self.note_losing(set);
+        self.note_dying(set);
         set.seen = std::mem::take(&mut self.seen);
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         self.conflicts.dedup();

@@ -312,12 +312,10 @@ impl<D: Disk> Validation<'_, D> {
     }
 
     /// Notes what must stay as it is until the commit is applied.
-    pub(super) fn note_losing(&mut self, set: &WriteSet) {
+    pub(super) fn note_dying(&mut self, set: &WriteSet) {
         for Losing { base, present, .. } in self.losing.values() {
-            match present {
-                Some(stat) if set.is_dying(base) => self.seen.note_unchanged(base, stat),
-                Some(_) => self.seen.note_there(base),
-                None => {}
+            if let Some(stat) = present.as_ref().filter(|_| set.is_dying(base)) {
+                self.seen.note_unchanged(base, stat);
             }
         }
     }
