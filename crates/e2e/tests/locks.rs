@@ -159,8 +159,9 @@ fn deadlock_is_reported() {
 fn locks_end_with_a_holder_that_is_killed() {
     Fixture::for_each_owner("lock-killed", TREE, |fixture| {
         let store = &fixture.store;
-        let mut run = store.command(["run", "--", "/bin/sleep", "1000"]);
-        let mut run = piped(&mut run);
+        // Its command outlives it, until the pipe is closed.
+        let mut run = store.command(["run", "--", "/bin/cat"]);
+        let mut run = run.stdin(Stdio::piped()).spawn().expect("it starts");
         let holder = wait_for("the transaction in the list", || {
             let list = store.call(["list"]).expect(0).text();
             let id = list.lines().nth(1)?.split_whitespace().next()?;
