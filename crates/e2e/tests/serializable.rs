@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::exit_code::{CONFLICT, USAGE};
 use atomdir_testing::{
     Fixture, Outcome, Owner, User, for_each_owner, full_tier, shell, tools_present,
 };
@@ -276,6 +276,10 @@ fn write_skew_is_refused_under_serializable_and_allowed_under_snapshot() {
             let second = store.commit(&views[1]);
             if is_refused {
                 second.expect(CONFLICT).says(&["  x: ", "it was read"]);
+                let id = views[1].id.as_str();
+                store.call(["conflicts", id]).expect(0);
+                let taken = store.call(["commit", id, "--take-mine", "all"]);
+                taken.expect(USAGE).says(&["has read 'x'", "abort"]);
                 store.abort(&views[1]).expect(0);
             } else {
                 second.expect(0);

@@ -182,6 +182,10 @@ pub(crate) fn failure(
                 "take their side there, as `atomdir commit {id} --take-theirs all` does, or change \
                  the transaction first: `atomdir shell {id}`"
             )),
+        CommitError::ReadSince { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!(
+                "`atomdir abort {id}` drops its changes; then run its programs again"
+            )),
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
         CommitError::Past { .. } => undo::read_only(id, &error),

@@ -70,6 +70,21 @@ pub enum ConflictKind {
     ReadListing,
 }
 
+impl ConflictKind {
+    /// Whether it is about what a serializable transaction has read.
+    pub fn is_read(self) -> bool {
+        matches!(
+            self,
+            ConflictKind::ReadContents
+                | ConflictKind::ReadAttributes
+                | ConflictKind::ReadRemoved
+                | ConflictKind::ReadName
+                | ConflictKind::ReadMissingName
+                | ConflictKind::ReadListing
+        )
+    }
+}
+
 /// The author of a change that is in conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangedBy {

@@ -107,6 +107,10 @@ pub(crate) fn take_sides<D: Disk>(
         if sides.theirs.contains(number) {
             return Err(not_taken(path, "their side is to be taken as well"));
         }
+        if one.conflict.what.is_read() {
+            let path = String::from_utf8_lossy(path).into_owned();
+            return Err(CommitError::ReadSince { path });
+        }
         if !is_takeable(&one.conflict) {
             return Err(not_taken(path, LOSES_THEIRS));
         }
