@@ -19,7 +19,7 @@ use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 #[derive(Default)]
 pub(crate) struct Seen {
     /// By serial: the files that the commit changes, and what it removes.
-    objects: HashMap<u64, Stamp>,
+    objects: HashMap<u64, Stat>,
     /// Names, by their path in the view, that stand for something else than in the snapshot: the
     /// commit takes the transaction's side.
     contested: HashSet<Vec<u8>>,
@@ -27,7 +27,12 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub fn note_unchanged(&mut self, base: &Base, stat: &Stat) {
-        self.objects.insert(base.serial, Stamp::of(stat));
+        self.objects.insert(base.serial, *stat);
+    }
+
+    /// What validation saw of it, if the commit changes or removes it.
+    pub fn stat(&self, base: &Base) -> Option<Stat> {
+        self.objects.get(&base.serial).copied()
     }
 
     pub fn note_contested(&mut self, path: &[u8]) {
@@ -42,7 +47,7 @@ impl Seen {
         present: &Result<Stat>,
     ) -> std::result::Result<(), CommitError> {
         let what = match (self.objects.get(&base.serial), present) {
-            (Some(stamp), Ok(stat)) if Stamp::of(stat) != *stamp => ConflictKind::Contents,
+            (Some(seen), Ok(stat)) if Stamp::of(stat) != Stamp::of(seen) => ConflictKind::Contents,
             (Some(_), Err(Errno::STALE)) => ConflictKind::Entry,
             // It is as it was, or validation has not asked for it.
             _ => return Ok(()),

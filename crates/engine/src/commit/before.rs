@@ -23,6 +23,7 @@ use crate::control;
 use crate::error::CommitError;
 use crate::ids::Sequence;
 use crate::names;
+use crate::seen::Seen;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
@@ -43,8 +44,9 @@ pub(crate) fn look_before<D: Disk>(
 ) -> Outcome<(Before, FormerOf)> {
     let mut look = Look {
         core,
+        validated: &set.seen,
         sequence,
-        seen: HashSet::new(),
+        noted: HashSet::new(),
         former: Vec::new(),
         limbo_bytes: set.dying_bytes,
         has_saved: false,
@@ -66,7 +68,7 @@ pub(crate) fn look_before<D: Disk>(
     }
     for base in set.replaced() {
         // If an outside writer has removed it, nothing is kept.
-        if let Ok(stat) = look.stat(base) {
+        if let Ok(stat) = look.stat_validated(base) {
             look.limbo_bytes += space_of(&stat);
             look.add_unchanged(base, &stat);
         }
@@ -75,14 +77,14 @@ pub(crate) fn look_before<D: Disk>(
         // If an outside writer has removed it, nothing is kept.
         if let Some(left) = &entry.before
             && look.is_new_file(left)
-            && let Ok(stat) = look.stat(left)
+            && let Ok(stat) = look.stat_validated(left)
         {
             look.add_unchanged(left, &stat);
         }
         if let Some(Object::Base(moved)) = &entry.after
             && look.is_new_file(moved)
         {
-            let stat = look.stat(moved);
+            let stat = look.stat_validated(moved);
             let stat = stat.map_err(|errno| failed(&entry.path, errno))?;
             look.add_unchanged(moved, &stat);
         }
@@ -126,8 +128,10 @@ fn overwritten(contents: &ContentsWrite, length: u64) -> Vec<Extent> {
 
 struct Look<'a, D: Disk> {
     core: &'a Core<D>,
+    validated: &'a Seen,
     sequence: Sequence,
-    seen: HashSet<u64>,
+    /// By serial: the objects in `former`.
+    noted: HashSet<u64>,
     former: FormerOf,
     limbo_bytes: u64,
     has_saved: bool,
@@ -138,8 +142,14 @@ impl<D: Disk> Look<'_, D> {
         self.core.stat_now(base)
     }
 
+    /// What validation saw is true until the commit is applied, or the commit is cancelled.
+    fn stat_validated(&self, base: &Base) -> Result<Stat, Errno> {
+        let validated = self.validated.stat(base);
+        validated.map_or_else(|| self.stat(base), Ok)
+    }
+
     fn add_object(&mut self, object: &ObjectWrite, carries: bool) -> Outcome<()> {
-        self.seen.insert(object.base.serial);
+        self.noted.insert(object.base.serial);
         let failed = |errno| failed(&object.path, errno);
         let mut former = former(&self.stat(&object.base).map_err(failed)?);
         former.xattrs = self.xattrs(object).map_err(failed)?;
@@ -156,13 +166,13 @@ impl<D: Disk> Look<'_, D> {
     /// A file that gets another name, or loses one, has another change time afterwards. That would
     /// hide the change of an outside writer.
     fn add_unchanged(&mut self, base: &Arc<Base>, stat: &Stat) {
-        if self.seen.insert(base.serial) {
+        if self.noted.insert(base.serial) {
             self.former.push((base.clone(), former(stat)));
         }
     }
 
     fn is_new_file(&self, base: &Base) -> bool {
-        base.kind != Kind::Directory && !self.seen.contains(&base.serial)
+        base.kind != Kind::Directory && !self.noted.contains(&base.serial)
     }
 
     fn xattrs(&self, object: &ObjectWrite) -> Result<XattrChanges, Errno> {
