@@ -35,8 +35,16 @@ struct State<D: Disk> {
     held: HashMap<Identity, Held<D::Handle>>,
     /// Objects that left the base and that older snapshots may still read.
     gone: Gone,
-    handles: HashMap<HandleKey, (Arc<D::Handle>, u64)>,
+    handles: HashMap<HandleKey, Cached<D::Handle>>,
     uses: u64,
+}
+
+struct Cached<H> {
+    handle: Arc<H>,
+    /// When it was used last, in uses of the cache.
+    used: u64,
+    /// It is of a directory in a transaction's staging directory, and is dropped with that.
+    of: Option<TransactionId>,
 }
 
 struct Held<H> {
@@ -73,16 +81,26 @@ impl<D: Disk> HandleCache<D> {
         let mut state = lock(&self.state);
         state.uses += 1;
         let uses = state.uses;
-        let (handle, used) = state.handles.get_mut(&key)?;
-        *used = uses;
-        Some(handle.clone())
+        let cached = state.handles.get_mut(&key)?;
+        cached.used = uses;
+        Some(cached.handle.clone())
     }
 
     pub fn insert(&self, key: HandleKey, handle: Arc<D::Handle>) {
+        self.insert_of(key, handle, None);
+    }
+
+    /// A directory that a transaction has staged. Its handle is dropped when the transaction ends:
+    /// if that is by an abort, the directory is gone.
+    pub fn insert_staged(&self, directory: Identity, handle: Arc<D::Handle>, of: TransactionId) {
+        self.insert_of(HandleKey::Directory(directory), handle, Some(of));
+    }
+
+    fn insert_of(&self, key: HandleKey, handle: Arc<D::Handle>, of: Option<TransactionId>) {
         let mut state = lock(&self.state);
         state.uses += 1;
-        let uses = state.uses;
-        state.handles.insert(key, (handle, uses));
+        let used = state.uses;
+        state.handles.insert(key, Cached { handle, used, of });
         if state.handles.len() > self.handles_max {
             state.evict_quarter();
         }
@@ -151,11 +169,12 @@ impl<D: Disk> HandleCache<D> {
     }
 
     pub fn remove_transaction(&self, id: TransactionId) {
-        let of_it = |key: &HandleKey| match key {
+        let of_it = |key: &HandleKey, cached: &Cached<D::Handle>| match key {
             HandleKey::Stage(of) | HandleKey::Staged(of, _) => *of == id,
-            HandleKey::Directory(_) | HandleKey::Contents(_) => false,
+            HandleKey::Directory(_) | HandleKey::Contents(_) => cached.of == Some(id),
         };
-        lock(&self.state).handles.retain(|key, _| !of_it(key));
+        let mut state = lock(&self.state);
+        state.handles.retain(|key, cached| !of_it(key, cached));
     }
 }
 
@@ -173,9 +192,9 @@ impl<D: Disk> State<D> {
     }
 
     fn evict_quarter(&mut self) {
-        let mut uses: Vec<u64> = self.handles.values().map(|(_, used)| *used).collect();
+        let mut uses: Vec<u64> = self.handles.values().map(|cached| cached.used).collect();
         let quarter = uses.len() / 4;
         let (_, &mut oldest_kept, _) = uses.select_nth_unstable(quarter);
-        self.handles.retain(|_, (_, used)| *used >= oldest_kept);
+        self.handles.retain(|_, cached| cached.used >= oldest_kept);
     }
 }

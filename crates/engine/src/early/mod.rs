@@ -10,7 +10,9 @@
 //!
 //! Invariant: writes are noted only while an open transaction wants to know of conflicts
 //! early. Earlier writes are noted when the first such transaction begins. So at other
-//! times a write costs only one look at a flag.
+//! times a write costs only one look at a flag. The last such transaction may end just after that
+//! look. So every method that notes something looks again with the state locked: what was noted
+//! then would outlast its transaction, whose end is not noted either.
 
 mod intents;
 mod noted_writes;
@@ -42,6 +44,12 @@ struct State {
     noted: NotedWrites,
 }
 
+impl State {
+    fn is_needed(&self) -> bool {
+        !self.early.is_empty()
+    }
+}
+
 impl Writers {
     /// Whether writes must be noted.
     pub fn is_needed(&self) -> bool {
@@ -55,7 +63,7 @@ impl Writers {
         let mut state = lock(&self.state);
         state.noted.remove(transaction);
         state.early.remove(&transaction);
-        if state.early.is_empty() {
+        if !state.is_needed() {
             state.noted = NotedWrites::default();
             self.is_needed.store(false, Ordering::Release);
         }
@@ -65,8 +73,10 @@ impl Writers {
     /// `written` is left.
     pub fn landed(&self, author: &Author, written: &[Target]) {
         let mut state = lock(&self.state);
-        state.noted.remove(author.transaction);
-        state.noted.note(author, written);
+        if state.is_needed() {
+            state.noted.remove(author.transaction);
+            state.noted.note(author, written);
+        }
     }
 
     /// To be called if a commit that was entered has failed.
@@ -87,15 +97,21 @@ impl Writers {
     }
 
     pub fn note(&self, author: &Author, written: &[Target]) {
-        lock(&self.state).noted.note(author, written);
+        let mut state = lock(&self.state);
+        if state.is_needed() {
+            state.noted.note(author, written);
+        }
     }
 
     /// Returns the conflicts for which a commit is refused. If there are none, the commit
     /// is entered.
     pub fn enter_commit(&self, author: &Author, written: &[Target]) -> Vec<Conflict> {
-        let noted = &mut lock(&self.state).noted;
-        noted.note(author, written);
-        noted.enter_commit(author.transaction)
+        let mut state = lock(&self.state);
+        if !state.is_needed() {
+            return Vec::new();
+        }
+        state.noted.note(author, written);
+        state.noted.enter_commit(author.transaction)
     }
 
     /// Notes a write that is about to happen, or the conflict with a transaction that was
@@ -106,7 +122,11 @@ impl Writers {
         targets: &[Target],
         locked: Vec<Waits>,
     ) -> Result<(), Busy> {
-        let noted = &mut lock(&self.state).noted;
+        let mut state = lock(&self.state);
+        if !state.is_needed() {
+            return Ok(());
+        }
+        let noted = &mut state.noted;
         if !locked.is_empty() {
             let conflicts = locked.into_iter().map(|waits| Conflict {
                 path: waits.path,

@@ -1,3 +1,4 @@
+use super::Writers;
 use super::noted_writes::{Author, Busy, NotedWrites};
 use crate::base::{Base, Place};
 use crate::ids::TransactionId;
@@ -88,4 +89,26 @@ fn older_transaction_wins_without_early_conflicts() {
         noted.announce(&early(9), &part(&file, Extent::Object)),
         Err(Busy)
     );
+}
+
+/// A writer looks whether notes are needed, and then the last transaction that needs them ends.
+#[test]
+fn write_that_is_noted_too_late_outlasts_nobody() {
+    let file = file();
+    let attributes = || part(&file, Extent::Attributes);
+    let writers = Writers::default();
+    writers.begin(TransactionId(1));
+    assert!(writers.is_needed());
+    writers.ended(TransactionId(1));
+    let announced = writers.announce(&late(2), &attributes(), Vec::new());
+    assert_eq!(announced, Ok(()));
+    writers.note(&late(3), &attributes());
+    writers.landed(&late(4), &attributes());
+    assert!(writers.enter_commit(&late(5), &attributes()).is_empty());
+    for ended in [2, 3, 4, 5] {
+        writers.ended(TransactionId(ended));
+    }
+    writers.begin(TransactionId(6));
+    let announced = writers.announce(&early(6), &attributes(), Vec::new());
+    assert_eq!(announced, Ok(()));
 }

@@ -95,7 +95,8 @@ impl<D: Disk> View<D> {
         let above = self.staged_parent(staged.parent)?;
         let handle = open_closed(&self.core.disk, &above, &staged.name, Access::Directory)?;
         let handle = Arc::new(handle);
-        self.core.handles.insert(key, handle.clone());
+        let handles = &self.core.handles;
+        handles.insert_staged(identity, handle.clone(), self.id);
         Ok(handle)
     }
 

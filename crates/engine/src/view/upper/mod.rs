@@ -233,6 +233,7 @@ fn open_in_layer<D: Disk>(
     };
     let handle = view.core.disk.open(&above, &at.name, Access::Directory)?;
     let handle = Arc::new(handle);
-    view.core.handles.insert(key, handle.clone());
+    let handles = &view.core.handles;
+    handles.insert_staged(at.identity, handle.clone(), view.id);
     Ok(handle)
 }
