@@ -42,8 +42,8 @@ pub use atomdir_protocol::{
     ViewChoice,
 };
 pub use atomdir_types::{
-    ChangeLine, CheckReport, Checked, CommitDetails, Conflict, EndedHow, HistoryStatus, LockStatus,
-    MergeStep, RecoveryReport,
+    ChangeLine, CheckReport, Checked, CommitDetails, Conflict, CopiedByMove, CopyLacks, EndedHow,
+    HistoryStatus, LockStatus, MergeStep, RecoveryReport,
 };
 
 pub mod compare {

@@ -1,13 +1,13 @@
 //! All errors of verbs, and the one place that turns them into a message, a hint and
 //! an exit code.
 
-use crate::enter::{EnterError, Step};
+use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{
-    CommitError, Conflict, Failure, FailureKind, RequestError, SettingsError, TransactionStatus,
-    io_reason, reason,
+    CommitError, Conflict, CopiedByMove, CopyLacks, Failure, FailureKind, RequestError,
+    SettingsError, TransactionStatus, io_reason, reason,
 };
 use atomdir::{ChangedBy, CommitAuthor, ConnectError, FindError, InitError, TransactionId};
 use rustix::io::Errno;
@@ -70,6 +70,15 @@ pub enum Error {
     Undo(CommitError),
     #[error("there can be no native view: {reason}")]
     NoNativeView { reason: String },
+    #[error(
+        "transaction {transaction} is not committed: overlayfs refused to move a directory, so it was \
+         copied: {}",
+        copies(copied)
+    )]
+    Copied {
+        transaction: TransactionId,
+        copied: Vec<CopiedByMove>,
+    },
     #[error(transparent)]
     Enter(#[from] EnterError),
     #[error("cannot read {} in the view: {errno}", quoted(path), errno = reason(errno))]
@@ -146,7 +155,7 @@ impl Error {
                         .into(),
                 ),
             ),
-            Error::Directory { errno, .. } => (of_errno(*errno), None),
+            Error::Directory { errno, .. } | Error::Write { errno, .. } => (of_errno(*errno), None),
             Error::NoTransaction => (
                 ExitCode::NotFound.code(),
                 Some(
@@ -195,7 +204,8 @@ impl Error {
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
             ),
-            Error::Enter(error) => explain_enter(error),
+            Error::Copied { transaction, .. } => explain_copied(*transaction),
+            Error::Enter(error) => enter::explain(error),
             Error::View { errno, .. } | Error::Overwrite { errno, .. } => (of_errno(*errno), None),
             Error::TextNotRestored { saved, errno, .. } => {
                 let hint = format!("the whole text is in {} in the view", quoted(saved));
@@ -205,7 +215,6 @@ impl Error {
                 ExitCode::Io.code(),
                 Some("keep a copy of the store before you change anything".into()),
             ),
-            Error::Write { errno, .. } => (of_errno(*errno), None),
             Error::Output(_) | Error::Terminal(_) | Error::Tool(_) => (ExitCode::Io.code(), None),
             Error::NotMerged {
                 transaction,
@@ -341,76 +350,28 @@ fn cut_short_hint() -> String {
         .to_owned()
 }
 
-fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
-    match error {
-        // The exit codes of a shell.
-        EnterError::NoSuchProgram { .. } => (127, None),
-        EnterError::NotExecutable { .. } => (126, None),
-        EnterError::Start { .. }
-        | EnterError::Wait(_)
-        | EnterError::StayBehind(_)
-        | EnterError::LeftBehind(_) => (ExitCode::Internal.code(), None),
-        EnterError::Forbidden { failure, .. }
-            if (failure.step, failure.errno) == (Step::HoldMounts, Errno::INVAL) =>
-        {
-            let hint = "the root directory is no mount, as after a plain chroot: \
-                        `mount --bind DIR DIR` before it makes DIR one";
-            (ExitCode::Configuration.code(), Some(hint.to_owned()))
+fn explain_copied(transaction: TransactionId) -> (u8, Option<String>) {
+    let hint = format!(
+        "`atomdir run --view exact` moves it; transaction {transaction} is still open: `atomdir \
+         commit {transaction}` lands it with the copies, `atomdir abort {transaction}` drops it"
+    );
+    (ExitCode::Configuration.code(), Some(hint))
+}
+
+/// The first copy, and how many there are.
+fn copies(copied: &[CopiedByMove]) -> String {
+    let described = copied.first().map(|first| {
+        let path = quoted(&first.path);
+        match first.lacks {
+            CopyLacks::OtherNames => format!("{path} is not the file of its other names any more"),
+            CopyLacks::Owner => format!("{path} does not have its old owner and group any more"),
         }
-        EnterError::Forbidden { .. } => (
-            ExitCode::Configuration.code(),
-            Some(
-                "allow user namespaces (sysctl user.max_user_namespaces, \
-                 kernel.apparmor_restrict_unprivileged_userns, or the container's settings), or \
-                 work in the path that `atomdir begin` prints; with --allow-unbound the command \
-                 runs there, and what it does by the store's own path is not undone"
-                    .to_owned(),
-            ),
-        ),
-        EnterError::NotLent(_) => (
-            ExitCode::Configuration.code(),
-            Some(
-                "allow user namespaces; a transaction of `atomdir run --view exact` can also be \
-                 entered with --allow-unbound"
-                    .to_owned(),
-            ),
-        ),
-        EnterError::StillWriting { transaction } => (
-            ExitCode::Conflict.code(),
-            Some(format!(
-                "it is still open: once they have ended, `atomdir commit {transaction}` lands its \
-                 changes; `atomdir abort {transaction}` drops them"
-            )),
-        ),
-        EnterError::Unseen { .. } => (
-            ExitCode::Configuration.code(),
-            Some(
-                "a directory above it is closed to you, and the command could open it: give \
-                 yourself search permission there, or unmount it"
-                    .to_owned(),
-            ),
-        ),
-        EnterError::Seal { .. } => (
-            ExitCode::Configuration.code(),
-            Some(
-                "a command is sealed in a mount namespace of its own: allow user namespaces, or \
-                 leave --sealed, --confine, --ask and --dry-run out; --allow-unbound does not \
-                 apply here"
-                    .to_owned(),
-            ),
-        ),
-        EnterError::SetUp { failure, .. } => match (failure.step, failure.errno) {
-            (Step::Bind, Errno::ACCESS | Errno::PERM) => (
-                ExitCode::NotPermitted.code(),
-                Some("only the user who runs the store's service can enter its views".into()),
-            ),
-            (Step::ChangeDirectory, Errno::NOENT) => (
-                ExitCode::NotFound.code(),
-                Some("the directory is not in the snapshot; choose one with -C".into()),
-            ),
-            (_, errno) => (of_errno(errno), None),
-        },
-    }
+    });
+    let more = match copied.len() {
+        0 | 1 => String::new(),
+        count => format!(", and {} others", count - 1),
+    };
+    described.unwrap_or_default() + &more
 }
 
 fn numbers(transactions: &[TransactionStatus]) -> String {
@@ -419,7 +380,7 @@ fn numbers(transactions: &[TransactionStatus]) -> String {
     numbers.join(", ")
 }
 
-fn of_errno(errno: Errno) -> u8 {
+pub fn of_errno(errno: Errno) -> u8 {
     match errno {
         Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound.code(),
         Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted.code(),

@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -186,4 +187,49 @@ fn nested_commits_that_overlayfs_would_refuse_change_nothing() {
         assert!(!fixture.base.join("new").exists(), "{nested}");
         fs::remove_file(fixture.base.join("outer")).expect("removed");
     }
+}
+
+/// `mv` copies a directory that overlayfs refuses to move, and says nothing.
+#[test]
+fn what_a_move_has_only_copied_is_committed_only_on_request() {
+    let test = "what_a_move_has_only_copied_is_committed_only_on_request";
+    if !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::owned_by(
+        "native-user-moves",
+        User::ordinary,
+        "mkdir -p linked/sub foreign own elsewhere
+         echo a > linked/sub/f; ln linked/sub/f elsewhere/g
+         echo b > foreign/f; echo c > own/f; ln own/f own/g; ln -s f own/to",
+    );
+    let (store, base) = (&fixture.store, &fixture.base);
+    std::os::unix::fs::chown(base.join("foreign/f"), None, Some(60)).expect("given away");
+    let before = fixture.look();
+    let native = ["--view", "native"];
+    for (script, copy, lacks) in [
+        ("mv linked moved", "moved/sub/f", "other names"),
+        ("mv foreign moved", "moved/f", "owner"),
+        ("mv linked moved; echo > moved/more", "moved/sub/f", "names"),
+    ] {
+        let outcome = store.run_with(&native, script).expect(CONFIGURATION);
+        outcome.says(&[copy, lacks, "--view exact", "atomdir commit"]);
+        let options = CompareOptions::untouched();
+        assert_equal(script, &before, &fixture.look(), &options);
+        let aborted = store.call(["abort", "--all"]).expect(0);
+        assert_eq!(aborted.text(), "aborted 1 transaction\n");
+    }
+    // Nothing is lost by these moves, and a program may give a name a file of its own.
+    let script = "mv own moved; cp -p elsewhere/g new; mv new elsewhere/g; rm -r foreign";
+    store.run_with(&native, script).expect(0);
+    let inode = |path: &str| fs::metadata(base.join(path)).expect("it exists").ino();
+    assert_eq!(inode("moved/f"), inode("moved/g"));
+    assert_ne!(inode("linked/sub/f"), inode("elsewhere/g"));
+    // The user may want the copies.
+    store.run("ln elsewhere/g linked/g").expect(0);
+    let refused = store.run_with(&native, "mv linked copied");
+    refused.expect(CONFIGURATION).says(&["copied/g"]);
+    store.call(["commit"]).expect(0);
+    assert_ne!(inode("copied/g"), inode("elsewhere/g"));
+    store.assert_at_rest();
 }

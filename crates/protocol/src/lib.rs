@@ -26,8 +26,9 @@ mod records;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
-    ConflictKind, Conflicts, Durability, EndedHow, HistoryStatus, Isolation, Kind, LockMode,
-    LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, Timestamp, TransactionId,
+    ConflictKind, Conflicts, CopiedByMove, CopyLacks, Durability, EndedHow, HistoryStatus,
+    Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side,
+    Timestamp, TransactionId,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
@@ -40,7 +41,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 27;
+pub const VERSION: u32 = 28;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

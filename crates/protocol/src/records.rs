@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use atomdir_types::{
-    Conflict, Conflicts, Durability, EndedHow, HistoryStatus, Isolation, Kind, LockStatus,
-    RecoveryReport, Sequence, Timestamp, TransactionId,
+    Conflict, Conflicts, CopiedByMove, Durability, EndedHow, HistoryStatus, Isolation, Kind,
+    LockStatus, RecoveryReport, Sequence, Timestamp, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,8 @@ pub struct Begun {
     pub layers: Option<Layers>,
     /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
+    /// After a `TakeOver`: what programs in the native view have copied in place of moving it.
+    pub copied: Vec<CopiedByMove>,
     /// The view is native, and another process has mounted it.
     pub lent: bool,
     /// For programs in the view, which do not see the control directory. `None`: they

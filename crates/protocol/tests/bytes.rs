@@ -303,6 +303,10 @@ fn replies() -> Vec<Reply> {
                 is_required: true,
             }),
             exact_because: None,
+            copied: vec![CopiedByMove {
+                path: b"new/f".to_vec(),
+                lacks: CopyLacks::OtherNames,
+            }],
             lent: false,
             within: Some(Within {
                 socket: b"/run/atomdir/1.socket".to_vec(),

@@ -16,8 +16,8 @@ use crate::{
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, Failure, FailureKind, LABEL_LENGTH_MAX, Reply, Request,
-    TransactionId, TransactionStatus, WhileOpen,
+    Answer, BeginRequest, Begun, CopiedByMove, Failure, FailureKind, LABEL_LENGTH_MAX, Reply,
+    Request, TransactionId, TransactionStatus, WhileOpen,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -265,7 +265,7 @@ fn begin_transaction(
         survival::survive(service, &one);
     }
     connection.first_begun.get_or_insert(id);
-    Ok(view(service, &transaction, choice, root))
+    Ok(view(service, &transaction, choice, Vec::new(), root))
 }
 
 fn show_view(
@@ -301,6 +301,7 @@ fn take_over(
 ) -> Result<Outcome> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
+    let mut copied = Vec::new();
     if one.transaction.is_lower() {
         merges::refuse_while_nested(&one)?;
         lending::close(service, connection, id, false)?;
@@ -312,14 +313,14 @@ fn take_over(
             Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),
             errno => native::unreadable(id, errno),
         });
-        taken.inspect_err(|_| service.views.hide(&one.transaction))?;
+        copied = taken.inspect_err(|_| service.views.hide(&one.transaction))?;
         transactions.wake_waiters(&one);
     }
     let root = match opened {
         true => Some(show_opened(service, &one.transaction)?),
         false => service.views.announce(&one.transaction).map(|()| None)?,
     };
-    Ok(view(service, &one.transaction, EXACT, root))
+    Ok(view(service, &one.transaction, EXACT, copied, root))
 }
 
 fn attach(
@@ -345,7 +346,13 @@ fn attach(
     if hold {
         sharing::hold(service, connection, id);
     }
-    Ok(view(service, &one.transaction, EXACT, Some(root)))
+    Ok(view(
+        service,
+        &one.transaction,
+        EXACT,
+        Vec::new(),
+        Some(root),
+    ))
 }
 
 fn is_frozen(service: &Service, connection: &Connection, id: TransactionId) -> bool {
@@ -359,6 +366,7 @@ fn view(
     service: &Service,
     transaction: &Transaction,
     choice: Choice,
+    copied: Vec<CopiedByMove>,
     root: Option<OwnedFd>,
 ) -> Outcome {
     let id = transaction.id();
@@ -371,6 +379,7 @@ fn view(
         view_path: service.views.path(transaction).into_os_string().into_vec(),
         layers,
         exact_because,
+        copied,
         lent: false,
         within: inner_socket::way_in(service, id),
     };

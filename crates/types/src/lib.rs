@@ -13,6 +13,7 @@
 mod change;
 mod commit;
 mod conflict;
+mod copied;
 mod ended;
 mod ids;
 mod kind;
@@ -27,6 +28,7 @@ pub use commit::{
     CheckReport, Checked, CommitDetails, CommitSummary, HistoryStatus, RecoveryReport,
 };
 pub use conflict::{ChangedBy, CommitAuthor, Conflict, ConflictKind, conflicts_message};
+pub use copied::{CopiedByMove, CopyLacks};
 pub use ended::EndedHow;
 pub use ids::{Sequence, TransactionId};
 pub use kind::Kind;

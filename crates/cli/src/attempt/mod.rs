@@ -107,7 +107,8 @@ pub fn run_command(
 }
 
 /// Carries out the wish, after asking on the terminal if one is given. After a
-/// failed commit the transaction is still open, unless the service has ended.
+/// failed commit the transaction is still open, unless the service has ended. What overlayfs has
+/// made of a move is not committed before the user has decided.
 pub fn conclude(
     context: &Context,
     connected: &mut Connected,
@@ -116,6 +117,13 @@ pub fn conclude(
     others: Others,
     terminal: Option<&mut Terminal>,
 ) -> Result<Outcome, Error> {
+    if wish == Wish::Commit && !transaction.copied.is_empty() {
+        connected.connection.keep(transaction.id)?;
+        return Err(Error::Copied {
+            transaction: transaction.id,
+            copied: transaction.copied.clone(),
+        });
+    }
     let wish = match (wish, terminal) {
         (Wish::Commit, Some(terminal)) => {
             ask(context, connected, transaction, others, terminal)?.unwrap_or(Wish::Commit)

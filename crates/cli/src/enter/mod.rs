@@ -11,6 +11,7 @@
 
 mod child;
 mod descendants;
+mod explain;
 mod launch;
 mod lent_mount;
 mod merge;
@@ -25,6 +26,7 @@ mod signals;
 mod tests;
 
 pub use child::{Ended, Remainder, ServiceWatch, start};
+pub use explain::explain;
 pub use lent_mount::lend;
 pub use merge::{MergeFailure, merge};
 pub use outside::run_outside;

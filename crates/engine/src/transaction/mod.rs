@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
 use atomdir_format::record::Before;
-use atomdir_types::ChangeLine;
+use atomdir_types::{ChangeLine, CopiedByMove};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
@@ -438,15 +438,16 @@ impl<D: Disk> Transaction<D> {
 
     /// Makes an upper layer's changes the view's own. The overlay must have ended, or be
     /// read-only for good. If this fails, either nothing has changed, or the transaction has
-    /// ended, or it can only be aborted.
-    pub fn take_over_upper(&self) -> Result<()> {
+    /// ended, or it can only be aborted. Lists what programs have copied in place of moving it.
+    pub fn take_over_upper(&self) -> Result<Vec<CopiedByMove>> {
         let began = self.began_change_time();
         self.wait_with(|view| {
             view.refuse_while_nested()?;
             self.leave_to_user();
-            *view = view.take_over_upper(began)?;
+            let (taken, copied) = view.take_over_upper(began)?;
+            *view = taken;
             self.lower.store(false, Ordering::Release);
-            Ok(())
+            Ok(copied)
         })
     }
 

@@ -97,6 +97,9 @@ impl<D: Disk> Reading<'_, D> {
             return Ok(());
         }
         let stat = self.new.snapshot_stat(&base)?;
+        if self.new.node(directory)?.is_removed_directory() {
+            self.note_removed((&base, &stat), &name);
+        }
         let id = self
             .new
             .node_of_base(Found { base, stat }, directory, &name);
@@ -114,6 +117,7 @@ impl<D: Disk> Reading<'_, D> {
         more: &mut Vec<Lost>,
     ) -> Result<()> {
         let stat = self.new.snapshot_stat(&base)?;
+        self.note_removed((&base, &stat), name);
         let found = Found {
             base: base.clone(),
             stat,

@@ -24,6 +24,7 @@
 //!    the lower layer's answers, which need the view.
 
 mod barred;
+mod copied;
 mod holes;
 mod index;
 mod lost;
@@ -37,13 +38,15 @@ mod walk;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, Result, Stat, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, Owner, Result, Stat, Timestamp};
+use atomdir_types::CopiedByMove;
 
 use super::View;
 use super::dress::dress;
 use crate::base::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
+use copied::Removed;
 use moves::Moves;
 use overlay_attributes::OverlayAttributes;
 pub use overlay_attributes::OverlayPrefix;
@@ -84,23 +87,32 @@ impl<D: Disk> View<D> {
         lower: &dyn LowerView<D>,
         began: Timestamp,
     ) -> Result<View<D>> {
-        let (view, moves, _) = self.read_upper(lower, began, Purpose::Look, None)?;
-        moves.close_layer(&view);
-        Ok(view)
+        let read = self.read_upper(lower, began, Purpose::Look, None)?;
+        read.moves.close_layer(&read.view);
+        Ok(read.view)
     }
 
-    /// Returns the view that replaces the overlay. `began` is the transaction's
-    /// begin.
-    pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
+    /// Returns the view that replaces the overlay, and what programs have copied in place of moving
+    /// it. `began` is the transaction's begin.
+    pub(crate) fn take_over_upper(
+        &mut self,
+        began: Timestamp,
+    ) -> Result<(View<D>, Vec<CopiedByMove>)> {
         self.write_ahead_what_is_found();
         self.stage()?;
-        let (mut view, moves, _) = self.read_upper(self, began, Purpose::TakeOver, None)?;
+        let read = self.read_upper(self, began, Purpose::TakeOver, None)?;
+        let Read {
+            mut view,
+            moves,
+            copied,
+            ..
+        } = read;
         view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
         view.has_placed = true;
         moves.close_layer(&view);
         view.reads = self.reads.take();
-        Ok(view)
+        Ok((view, copied))
     }
 
     /// With `seen`, also notes what the layer holds.
@@ -110,10 +122,11 @@ impl<D: Disk> View<D> {
         began: Timestamp,
         purpose: Purpose,
         seen: Option<Seen>,
-    ) -> Result<(View<D>, Moves, Option<Seen>)> {
+    ) -> Result<Read<D>> {
         let stage = self.open_stage()?;
         let upper = names::fixed(names::UPPER);
         let stat = self.core.disk.stat_at(&stage, &upper)?;
+        let root = self.snapshot_stat(&self.core.root_base)?;
         let mut view = View::new(self.core.clone(), self.id, self.at);
         view.has_stage = true;
         let mut reading = Reading {
@@ -126,6 +139,8 @@ impl<D: Disk> View<D> {
             moves: Moves::default(),
             seen,
             with_names: HashMap::new(),
+            own: root.attributes.owner,
+            removed: Vec::new(),
             to_visit: Vec::new(),
         };
         reading.moves.layer.insert(
@@ -139,8 +154,22 @@ impl<D: Disk> View<D> {
         reading.walk(stat)?;
         reading.drop_lost_names()?;
         reading.take_index()?;
-        Ok((reading.new, reading.moves, reading.seen))
+        let copied = reading.find_copied()?;
+        Ok(Read {
+            view: reading.new,
+            moves: reading.moves,
+            seen: reading.seen,
+            copied,
+        })
     }
+}
+
+/// An upper layer that was read.
+struct Read<D: Disk> {
+    view: View<D>,
+    moves: Moves,
+    seen: Option<Seen>,
+    copied: Vec<CopiedByMove>,
 }
 
 /// The view that serves as the lower layer.
@@ -179,6 +208,10 @@ struct Reading<'a, D: Disk> {
     seen: Option<Seen>,
     /// New files with several names, by inode.
     with_names: HashMap<u64, NodeId>,
+    /// The root directory's owner and group, which are an ordinary user's own if they have the
+    /// overlay.
+    own: Owner,
+    removed: Vec<Removed>,
     /// Directories still to be read, with their overlay attributes.
     to_visit: Vec<(NodeId, Stat, OverlayAttributes)>,
 }

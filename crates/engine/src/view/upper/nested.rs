@@ -14,7 +14,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Timestamp};
 use super::moves::Moves;
 use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
 use super::seen::Seen;
-use super::{LowerView, Purpose, is_gone, open_in_layer};
+use super::{LowerView, Purpose, Read, is_gone, open_in_layer};
 use crate::base::Xattrs;
 use crate::ids::{NodeId, TransactionId};
 use crate::view::View;
@@ -41,8 +41,10 @@ impl<D: Disk> View<D> {
         began: Timestamp,
     ) -> Result<(View<D>, Begun)> {
         let seen = Some(Seen::default());
-        let (read, moves, seen) = self.read_upper(lower, began, Purpose::Look, seen)?;
-        let nested = self.copy_layer(id, read, &moves);
+        let Read {
+            view, moves, seen, ..
+        } = self.read_upper(lower, began, Purpose::Look, seen)?;
+        let nested = self.copy_layer(id, view, &moves);
         moves.close_layer(self);
         let nested = nested.inspect_err(|_| self.core.drop_stage(id))?;
         let begun = Begun {
@@ -71,9 +73,9 @@ impl<D: Disk> View<D> {
     /// For a [reader](View::reader_of_upper): what the overlay's upper layer holds now.
     pub(crate) fn see_upper(&self, lower: &dyn LowerView<D>, began: Timestamp) -> Result<Seen> {
         let seen = Some(Seen::default());
-        let (view, moves, seen) = self.read_upper(lower, began, Purpose::Look, seen)?;
-        moves.close_layer(&view);
-        Ok(seen.unwrap_or_default())
+        let read = self.read_upper(lower, began, Purpose::Look, seen)?;
+        read.moves.close_layer(&read.view);
+        Ok(read.seen.unwrap_or_default())
     }
 
     fn copy_layer(&self, id: TransactionId, read: View<D>, moves: &Moves) -> Result<View<D>> {

@@ -250,19 +250,28 @@ impl<D: Disk> Reading<'_, D> {
         if modified(&before) != modified(&item.stat) || before.length != item.stat.length {
             return Ok(false);
         }
-        let above = self.open(item.parent)?;
+        self.has_contents_of((base, before.length), (item.parent, &item.name))
+    }
+
+    /// Whether a file in the layer has the contents of one of the base.
+    pub(super) fn has_contents_of(
+        &self,
+        (base, length): (&Arc<Base>, u64),
+        (directory, name): (NodeId, &Name),
+    ) -> Result<bool> {
+        let above = self.open(directory)?;
         let disk = &self.new.core.disk;
         let opened = match self.opens_up {
-            true => open_closed(disk, &above, &item.name, Access::Read),
-            false => disk.open(&above, &item.name, Access::Read),
+            true => open_closed(disk, &above, name, Access::Read),
+            false => disk.open(&above, name, Access::Read),
         };
         let Some(file) = self.unless_gone(opened)? else {
             return Ok(false);
         };
         let (mut old, mut new) = (vec![0; COMPARE_CHUNK], vec![0; COMPARE_CHUNK]);
         let mut at = 0;
-        while at < before.length {
-            let count = COMPARE_CHUNK.min((before.length - at) as usize);
+        while at < length {
+            let count = COMPARE_CHUNK.min((length - at) as usize);
             self.new.snapshot().read(base, at, &mut old[..count])?;
             let read = disk.read_at(&file, &mut new[..count], at)?;
             if read < count || old[..count] != new[..count] {

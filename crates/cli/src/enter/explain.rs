@@ -1,0 +1,79 @@
+//! What a user can do if a command cannot be run in a view.
+
+use super::{EnterError, Step};
+use crate::error::of_errno;
+use crate::explain::ExitCode;
+use rustix::io::Errno;
+
+/// The exit code, and a hint.
+pub fn explain(error: &EnterError) -> (u8, Option<String>) {
+    match error {
+        // The exit codes of a shell.
+        EnterError::NoSuchProgram { .. } => (127, None),
+        EnterError::NotExecutable { .. } => (126, None),
+        EnterError::Start { .. }
+        | EnterError::Wait(_)
+        | EnterError::StayBehind(_)
+        | EnterError::LeftBehind(_) => (ExitCode::Internal.code(), None),
+        EnterError::Forbidden { failure, .. }
+            if (failure.step, failure.errno) == (Step::HoldMounts, Errno::INVAL) =>
+        {
+            let hint = "the root directory is no mount, as after a plain chroot: \
+                        `mount --bind DIR DIR` before it makes DIR one";
+            (ExitCode::Configuration.code(), Some(hint.to_owned()))
+        }
+        EnterError::Forbidden { .. } => (
+            ExitCode::Configuration.code(),
+            Some(
+                "allow user namespaces (sysctl user.max_user_namespaces, \
+                 kernel.apparmor_restrict_unprivileged_userns, or the container's settings), or \
+                 work in the path that `atomdir begin` prints; with --allow-unbound the command \
+                 runs there, and what it does by the store's own path is not undone"
+                    .to_owned(),
+            ),
+        ),
+        EnterError::NotLent(_) => (
+            ExitCode::Configuration.code(),
+            Some(
+                "allow user namespaces; a transaction of `atomdir run --view exact` can also be \
+                 entered with --allow-unbound"
+                    .to_owned(),
+            ),
+        ),
+        EnterError::StillWriting { transaction } => (
+            ExitCode::Conflict.code(),
+            Some(format!(
+                "it is still open: once they have ended, `atomdir commit {transaction}` lands its \
+                 changes; `atomdir abort {transaction}` drops them"
+            )),
+        ),
+        EnterError::Unseen { .. } => (
+            ExitCode::Configuration.code(),
+            Some(
+                "a directory above it is closed to you, and the command could open it: give \
+                 yourself search permission there, or unmount it"
+                    .to_owned(),
+            ),
+        ),
+        EnterError::Seal { .. } => (
+            ExitCode::Configuration.code(),
+            Some(
+                "a command is sealed in a mount namespace of its own: allow user namespaces, or \
+                 leave --sealed, --confine, --ask and --dry-run out; --allow-unbound does not \
+                 apply here"
+                    .to_owned(),
+            ),
+        ),
+        EnterError::SetUp { failure, .. } => match (failure.step, failure.errno) {
+            (Step::Bind, Errno::ACCESS | Errno::PERM) => (
+                ExitCode::NotPermitted.code(),
+                Some("only the user who runs the store's service can enter its views".into()),
+            ),
+            (Step::ChangeDirectory, Errno::NOENT) => (
+                ExitCode::NotFound.code(),
+                Some("the directory is not in the snapshot; choose one with -C".into()),
+            ),
+            (_, errno) => (of_errno(errno), None),
+        },
+    }
+}
