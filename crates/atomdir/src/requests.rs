@@ -12,7 +12,7 @@ use atomdir_protocol::{
     StopReport, TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
-    ChangeLine, Checked, CommitDetails, Conflicts, Durability, Isolation, Sequence, Side,
+    ChangeLine, Checked, CommitDetails, Conflicts, Durability, FileRead, Isolation, Sequence, Side,
     TransactionId,
 };
 use std::os::fd::OwnedFd;
@@ -43,6 +43,9 @@ pub struct BeginOptions {
     /// [`FailureKind::InUse`](crate::FailureKind::InUse) or
     /// [`FailureKind::Nested`](crate::FailureKind::Nested).
     pub wait: bool,
+    /// If it is serializable: what is read of files counts only once
+    /// [`Connection::declare_reads`] says so.
+    pub declares_reads: bool,
     /// The kind of view.
     pub view: ViewChoice,
     /// The service opens the view's root for [`Transaction::root`]. Needed by programs that do not
@@ -78,6 +81,7 @@ impl BeginOptions {
             wait: self.wait,
             view: self.view,
             opened: self.opened,
+            declares_reads: self.declares_reads,
             sealed: self.sealed,
             past: None,
         }
@@ -187,6 +191,16 @@ impl Connection {
     /// the transaction is still open.
     pub fn keep_on_close(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
         self.nothing(&Request::KeepOnClose { transaction })
+    }
+
+    /// Notes what was read of files, in a transaction that was begun with
+    /// [`declares_reads`](BeginOptions::declares_reads).
+    pub fn declare_reads(
+        &mut self,
+        transaction: TransactionId,
+        files: Vec<FileRead>,
+    ) -> Result<(), RequestError> {
+        self.nothing(&Request::DeclareReads { transaction, files })
     }
 
     /// After an error the transaction is still open, with two exceptions. If the error [is

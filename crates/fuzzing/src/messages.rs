@@ -2,9 +2,9 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    ConflictKind, EndedHow, EndedTransaction, Failure, FailureKind, LockMode, LockRequest,
-    LockScope, MergeStep, Numbers, Others, Past, Progress, Reply, Request, Sequence, Side,
-    Timestamp, TransactionId, Undo, WhileOpen, frame,
+    ConflictKind, EndedHow, EndedTransaction, Failure, FailureKind, FileRead, LockMode,
+    LockRequest, LockScope, MergeStep, Numbers, Others, Past, Progress, Reply, Request, Sequence,
+    Side, Timestamp, TransactionId, Undo, WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -50,6 +50,15 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Commit {
             transaction,
             others: Others::Wait,
+        },
+        Request::DeclareReads {
+            transaction,
+            files: vec![FileRead {
+                inode: 1 << 53,
+                bytes: vec![(0, 4096), (1 << 40, u64::MAX)],
+                length: true,
+                attributes: true,
+            }],
         },
         Request::SetSavepoint {
             transaction,

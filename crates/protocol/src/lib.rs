@@ -26,9 +26,9 @@ mod records;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
-    ConflictKind, Conflicts, CopiedByMove, CopyLacks, Durability, EndedHow, HistoryStatus,
-    Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side,
-    Timestamp, TransactionId,
+    ConflictKind, Conflicts, CopiedByMove, CopyLacks, Durability, EndedHow, FileRead,
+    HistoryStatus, Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport,
+    Sequence, Side, Timestamp, TransactionId,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{

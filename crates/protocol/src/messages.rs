@@ -3,8 +3,8 @@ use crate::{
     StopReport, TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
-    ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, HistoryStatus,
-    Isolation, LockMode, LockScope, MergeStep, Sequence, Side, TransactionId,
+    ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, FileRead,
+    HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,12 @@ pub enum Request {
     Commit {
         transaction: TransactionId,
         others: Others,
+    },
+    /// Notes what the transaction's program has read of files. For one that was begun with
+    /// `declares_reads`.
+    DeclareReads {
+        transaction: TransactionId,
+        files: Vec<FileRead>,
     },
     /// Names the present state, so that `RollBack` can restore it.
     SetSavepoint {
@@ -224,6 +230,8 @@ pub struct BeginRequest {
     pub view: ViewChoice,
     /// Send the view's root with the answer. Opening it takes most of the time of a begin.
     pub opened: bool,
+    /// If it is serializable: what its programs read of files counts only if `DeclareReads` says so.
+    pub declares_reads: bool,
     /// Only this connection may enter, change or commit it, until `Keep`. Its
     /// programs get no way to reach the service.
     pub sealed: bool,

@@ -27,6 +27,7 @@ fn begin() -> BeginRequest {
         wait: true,
         view: ViewChoice::Configured,
         opened: true,
+        declares_reads: true,
         sealed: true,
         past: Some(Past::Undo(Undo {
             commits: vec![SEQUENCE],
@@ -53,6 +54,19 @@ fn begins_from_the_past() -> Vec<Request> {
             ..begin()
         }),
     ]
+}
+
+fn declared_reads() -> Request {
+    let read = FileRead {
+        inode: 1 << 53,
+        bytes: vec![(0, 4096), (1 << 40, u64::MAX)],
+        length: true,
+        attributes: true,
+    };
+    Request::DeclareReads {
+        transaction: TRANSACTION,
+        files: vec![read; 2],
+    }
 }
 
 fn native_views() -> [Request; 3] {
@@ -358,6 +372,7 @@ where
 #[test]
 fn messages_round_trip_and_truncated_ones_are_refused() {
     let others = begins_from_the_past().into_iter().chain(native_views());
+    let others = others.chain([declared_reads()]);
     for request in requests().into_iter().chain(others) {
         assert_survives(&request, REQUEST_LENGTH_MAX);
     }

@@ -97,6 +97,7 @@ pub(crate) fn handle(
             let one = service.transactions.find(transaction, &connection.peer)?;
             SideReader::new(connection, &one, side).send(&path, contents_length_max)?
         }
+        declared @ Request::DeclareReads { .. } => declare_reads(service, connection, declared)?,
         Request::Lock(request) => locks::lock(service, connection, request)?,
         Request::Unlock { transaction, paths } => {
             let one = service.transactions.find(transaction, &connection.peer)?;
@@ -133,6 +134,27 @@ pub(crate) fn handle(
         } => sealing::freeze(service, connection, transaction, others)?,
     };
     Ok(Outcome::Last(Reply::Done(answer)))
+}
+
+fn declare_reads(service: &Service, connection: &Connection, request: Request) -> Result<Answer> {
+    let Request::DeclareReads {
+        transaction: id,
+        files,
+    } = request
+    else {
+        unreachable!("the caller has chosen this one");
+    };
+    let one = (service.transactions).control(id, &connection.peer, connection.id)?;
+    let declared = one.transaction.declare_reads(&files);
+    declared.map_err(|errno| match errno {
+        Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),
+        errno => {
+            let why = reason(errno);
+            let message = format!("cannot note what transaction {id} has read: {why}");
+            Failure::new(FailureKind::Io, message)
+        }
+    })?;
+    Ok(Answer::Nothing)
 }
 
 fn set_idle_time(service: &Service, peer: &Peer, idle_ms: Option<u64>) -> Result<Answer> {
@@ -229,6 +251,10 @@ fn begin_transaction(
         transaction.set_budget(budget);
     }
     let id = transaction.id();
+    if begin.declares_reads {
+        let expected = transaction.expect_declared_reads();
+        expected.map_err(|_| no_such_transaction(id))?;
+    }
     if let Some(user) = peer.less_than_service() {
         let restricted = transaction.restrict_to(user);
         restricted.map_err(|_| no_such_transaction(id))?;

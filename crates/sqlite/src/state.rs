@@ -41,6 +41,7 @@ pub(crate) enum End {
 pub(crate) fn begin(held: &Held) -> std::result::Result<Transaction, BeginError> {
     let options = held.store().transaction();
     let options = options.isolation(Isolation::Serializable);
+    let options = options.own_reads_only(true);
     options.label("sqlite").begin()
 }
 

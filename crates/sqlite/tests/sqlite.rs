@@ -90,15 +90,27 @@ fn the_shell_uses_a_database_that_stays_a_plain_file() {
     });
 }
 
+/// Runs the test in a store that its process opens alone, and through a service; as root and as an
+/// ordinary user.
+fn through_each_door(test: &str, name: &str, run: impl Fn(&Fixture, &[&str])) {
+    Fixture::for_each_owner(name, "true", |fixture| run(fixture, &[]));
+    if users_can_mount(test) {
+        Fixture::for_each_owner(name, "true", |fixture| {
+            fixture.store.call(["service", "start"]).expect(0);
+            run(fixture, &[SERVICE]);
+            fixture.store.assert_at_rest();
+        });
+    }
+}
+
 #[test]
 fn writers_of_different_pages_commit_and_others_conflict() {
     let test = "writers_of_different_pages_commit_and_others_conflict";
     if !python_loads_extensions(test) {
         return;
     }
-    Fixture::for_each_owner("sqlite-conflicts", "true", |fixture| {
-        let user = fixture.store.user();
-        python(user, "conflicts.py", &fixture.base, &[]);
+    through_each_door(test, "sqlite-conflicts", |fixture, door| {
+        python(fixture.store.user(), "conflicts.py", &fixture.base, door);
     });
 }
 
@@ -108,9 +120,8 @@ fn statements_go_on_after_another_one_of_their_connection_commits() {
     if !python_loads_extensions(test) {
         return;
     }
-    Fixture::for_each_owner("sqlite-statements", "true", |fixture| {
-        let user = fixture.store.user();
-        python(user, "statements.py", &fixture.base, &[]);
+    through_each_door(test, "sqlite-statements", |fixture, door| {
+        python(fixture.store.user(), "statements.py", &fixture.base, door);
     });
 }
 
@@ -127,8 +138,8 @@ fn statements_run_again_after_a_conflict() {
 fn one_transaction_spans_connections_databases_and_files() {
     let test = "one_transaction_spans_connections_databases_and_files";
     if python_loads_extensions(test) {
-        Fixture::for_each_owner("sqlite-outer", "true", |fixture| {
-            python(fixture.store.user(), "outer.py", &fixture.base, &[]);
+        through_each_door(test, "sqlite-outer", |fixture, door| {
+            python(fixture.store.user(), "outer.py", &fixture.base, door);
         });
     }
 }
@@ -218,6 +229,19 @@ fn processes_transfer_between_two_databases_through_the_service() {
     let counts = counts(&bank(&["verify", SERVICE]));
     assert_eq!(counts, [15, 15, 15, 0, 0, 0, 0, 0]);
     fixture.store.call(["service", "stop"]).expect(0);
+}
+
+#[test]
+fn processes_that_write_different_pages_never_conflict() {
+    let test = "processes_that_write_different_pages_never_conflict";
+    if !python_loads_extensions(test) || !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::new("sqlite-writers", "true");
+    fixture.store.call(["service", "start"]).expect(0);
+    let user = fixture.store.user();
+    print!("{}", python(user, "writers.py", &fixture.base, &[SERVICE]));
+    fixture.store.assert_at_rest();
 }
 
 const SERVICE: &str = "&door=service";

@@ -20,6 +20,7 @@ mod kind;
 mod lock;
 mod merge;
 mod options;
+mod read;
 mod side;
 mod time;
 
@@ -35,5 +36,6 @@ pub use kind::Kind;
 pub use lock::{LockMode, LockScope, LockStatus};
 pub use merge::MergeStep;
 pub use options::{Conflicts, Durability, Isolation};
+pub use read::FileRead;
 pub use side::Side;
 pub use time::Timestamp;

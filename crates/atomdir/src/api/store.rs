@@ -330,6 +330,8 @@ pub(crate) struct Begin {
     pub(crate) conflicts: Conflicts,
     pub(crate) first_try: Option<TransactionId>,
     pub(crate) label: Vec<u8>,
+    /// Only what is read through the library counts as read of files.
+    pub(crate) declares_reads: bool,
 }
 
 /// How a transaction is to begin: see [`Store::transaction`].
@@ -365,6 +367,16 @@ impl<'store> TransactionOptions<'store> {
     /// When the transaction learns that an open one has written the same part.
     pub fn conflicts(mut self, conflicts: Conflicts) -> Self {
         self.begin.conflicts = conflicts;
+        self
+    }
+
+    /// For a serializable transaction whose files are read only by this program and only through
+    /// this library, not in its [view](Transaction::view): then conflicts with what was read are
+    /// found between pages and attributes, as they are in a store that is open in this process.
+    /// Otherwise, if a service has the store open, a transaction that reads a page of a file conflicts
+    /// with every change of that file, because the kernel looks at attributes and reads ahead.
+    pub fn own_reads_only(mut self, own_reads_only: bool) -> Self {
+        self.begin.declares_reads = own_reads_only;
         self
     }
 

@@ -6,6 +6,7 @@
 //! found, whatever happens to the path.
 
 use super::file::KernelFile;
+use super::reads::Reads;
 use crate::api::session::{AttributeChange, Files, Links, OpenFile, Result};
 use crate::api::{DirectoryEntry, Metadata, OpenOptions};
 use crate::process::Opener;
@@ -28,6 +29,8 @@ const XATTR_LENGTH_MAX: usize = 64 << 10;
 pub(crate) struct Directory {
     root: RwLock<Arc<OwnedFd>>,
     opener: Opener,
+    /// Set if the transaction declares its reads.
+    reads: Option<Arc<Reads>>,
 }
 
 impl Directory {
@@ -35,7 +38,25 @@ impl Directory {
         Directory {
             root: RwLock::new(Arc::new(root)),
             opener: Opener::this_process(),
+            reads: None,
         }
+    }
+
+    pub(super) fn noting(root: OwnedFd, reads: Option<Arc<Reads>>) -> Directory {
+        Directory {
+            reads,
+            ..Directory::new(root)
+        }
+    }
+
+    /// Notes that the attributes of an object are about to be read.
+    fn note_attributes(&self, object: OwnedFd) -> Result<Arc<OwnedFd>> {
+        let object = Arc::new(object);
+        if let Some(reads) = &self.reads {
+            let inode = rustix::fs::fstat(&object)?.st_ino;
+            reads.noted(inode).attributes(&object)?;
+        }
+        Ok(object)
     }
 
     /// From now on paths are found below another directory.
@@ -124,8 +145,10 @@ impl Directory {
         };
         let path: PathBuf = path.components().collect();
         let file = self.open_at(&path, flags, mode)?;
-        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-            FileType::RegularFile => Ok(KernelFile::new(file)),
+        let stat = rustix::fs::fstat(&file)?;
+        let noted = self.reads.as_ref().map(|reads| reads.noted(stat.st_ino));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(KernelFile::new(file, noted)),
             FileType::Directory => Err(Errno::ISDIR),
             _ => Err(Errno::OPNOTSUPP),
         }
@@ -138,7 +161,7 @@ impl Files for Directory {
     }
 
     fn metadata(&self, path: &Path, links: Links) -> Result<Metadata> {
-        let object = self.find(path, links)?;
+        let object = self.note_attributes(self.find(path, links)?)?;
         Ok(metadata(&rustix::fs::fstat(object)?))
     }
 
@@ -229,7 +252,7 @@ impl Files for Directory {
     }
 
     fn xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<Vec<u8>> {
-        let object = self.find(path, links)?;
+        let object = self.note_attributes(self.find(path, links)?)?;
         let mut value = vec![0; XATTR_LENGTH_MAX];
         let name = OsStr::from_bytes(name);
         let length = rustix::fs::getxattr(by_descriptor(&object), name, &mut value[..])?;
@@ -238,7 +261,7 @@ impl Files for Directory {
     }
 
     fn xattr_names(&self, path: &Path, links: Links) -> Result<Vec<Vec<u8>>> {
-        let object = self.find(path, links)?;
+        let object = self.note_attributes(self.find(path, links)?)?;
         let mut list = vec![0; XATTR_LENGTH_MAX];
         let length = rustix::fs::listxattr(by_descriptor(&object), &mut list[..])?;
         let names = list[..length].split(|byte| *byte == 0);

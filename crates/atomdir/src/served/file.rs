@@ -1,25 +1,29 @@
 //! A file that is open through the kernel.
 
 use super::directory::{metadata, set_attributes};
+use super::reads::Noted;
 use crate::api::Metadata;
 use crate::api::session::{AttributeChange, OpenFile, Result};
 use crate::process::Opener;
 use atomdir_disk::Errno;
 use rustix::fs::{SeekFrom, ftruncate};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) struct KernelFile {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
+    /// Set if the transaction declares its reads.
+    noted: Option<Noted>,
     opener: Opener,
     /// Held between an append and the question where the file ends since.
     appending: Mutex<()>,
 }
 
 impl KernelFile {
-    pub(super) fn new(file: OwnedFd) -> KernelFile {
+    pub(super) fn new(file: OwnedFd, noted: Option<Noted>) -> KernelFile {
         KernelFile {
-            file,
+            file: Arc::new(file),
+            noted,
             opener: Opener::this_process(),
             appending: Mutex::new(()),
         }
@@ -29,6 +33,13 @@ impl KernelFile {
         self.opener.require_for_files()?;
         Ok(&self.file)
     }
+
+    fn note(&self, note: impl FnOnce(&Noted, &Arc<OwnedFd>) -> Result<()>) -> Result<()> {
+        match &self.noted {
+            Some(noted) => note(noted, &self.file),
+            None => Ok(()),
+        }
+    }
 }
 
 impl OpenFile for KernelFile {
@@ -37,12 +48,14 @@ impl OpenFile for KernelFile {
         let mut read = 0;
         loop {
             match rustix::io::pread(file, &mut buffer[read..], offset + read as u64) {
-                Ok(0) => return Ok(read),
+                Ok(0) => break,
                 Ok(count) => read += count,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
         }
+        self.note(|noted, file| noted.contents(file, offset, (buffer.len(), read)))?;
+        Ok(read)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -58,14 +71,17 @@ impl OpenFile for KernelFile {
         let appending = self.appending.lock();
         let _appending = appending.unwrap_or_else(PoisonError::into_inner);
         write_all(data, |rest, _| rustix::io::write(file, rest))?;
+        self.note(Noted::length)?;
         rustix::fs::seek(file, SeekFrom::Current(0))
     }
 
     fn length(&self) -> Result<u64> {
-        Ok(self.metadata()?.length)
+        self.note(Noted::length)?;
+        Ok(metadata(&rustix::fs::fstat(self.here()?)?).length)
     }
 
     fn metadata(&self) -> Result<Metadata> {
+        self.note(Noted::attributes)?;
         Ok(metadata(&rustix::fs::fstat(self.here()?)?))
     }
 

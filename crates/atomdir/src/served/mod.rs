@@ -1,7 +1,7 @@
 //! Transactions of a store's service, used through their views.
 //!
 //! `directory` and `file` are the operations on files, which the kernel resolves and checks.
-//! `session` is the rest of a transaction, and `failure` translates what the service reports.
+//! `reads` notes what is read. `session` is the rest of a transaction, and `failure` translates what the service reports.
 //!
 //! A child that was forked off shares the connections, so every call checks that it comes from
 //! the process that has opened the store.
@@ -9,6 +9,7 @@
 pub(crate) mod directory;
 mod failure;
 mod file;
+mod reads;
 mod session;
 
 use crate::api::session::{Session, Syncable};
@@ -68,6 +69,7 @@ impl Served {
             conflicts: begin.conflicts,
             first_try: begin.first_try,
             label: begin.label.clone(),
+            declares_reads: begin.declares_reads,
             ..BeginOptions::default()
         };
         ServedTransaction::begin(self, &options)

@@ -7,6 +7,7 @@
 use super::Served;
 use super::directory::Directory;
 use super::failure;
+use super::reads::{Reads, Slot};
 use crate::api::session::{Files, LockWanted, OpenFile, Result, Session, Syncable};
 use crate::api::{
     BeginError, CommitError, Conflict, LockError, OpenOptions, Refreshed, SavepointError,
@@ -30,9 +31,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub(super) struct ServedTransaction {
     store: Arc<Served>,
-    connection: Mutex<Option<Connection>>,
+    connection: Slot,
     transaction: client::Transaction,
     files: Directory,
+    /// Set if it declares what it reads of files.
+    reads: Option<Arc<Reads>>,
     guards: Guards,
 }
 
@@ -42,6 +45,7 @@ struct Guards {
     isolation: Isolation,
     /// With early ones, writes fail as soon as an open transaction has written the same part.
     conflicts: Conflicts,
+    declares_reads: bool,
 }
 
 impl ServedTransaction {
@@ -54,6 +58,7 @@ impl ServedTransaction {
         let guards = Guards {
             isolation: options.isolation,
             conflicts: options.conflicts,
+            declares_reads: options.declares_reads,
         };
         ServedTransaction::of(store, connection, transaction, guards)
     }
@@ -81,6 +86,7 @@ impl ServedTransaction {
         let guards = Guards {
             isolation: options.isolation,
             conflicts: options.conflicts,
+            declares_reads: options.declares_reads,
         };
         let session = ServedTransaction::of(store, connection, transaction, guards)?;
         Ok((session, Conflict::all(not_as_then)))
@@ -97,6 +103,7 @@ impl ServedTransaction {
         let guards = Guards {
             isolation: status.isolation,
             conflicts: status.conflicts,
+            declares_reads: false,
         };
         let session = ServedTransaction::of(store, connection, transaction, guards)?;
         Ok((session, status.durability))
@@ -111,13 +118,27 @@ impl ServedTransaction {
         guards: Guards,
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let root = root_of(&transaction).map_err(failure::view)?;
+        let connection = Arc::new(Mutex::new(Some(connection)));
+        let reads = guards.declares_reads.then(|| {
+            let reads = Reads::new(transaction.id, connection.clone());
+            Arc::new(reads)
+        });
         Ok(Arc::new(ServedTransaction {
             store: store.clone(),
-            connection: Mutex::new(Some(connection)),
+            connection,
             transaction,
-            files: Directory::new(root),
+            files: Directory::noting(root, reads.clone()),
+            reads,
             guards,
         }))
+    }
+
+    /// Call it before anything that depends on what was read.
+    fn declare_reads(&self) -> std::result::Result<(), RequestError> {
+        match &self.reads {
+            Some(reads) => reads.declare(),
+            None => Ok(()),
+        }
     }
 
     /// Sends a request. Only one thread at a time can.
@@ -138,6 +159,8 @@ impl ServedTransaction {
             TransactionId,
         ) -> std::result::Result<Vec<atomdir_types::Conflict>, RequestError>,
     ) -> std::result::Result<Vec<Conflict>, CommitError> {
+        self.declare_reads()
+            .map_err(|error| failure::commit(error.into()))?;
         self.ask(
             || CommitError::Ended,
             |connection| {
@@ -161,6 +184,9 @@ impl ServedTransaction {
             TransactionId,
         ) -> std::result::Result<Committed, client::CommitError>,
     ) -> std::result::Result<Committed, CommitError> {
+        self.store.opener.require()?;
+        self.declare_reads()
+            .map_err(|error| failure::commit(error.into()))?;
         let committed = self.ask(
             || CommitError::Ended,
             |connection| commit(connection, self.transaction.id).map_err(failure::commit),
@@ -277,7 +303,11 @@ impl Session for ServedTransaction {
         };
         let mut connection = self.store.connection().map_err(failure::begin_connect)?;
         let transaction = connection.begin(&options).map_err(failure::begin)?;
-        ServedTransaction::of(&self.store, connection, transaction, self.guards)
+        let guards = Guards {
+            declares_reads: false,
+            ..self.guards
+        };
+        ServedTransaction::of(&self.store, connection, transaction, guards)
     }
 
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError> {
@@ -348,6 +378,8 @@ impl Session for ServedTransaction {
 
     fn refresh(&self) -> std::result::Result<Refreshed, CommitError> {
         let id = self.transaction.id;
+        self.declare_reads()
+            .map_err(|error| failure::commit(error.into()))?;
         let (from, to) = self.ask(
             || CommitError::Ended,
             |connection| connection.refresh(id, false).map_err(failure::commit),
@@ -372,6 +404,7 @@ impl Session for ServedTransaction {
 
     fn keep(&self) -> std::result::Result<(), StoreError> {
         let id = self.transaction.id;
+        self.declare_reads().map_err(failure::store)?;
         let kept = self.ask(has_ended, |connection| {
             connection.keep(id).map_err(failure::store)
         });

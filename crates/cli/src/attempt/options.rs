@@ -98,6 +98,7 @@ impl BeginArguments {
                 None => current,
             },
             wait: false,
+            declares_reads: false,
             isolation: match self.isolation {
                 Isolation::Snapshot => atomdir::Isolation::Snapshot,
                 Isolation::Serializable => atomdir::Isolation::Serializable,

@@ -14,6 +14,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod contention;
+mod declared;
 pub(crate) mod listed;
 mod operations;
 pub(crate) mod part;

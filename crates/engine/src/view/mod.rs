@@ -87,6 +87,9 @@ pub(crate) struct View<D: Disk> {
     stage_of: TransactionId,
     /// `Some` for a serializable transaction.
     pub reads: Option<ReadSet>,
+    /// What is read of files is declared by the program that reads it. So what the kernel asks for
+    /// is not noted, which is more: it reads ahead, and looks at attributes.
+    pub has_declared_reads: bool,
     has_stage: bool,
     is_written_ahead: bool,
     /// This view is the lower layer of an overlay. The kernel then finds files with several
@@ -125,6 +128,7 @@ impl<D: Disk> View<D> {
             forks: Forks::default(),
             stage_of: id,
             reads: None,
+            has_declared_reads: false,
             has_stage: false,
             is_written_ahead: false,
             lower: false,

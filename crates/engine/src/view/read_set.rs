@@ -170,6 +170,11 @@ impl ReadSet {
         object.is_some_and(|object| object.attributes)
     }
 
+    pub fn has_access(&self, base: &Base) -> bool {
+        let object = self.objects.get(&base.serial);
+        object.is_some_and(|object| object.access)
+    }
+
     /// Adds the pages from `start` to before `end`, and whether the end of the
     /// contents was seen.
     pub fn contents(&mut self, base: &Arc<Base>, start: u64, end: u64, to_end: bool) {

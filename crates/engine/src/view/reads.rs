@@ -2,7 +2,10 @@
 //! Names and listings are noted when the view reads the snapshot; all else only
 //! when a program asks, not when the view itself needs it.
 
+use std::sync::Arc;
+
 use atomdir_disk::{Disk, Errno, Kind, Result};
+use atomdir_types::FileRead;
 
 use super::View;
 use crate::base::Base;
@@ -16,6 +19,9 @@ impl<D: Disk> View<D> {
             return Ok(());
         }
         let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
+        if self.is_declared(&base) {
+            return self.note_access(id);
+        }
         let permissions = match base.kind {
             Kind::Directory => Some(Permissions::of(&self.snapshot().stat(&base)?)),
             _ => None,
@@ -45,9 +51,51 @@ impl<D: Disk> View<D> {
             return true;
         };
         match (&self.reads, &node.base) {
+            (Some(reads), Some(base)) if self.is_declared(base) => reads.has_access(base),
             (Some(reads), Some(base)) => reads.has_attributes(base),
             _ => true,
         }
+    }
+
+    /// Whether what is read of the object is noted only when a program declares it. Its permissions
+    /// are noted as always, since the kernel checks them.
+    fn is_declared(&self, base: &Base) -> bool {
+        self.has_declared_reads && base.kind == Kind::File
+    }
+
+    /// Notes what a program has read of files.
+    pub fn note_declared(&mut self, files: &[FileRead]) -> Result<()> {
+        for file in files {
+            // A new file has nothing of the base.
+            let Some(base) = self.base_of_inode(file.inode)? else {
+                continue;
+            };
+            let Some(reads) = &mut self.reads else {
+                return Ok(());
+            };
+            if file.attributes {
+                reads.attributes(&base, None);
+            }
+            for (start, end) in &file.bytes {
+                reads.contents(&base, start / PAGE, end.div_ceil(PAGE), false);
+            }
+            reads.contents(&base, 0, 0, file.length);
+        }
+        Ok(())
+    }
+
+    /// The file of the base that shows this inode number. Whoever declares a read has the file open,
+    /// so it has a node.
+    fn base_of_inode(&mut self, inode: u64) -> Result<Option<Arc<Base>>> {
+        let known: Vec<NodeId> = self.nodes.by_base.values().copied().collect();
+        for id in known {
+            let base = self.node(id)?.base.clone();
+            let base = base.filter(|base| base.kind == Kind::File);
+            if base.is_some() && self.attributes(id)?.inode == inode {
+                return Ok(base);
+            }
+        }
+        Ok(None)
     }
 
     /// Notes a read of those contents that still come from the base. The rest
@@ -65,6 +113,7 @@ impl<D: Disk> View<D> {
         let limit = node.contents().map_or(total, |own| own.base_limit);
         let end = offset.saturating_add(length);
         let base = node.base.clone().filter(|_| limit > 0 || total == 0);
+        let base = base.filter(|base| !self.is_declared(base));
         if let (Some(reads), Some(base)) = (&mut self.reads, base) {
             let pages = end.min(limit).div_ceil(PAGE);
             reads.contents(&base, offset / PAGE, pages, end >= total);

@@ -5,6 +5,7 @@ import sqlite3
 import sys
 
 EXTENSION, STORE = sys.argv[1:3]
+DOOR = next((argument for argument in sys.argv[3:] if argument.startswith("&door=")), "")
 
 _first = sqlite3.connect(":memory:")
 _first.enable_load_extension(True)
@@ -15,6 +16,7 @@ BUSY_SNAPSHOT = sqlite3.SQLITE_BUSY | 2 << 8
 
 def connect(name="db", options="", **more):
     """A connection in autocommit mode: BEGIN and COMMIT are the program's own."""
+    options = options.replace(DOOR, "") + DOOR
     uri = f"file:{os.path.join(STORE, name)}?vfs=atomdir{options}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0, **more)
 

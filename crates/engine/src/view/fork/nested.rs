@@ -62,6 +62,7 @@ impl<D: Disk> View<D> {
                 ..Forks::default()
             },
             reads: self.reads.as_ref().map(|_| ReadSet::default()),
+            has_declared_reads: false,
             stage_of: self.stage_of,
             has_stage: self.has_stage,
             is_written_ahead: false,
