@@ -71,28 +71,44 @@ struct Place {
 
 impl Place {
     fn find(mailbox: &Mailbox) -> Result<Place, Error> {
-        let (directory, below) = existing_directory(&mailbox.path)?;
+        let (directory, below) = existing_directory(mailbox)?;
         let found = atomdir::client::find_with(&directory, atomdir::Trust::Listed);
         let location = found.map_err(|error| Error::Open(error.into()))?;
+        let is_there = location.root.join(&location.start) == directory;
+        if location.transaction.is_none() && !is_there {
+            let message = format!("somebody moved '{}'", directory.display());
+            return Err(Error::other(message));
+        }
         let mut options = StoreOptions::new();
         options.start_service(StartService::with_program(command(), &location));
         let store = options.open(&directory)?;
         Ok(Place {
-            path: location.start.join(below),
+            path: match below.as_os_str().is_empty() {
+                // Not `join`, which would add a slash.
+                true => location.start,
+                false => location.start.join(below),
+            },
             store,
         })
     }
 }
 
-/// The directory above the mailbox that exists, without symbolic links, and the rest of the path.
-fn existing_directory(path: &Path) -> Result<(PathBuf, PathBuf), std::io::Error> {
-    let mut above = path;
+/// The deepest directory on the way to the mailbox that exists, without symbolic links, and the rest
+/// of the path. A Maildir counts, because it can be the root of a store.
+fn existing_directory(mailbox: &Mailbox) -> Result<(PathBuf, PathBuf), std::io::Error> {
+    let path = &mailbox.path;
+    let mut above = path.as_path();
     loop {
         above = above.parent().ok_or(std::io::ErrorKind::NotFound)?;
         match above.canonicalize() {
             Ok(directory) => {
                 let below = path.strip_prefix(above).unwrap_or(path).to_owned();
-                return Ok((directory, below));
+                let itself = directory.join(&below);
+                let is_directory = || itself.symlink_metadata().is_ok_and(|found| found.is_dir());
+                return match mailbox.format == Format::Maildir && is_directory() {
+                    true => Ok((itself, PathBuf::new())),
+                    false => Ok((directory, below)),
+                };
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -112,7 +128,7 @@ pub fn start_service_as_root(mailbox: &Mailbox) {
     if !geteuid().is_root() {
         return;
     }
-    let Ok((directory, _)) = existing_directory(&mailbox.path) else {
+    let Ok((directory, _)) = existing_directory(mailbox) else {
         return;
     };
     // A user's own store is none that root trusts; its service runs as that user.

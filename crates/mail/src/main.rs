@@ -37,8 +37,9 @@ Examples:
   atomdir-deliver -d ann -f bob@example.org -q 4F1B2C < message"
 )]
 struct Arguments {
+    // Addresses come from strangers and may begin with a dash.
     /// The recipient; by default the user who runs this
-    #[arg(short = 'd', value_name = "USER")]
+    #[arg(short = 'd', value_name = "USER", allow_hyphen_values = true)]
     user: Option<String>,
     /// The envelope's sender; by default the one in the message's first line, if that is a
     /// `From ` line
@@ -46,7 +47,8 @@ struct Arguments {
         short = 'f',
         value_name = "SENDER",
         env = "SENDER",
-        hide_env_values = true
+        hide_env_values = true,
+        allow_hyphen_values = true
     )]
     sender: Option<String>,
     /// The mailbox: a Maildir if it ends with a slash, else an mbox. %u is the user, %h their
@@ -58,7 +60,8 @@ struct Arguments {
         short = 'q',
         value_name = "ID",
         env = "MESSAGE_ID",
-        hide_env_values = true
+        hide_env_values = true,
+        allow_hyphen_values = true
     )]
     queue_id: Option<String>,
 }

@@ -3,5 +3,6 @@
 mod exim;
 mod kill;
 mod others;
+mod postfix;
 mod rights;
 mod support;

@@ -1,7 +1,8 @@
 //! Who can deliver what to whom, and what the mail server learns otherwise.
 
 use crate::support::{
-    PROGRAM, deliver, deliver_as, fixture, is_delivered, message, read_mbox, run,
+    PROGRAM, deliver, deliver_as, fixture, ids, indexed, is_delivered, message, read_maildir,
+    read_mbox, run,
 };
 use atomdir_testing::{Outcome, User, shell, wait_until};
 use std::io::Write;
@@ -69,6 +70,34 @@ fn nothing_leads_past_the_recipients_rights() {
     plain(&stranger, &["--what"]).expect(64);
     // What is no store may become one.
     plain(&stranger, &["-m", "/proc/ann"]).expect(75);
+}
+
+/// As a user does who runs `atomdir init ~/Maildir`.
+#[test]
+fn a_maildir_can_be_a_store() {
+    let Some(fixture) = fixture("mail-store", "") else {
+        return;
+    };
+    for id in [1, 2, 2] {
+        run(&mut deliver(&fixture, ""), &message(id, 10)).expect(0);
+    }
+    assert_eq!(ids(&read_maildir(&fixture.base), 10), [1, 2]);
+    assert_eq!(indexed(&fixture.base.join("deliveries")), [1, 2]);
+    fixture.store.assert_at_rest();
+}
+
+/// Anybody can send from such an address, and it is no option.
+#[test]
+fn a_sender_can_begin_with_a_dash() {
+    let Some(fixture) = fixture("mail-dash", "") else {
+        return;
+    };
+    let path = fixture.base.join("ann");
+    let mailbox = path.to_str().expect("UTF-8");
+    let arguments = ["-f", "-x@test", "-q", "-1", "-m", mailbox];
+    plain(fixture.store.user(), &arguments).expect(0);
+    let text = std::fs::read_to_string(&path).expect("read");
+    assert!(text.starts_with("From -x@test "), "{text}");
 }
 
 #[test]
