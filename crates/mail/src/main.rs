@@ -16,6 +16,7 @@ mod index;
 mod lock;
 mod mailbox;
 mod message;
+mod server;
 
 use account::Recipient;
 use atomdir::client::io_reason;
@@ -23,6 +24,7 @@ use clap::Parser;
 use failure::Failure;
 use mailbox::Mailbox;
 use message::Message;
+use server::Server;
 use std::io::Read;
 use std::process::ExitCode;
 
@@ -92,7 +94,7 @@ fn main() -> ExitCode {
 }
 
 fn deliver(arguments: &Arguments) -> Result<(), Failure> {
-    let parent = rustix::process::getppid();
+    let server = Server::find()?;
     let recipient = Recipient::find(arguments.user.as_deref(), arguments.mailbox.is_some())?;
     let mailbox = Mailbox::new(arguments.mailbox.as_deref(), &recipient)?;
     delivery::start_service_as_root(&mailbox);
@@ -105,14 +107,5 @@ fn deliver(arguments: &Arguments) -> Result<(), Failure> {
         arguments.sender.as_deref(),
         arguments.queue_id.as_deref(),
     )?;
-    delivery::deliver(&mailbox, &recipient, &message, || {
-        // The end of the input is the end of the message only while the mail server lives.
-        // When one is killed, its pipe ends as well, and this process gets another parent.
-        match rustix::process::getppid() == parent {
-            true => Ok(()),
-            false => Err(Failure::TryAgain(
-                "the mail server died while it sent the message".to_owned(),
-            )),
-        }
-    })
+    delivery::deliver(&mailbox, &recipient, &message, || server.check())
 }

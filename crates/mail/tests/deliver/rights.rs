@@ -151,6 +151,32 @@ fn the_end_of_a_killed_mail_server_is_not_the_end_of_a_message() {
     )));
 }
 
+/// A mail server that is killed before the program has looked for it.
+#[test]
+fn a_mail_server_that_died_early_is_noticed() {
+    let Some(fixture) = fixture("mail-orphan", "") else {
+        return;
+    };
+    // This shell is the first process of a namespace. Of the second, which is the mail server, the
+    // third is a child in a session of its own, until it waits no more.
+    let script = r#"exec 3<&0
+        sh -c 'setsid sh -c "while [ ! -e gone ]; do sleep 0.01; done; exec \"\$@\"" sh "$@" <&3 &
+            echo $! > orphan' sh "$@"
+        exec 3<&-; : > gone
+        while kill -0 $(cat orphan) 2> /dev/null; do sleep 0.01; done"#;
+    let mailbox = fixture.base.join("ann");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--pid", "--fork", "--kill-child", "sh", "-ec", script, "sh"])
+        .args([PROGRAM, "-d", "nobody", "-m"])
+        .arg(&mailbox)
+        .current_dir(fixture.scratch.path());
+    run(&mut command, &message(1, 10)[..50])
+        .expect(0)
+        .says(&["the mail server died"]);
+    assert_eq!(read_mbox(&mailbox).len(), 0);
+}
+
 fn bytes_waiting(pipe: &std::process::ChildStdin) -> i32 {
     use std::os::fd::AsRawFd;
     let mut count = 0;

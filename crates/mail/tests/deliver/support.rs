@@ -101,7 +101,12 @@ pub fn ids(messages: &[String], size: usize) -> Vec<usize> {
         .map(|text| {
             let id = text.lines().next().and_then(|line| line.rsplit(' ').next());
             let id = id.and_then(|id| id.parse().ok()).expect("an id");
-            assert_eq!(*text, message(id, size), "message {id} is not whole");
+            let whole = message(id, size);
+            let [length, expected] = [text.len(), whole.len()];
+            assert!(
+                *text == whole,
+                "message {id} is not whole: {length} bytes instead of {expected}"
+            );
             id
         })
         .collect();

@@ -1,7 +1,8 @@
 //! A Postfix in namespaces of its own. It sees users that the machine does not have, listens on no
 //! port, sends nothing anywhere, and none of its processes outlives it.
 
-use atomdir_testing::{capture_output, shell, skip, wait_for, wait_until};
+use crate::support::run;
+use atomdir_testing::{shell, skip, wait_for, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +25,8 @@ postfix:x:7002:
 postdrop:x:7003:
 ";
 
-/// Where things are, and that it tries again after a second.
+/// Where things are, and that it tries again after a second. The queue manager wakes up each second as
+/// well, since it may have put a message aside while an agent that it lost still had it.
 const MAIN: &str = "compatibility_level = 3.7
 queue_directory = BASE/queue
 data_directory = BASE/data
@@ -32,7 +34,6 @@ command_directory = PROGRAMS/usr/sbin
 daemon_directory = PROGRAMS/usr/lib/postfix/sbin
 shlib_directory = PROGRAMS/usr/lib/postfix
 meta_directory = PROGRAMS/etc/postfix
-import_environment = MAIL_CONFIG LD_LIBRARY_PATH LANG=C
 maillog_file = BASE/log
 maillog_file_prefixes = BASE
 myhostname = mail.test
@@ -52,7 +53,7 @@ service_throttle_time = 1s
 const MASTER: &str = "smtpd unix n - n - - smtpd
 pickup unix n - n 60 1 pickup
 cleanup unix n - n - 0 cleanup
-qmgr unix n - n 300 1 qmgr
+qmgr unix n - n 1 1 qmgr
 rewrite unix - - n - - trivial-rewrite
 bounce unix - - n - 0 bounce
 defer unix - - n - 0 bounce
@@ -107,14 +108,15 @@ impl Postfix {
         write("group", GROUPS);
         write("main.cf", &format!("{MAIN}{main}"));
         write("master.cf", &format!("{MASTER}{master}"));
-        const SCRIPT: &str = "mount --bind passwd /etc/passwd; mount --bind group /etc/group
+        // Its libraries are found as if they were installed.
+        const SCRIPT: &str = "ldconfig -X -C ld.so.cache \"$1/usr/lib/postfix\"
+            for file in passwd group ld.so.cache; do mount --bind $file /etc/$file; done
             exec \"$1/usr/lib/postfix/sbin/master\" -i -c \"$PWD\"";
         let mut command = Command::new("unshare");
         command
             .args(["--pid", "--mount", "--mount-proc", "--fork", "--kill-child"])
             .args(["/bin/sh", "-ec", SCRIPT, "sh"])
             .arg(package)
-            .env("LD_LIBRARY_PATH", package.join("usr/lib/postfix"))
             .current_dir(base.join("etc"))
             // It complains when the namespace ends by a signal.
             .stderr(fs::File::create(base.join("errors")).expect("made"));
@@ -140,16 +142,15 @@ impl Postfix {
     }
 
     /// Runs one of its commands where it runs.
-    pub fn call(&self, package: &Path, name: &str, arguments: &[&str]) {
+    pub fn call(&self, package: &Path, name: &str, arguments: &[&str], input: &str) {
         let mut command = Command::new("nsenter");
         command
             .args(["--pid", "--mount", "--target"])
             .arg(self.first.as_raw_nonzero().to_string())
             .arg(package.join("usr/sbin").join(name))
             .args(arguments)
-            .env("LD_LIBRARY_PATH", package.join("usr/lib/postfix"))
             .env("MAIL_CONFIG", self.base.join("etc"));
-        capture_output(&mut command).expect(0);
+        run(&mut command, input).expect(0);
     }
 
     pub fn log(&self) -> String {
