@@ -1,7 +1,7 @@
 //! A Postfix in namespaces of its own. It sees users that the machine does not have, listens on no
 //! port, sends nothing anywhere, and none of its processes outlives it.
 
-use crate::support::run;
+use crate::support::{PROGRAM, run};
 use atomdir_testing::{shell, skip, wait_for, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -87,6 +87,32 @@ pub fn package(test: &str) -> Option<PathBuf> {
     is_there.then_some(package)
 }
 
+/// Starts the namespaces, and Postfix in them.
+fn launch(package: &Path, base: &Path) -> Child {
+    // Its libraries are found as if they were installed. Single files of the machine's /etc could be
+    // replaced meanwhile, which would uncover them again.
+    const ETC: &str = "cp -P /etc/nsswitch.conf /etc/services /etc/hosts /etc/mtab .
+        /sbin/ldconfig -X -C ld.so.cache \"$1/usr/lib/postfix\"
+        mount --bind . /etc";
+    // Killed services leave empty directories there.
+    const TMP: &str = "mkdir -m 1777 ../tmp; mount --bind ../tmp /tmp";
+    const MASTER: &str = "exec \"$1/usr/lib/postfix/sbin/master\" -i -c \"$PWD\"";
+    let is_in_tmp = |path: &&Path| path.starts_with("/tmp");
+    let needs_tmp = [base, package, Path::new(PROGRAM)].iter().any(is_in_tmp);
+    let tmp = if needs_tmp { "" } else { TMP };
+    let mut command = Command::new("setpriv");
+    // It ends with this thread, even if that is killed.
+    command
+        .args(["--pdeathsig", "KILL", "unshare"])
+        .args(["--pid", "--mount", "--mount-proc", "--fork", "--kill-child"])
+        .args(["/bin/sh", "-ec", &format!("{ETC}\n{tmp}\n{MASTER}"), "sh"])
+        .arg(package)
+        .current_dir(base.join("etc"))
+        // It complains when the namespace ends by a signal.
+        .stderr(fs::File::create(base.join("errors")).expect("made"));
+    command.spawn().expect("started")
+}
+
 impl Postfix {
     /// `main` and `master` are added to the two files of its configuration.
     pub fn start(package: &Path, scratch: &Path, main: &str, master: &str) -> Postfix {
@@ -108,19 +134,7 @@ impl Postfix {
         write("group", GROUPS);
         write("main.cf", &format!("{MAIN}{main}"));
         write("master.cf", &format!("{MASTER}{master}"));
-        // Its libraries are found as if they were installed.
-        const SCRIPT: &str = "ldconfig -X -C ld.so.cache \"$1/usr/lib/postfix\"
-            for file in passwd group ld.so.cache; do mount --bind $file /etc/$file; done
-            exec \"$1/usr/lib/postfix/sbin/master\" -i -c \"$PWD\"";
-        let mut command = Command::new("unshare");
-        command
-            .args(["--pid", "--mount", "--mount-proc", "--fork", "--kill-child"])
-            .args(["/bin/sh", "-ec", SCRIPT, "sh"])
-            .arg(package)
-            .current_dir(base.join("etc"))
-            // It complains when the namespace ends by a signal.
-            .stderr(fs::File::create(base.join("errors")).expect("made"));
-        let mut unshare = command.spawn().expect("started");
+        let mut unshare = launch(package, &base);
         let parent = Pid::from_child(&unshare);
         let first = wait_for("the first process", || {
             let is_running = matches!(unshare.try_wait(), Ok(None));
