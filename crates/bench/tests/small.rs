@@ -36,6 +36,7 @@ const WORKLOADS: &[&str] = &[
     "library",
     "idioms",
     "deliveries",
+    "killed-deliveries",
     "archives",
 ];
 

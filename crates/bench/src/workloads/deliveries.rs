@@ -1,14 +1,16 @@
 //! Mail: one process for each message, as a mail server starts them, into a hundred mailboxes, beside
 //! Debian's maildrop and procmail with their own locks.
 
+use std::fmt;
 use std::fs::{self, FileTimes};
 use std::io::Write;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use crate::bench::Bench;
 use crate::error::{Describe, Error, Result};
@@ -18,35 +20,46 @@ use crate::report::Row;
 
 const MAILBOXES: u64 = 100;
 /// At a scale of 1.
-const MESSAGES: u64 = 300;
+pub const MESSAGES: u64 = 300;
 const HEADER: &str = "X-Bench-Number: ";
+/// The last line of each message.
+const END: &str = "This is the end.";
 /// Root receives no mail, so root measures as this user, Debian's `mail`. Procmail waits for
 /// long if a user's home directory is missing, as that of `nobody` is.
 const RECIPIENT: u32 = 8;
 
 /// How the messages of a mailbox are kept.
 #[derive(Clone, Copy, PartialEq)]
-enum Format {
+pub enum Format {
     Maildir,
     Mbox,
 }
 
-struct Agent {
-    side: Side,
+impl fmt::Display for Format {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(match self {
+            Format::Maildir => "Maildir",
+            Format::Mbox => "mbox",
+        })
+    }
+}
+
+pub struct Agent {
+    pub side: Side,
     program: PathBuf,
 }
 
 pub fn deliveries(bench: &Bench) -> Result<Vec<Row>> {
     let agents = agents(bench);
     let mut rows = Vec::new();
-    for (format, name) in [(Format::Maildir, "Maildir"), (Format::Mbox, "mbox")] {
+    for format in [Format::Maildir, Format::Mbox] {
         for deliverers in [1, 6] {
             let sides: Vec<Side> = agents.iter().map(|agent| agent.side).collect();
             let messages = bench.scaled(MESSAGES);
             let measured = in_turns(bench.rounds, &sides, |side| {
                 let agent = agents.iter().find(|agent| agent.side == side);
                 let agent = agent.ok_or(Error::NoSide("deliveries"))?;
-                let delivery = Delivery::prepare(bench, agent, format, messages)?;
+                let delivery = Delivery::prepare(bench, agent, format, MAILBOXES.min(messages))?;
                 bench.rest()?;
                 let before = bench.device.written();
                 let (mut sample, ()) = timed(|| delivery.deliver_all(deliverers, messages))?;
@@ -58,14 +71,14 @@ pub fn deliveries(bench: &Bench) -> Result<Vec<Row>> {
                 delivery.check(messages)?;
                 Ok(sample.into())
             })?;
-            let row = Row::new(&format!("{name}, {deliverers} at once"), measured.whole);
+            let row = Row::new(&format!("{format}, {deliverers} at once"), measured.whole);
             rows.push(row.note(&format!("{messages} messages of 4 KiB")));
         }
     }
     Ok(rows)
 }
 
-fn agents(bench: &Bench) -> Vec<Agent> {
+pub fn agents(bench: &Bench) -> Vec<Agent> {
     let ours = bench.program.with_file_name("atomdir-deliver");
     let known = [
         (Side::Tool, ours, "cargo build --release -p atomdir-mail"),
@@ -91,21 +104,21 @@ fn agents(bench: &Bench) -> Vec<Agent> {
 }
 
 /// One round of one side. Dropping it stops the service.
-struct Delivery<'a> {
+pub struct Delivery<'a> {
     bench: &'a Bench,
     agent: &'a Agent,
     format: Format,
     directory: PathBuf,
-    mail: PathBuf,
+    pub mail: PathBuf,
     message: Vec<u8>,
 }
 
 impl<'a> Delivery<'a> {
-    fn prepare(
+    pub fn prepare(
         bench: &'a Bench,
         agent: &'a Agent,
         format: Format,
-        messages: u64,
+        mailboxes: u64,
     ) -> Result<Delivery<'a>> {
         let directory = bench.directory.join(format!("deliveries-{}", agent.side));
         clear(&directory)?;
@@ -127,7 +140,7 @@ impl<'a> Delivery<'a> {
             output(delivery.atomdir().args(["run", "--", "true"]))?;
         }
         // All mailboxes are there before, so that what is measured is deliveries alone.
-        (0..MAILBOXES.min(messages)).try_for_each(|mailbox| {
+        (0..mailboxes).try_for_each(|mailbox| {
             delivery.write_rules(mailbox)?;
             if agent.side == Side::Procmail && format == Format::Mbox {
                 delivery.begin_mbox(mailbox)?;
@@ -194,7 +207,7 @@ impl<'a> Delivery<'a> {
     /// Procmail waits for the next second if the mbox was last read in this one.
     fn begin_mbox(&self, mailbox: u64) -> Result<()> {
         let path = PathBuf::from(self.mailbox(mailbox));
-        let first = "From bench Mon Nov  2 10:00:00 2026\nSubject: first\n\nfirst\n\n";
+        let first = format!("From bench Mon Nov  2 10:00:00 2026\nSubject: first\n\n{END}\n\n");
         fs::write(&path, first).describe("write", &path)?;
         let file = fs::File::options().write(true).open(&path);
         let earlier = FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH);
@@ -210,7 +223,31 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    fn deliver(&self, mailbox: u64, number: u64) -> Result<()> {
+    pub fn deliver(&self, mailbox: u64, number: u64) -> Result<()> {
+        let mut command = self.delivery_to(mailbox);
+        let mut child = self.start(&mut command, number)?;
+        let status = child.wait().describe("await", &self.agent.program)?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::Command {
+                command: format!("{command:?}"),
+                status,
+                output: String::new(),
+            }),
+        }
+    }
+
+    /// Whether it ended before it was killed, which is then.
+    pub fn deliver_and_kill(&self, mailbox: u64, number: u64, then: Duration) -> Result<bool> {
+        let mut child = self.start(&mut self.delivery_to(mailbox), number)?;
+        thread::sleep(then);
+        // It may have ended.
+        let _ = child.kill();
+        let status = child.wait().describe("await", &self.agent.program)?;
+        Ok(status.code().is_some())
+    }
+
+    fn delivery_to(&self, mailbox: u64) -> Command {
         let mut command = self.command(&self.agent.program);
         match self.agent.side {
             Side::Tool => command
@@ -218,6 +255,11 @@ impl<'a> Delivery<'a> {
                 .arg(self.mailbox(mailbox)),
             _ => command.arg(self.rules(mailbox)),
         };
+        command
+    }
+
+    /// Starts it, and gives it the message.
+    fn start(&self, command: &mut Command, number: u64) -> Result<Child> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -230,20 +272,12 @@ impl<'a> Delivery<'a> {
             .stdin
             .take()
             .map(|mut stdin| stdin.write_all(&message));
-        let status = child.wait().describe("await", &self.agent.program)?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(Error::Command {
-                command: format!("{command:?}"),
-                status,
-                output: String::new(),
-            }),
-        }
+        Ok(child)
     }
 
     fn deliver_all(&self, deliverers: u64, messages: u64) -> Result<()> {
         let next = AtomicU64::new(0);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let work = || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -259,6 +293,29 @@ impl<'a> Delivery<'a> {
                 joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             })
         })
+    }
+
+    /// How many messages in this file have a beginning and no end.
+    pub fn cut_off_in(&self, text: &str) -> usize {
+        let start = match self.format {
+            Format::Mbox => "From ",
+            Format::Maildir => HEADER,
+        };
+        let count =
+            |wanted: &dyn Fn(&str) -> bool| text.lines().filter(|line| wanted(line)).count();
+        let [starts, ends] = [
+            count(&|line| line.starts_with(start)),
+            count(&|line| line == END),
+        ];
+        starts.saturating_sub(ends)
+    }
+
+    /// What is left behind then is left behind for good.
+    pub fn end_service(&self) -> Result<()> {
+        if self.agent.side == Side::Tool {
+            output(self.atomdir().args(["service", "stop", "--abort"]))?;
+        }
+        Ok(())
     }
 
     /// Every message has arrived.
@@ -277,10 +334,8 @@ impl<'a> Delivery<'a> {
 
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
-        if self.agent.side == Side::Tool {
-            // A failure that brought us here is reported.
-            let _ = output(self.atomdir().args(["service", "stop", "--abort"]));
-        }
+        // A failure that brought us here is reported.
+        let _ = self.end_service();
         let _ = clear(&self.directory);
     }
 }
@@ -294,5 +349,6 @@ fn message() -> Vec<u8> {
     while message.len() < 4000 {
         message.extend(b"The quick brown fox jumps over the lazy dog, line after line.\n");
     }
+    message.extend(format!("{END}\n").as_bytes());
     message
 }

@@ -12,6 +12,7 @@ mod files;
 mod history;
 mod idioms;
 mod isolation;
+mod killed_deliveries;
 mod library;
 mod ordering;
 mod outside;
@@ -63,6 +64,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("library", library::library),
     ("idioms", idioms::idioms),
     ("deliveries", deliveries::deliveries),
+    ("killed-deliveries", killed_deliveries::killed_deliveries),
     ("entries", entries::entries),
     ("sqlite", sqlite::sqlite),
     ("recipes", tools::recipes),
