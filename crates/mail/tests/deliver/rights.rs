@@ -1,10 +1,10 @@
 //! Who can deliver what to whom, and what the mail server learns otherwise.
 
 use crate::support::{
-    PROGRAM, deliver, deliver_as, fixture, ids, indexed, is_delivered, message, read_maildir,
-    read_mbox, run,
+    PROGRAM, deliver, deliver_as, fixture, has_namespaces, ids, indexed, is_delivered, message,
+    read_maildir, read_mbox, run,
 };
-use atomdir_testing::{Outcome, User, shell, wait_until};
+use atomdir_testing::{Fixture, Outcome, User, shell, wait_until};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -154,7 +154,9 @@ fn the_end_of_a_killed_mail_server_is_not_the_end_of_a_message() {
 /// A mail server that is killed before the program has looked for it.
 #[test]
 fn a_mail_server_that_died_early_is_noticed() {
-    let Some(fixture) = fixture("mail-orphan", "") else {
+    let fixture = fixture("mail-orphan", "");
+    let is_possible = |_: &Fixture| has_namespaces("a_mail_server_that_died_early_is_noticed");
+    let Some(fixture) = fixture.filter(is_possible) else {
         return;
     };
     // This shell is the first process of a namespace. Of the second, which is the mail server, the

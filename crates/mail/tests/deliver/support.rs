@@ -1,6 +1,6 @@
 //! A store with mailboxes, and how to deliver to them and read them.
 
-use atomdir_testing::{Fixture, Outcome, User, users_can_mount};
+use atomdir_testing::{Fixture, Outcome, User, capture_output, skip, users_can_mount};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,17 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_atomdir-deliver");
 /// A store of the user `nobody`.
 pub fn fixture(test: &str, prepare: &str) -> Option<Fixture> {
     users_can_mount(test).then(|| Fixture::owned_by(test, User::ordinary, prepare))
+}
+
+/// Whether root can make namespaces here. If not, this reports the test as skipped.
+pub fn has_namespaces(test: &str) -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--mount", "--fork", "true"]);
+    let is_possible = capture_output(&mut command).code == 0;
+    if !is_possible {
+        skip(test, "no process and mount namespaces here");
+    }
+    is_possible
 }
 
 /// A message that a mail server calls `id`: `size` bytes of a body in which half a message shows.

@@ -1,7 +1,7 @@
 //! A Postfix in namespaces of its own. It sees users that the machine does not have, listens on no
 //! port, sends nothing anywhere, and none of its processes outlives it.
 
-use crate::support::{PROGRAM, run};
+use crate::support::{PROGRAM, has_namespaces, run};
 use atomdir_testing::{shell, skip, wait_for, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -84,7 +84,7 @@ pub fn package(test: &str) -> Option<PathBuf> {
     if !is_there {
         skip(test, "no Postfix; run tests/install-tools.sh");
     }
-    is_there.then_some(package)
+    (is_there && has_namespaces(test)).then_some(package)
 }
 
 /// Starts the namespaces, and Postfix in them.
