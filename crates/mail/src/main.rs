@@ -35,7 +35,7 @@ use std::process::ExitCode;
     after_help = "Exit codes: 0 delivered, 64 usage, 67 no such user, 75 try again, 77 not permitted
 
 Examples:
-  mailbox_command = /usr/bin/atomdir-deliver -m %h/Maildir/
+  mailbox_command = /usr/bin/atomdir-deliver -m %h/Mail/Inbox/
   atomdir-deliver -d ann -f bob@example.org -q 4F1B2C < message"
 )]
 struct Arguments {

@@ -53,9 +53,9 @@ fn with_accounts(scratch: &Scratch, package: &Path) -> (Postfix, Store) {
     let ann = User::stranger(scratch);
     shell(
         scratch,
-        "mkdir -p home-games/Maildir; chown -R 5:60 home-games",
+        "mkdir -p home-games/Mail; chown -R 5:60 home-games",
     );
-    let store = Store::init(&ann.home().join("Maildir"), &ann);
+    let store = Store::init(&ann.home().join("Mail"), &ann);
     let main = documented("    # Postfix, main.cf, for accounts\n")
         .replace("/usr/local/bin/atomdir-deliver", PROGRAM);
     (Postfix::start(package, scratch, &main, ""), store)
@@ -167,9 +167,10 @@ fn postfix_delivers_to_users_with_accounts() {
     };
     let scratch = Scratch::new("postfix-accounts");
     let (postfix, store) = with_accounts(&scratch, &package);
+    let inbox = store.path().join("Inbox");
     let send = |recipient, id| postfix.send("a@example.net", &[recipient], &message(id, SIZE));
     postfix.wait_until_done(&send("Ann@mail.test", 1).expect("taken"));
-    assert_received(store.path(), &[1]);
+    assert_received(&inbox, &[1]);
     let refused = send("zoe@mail.test", 2).expect_err("no such user");
     assert!(refused.starts_with("550 "), "{refused}");
 
@@ -181,7 +182,7 @@ fn postfix_delivers_to_users_with_accounts() {
     fs::rename(&aside, &control).expect("moved back");
     postfix.call(&package, "postqueue", &["-f"], "");
     postfix.wait_until_done(&id);
-    assert_received(store.path(), &[1, 3]);
+    assert_received(&inbox, &[1, 3]);
 
     let log = postfix.log();
     assert!(!log.contains("status=bounced"), "{log}");
@@ -248,7 +249,7 @@ fn postfix_delivers_to_accounts_once_whatever_is_killed() {
     };
     let scratch = Scratch::new("postfix-accounts-kill");
     let (postfix, store) = with_accounts(&scratch, &package);
-    let to = [("ann@mail.test".to_owned(), store.path().to_owned())];
+    let to = [("ann@mail.test".to_owned(), store.path().join("Inbox"))];
     kill_and_check(TEST, &postfix, &store, &to);
     drop(postfix);
     store.assert_at_rest();
