@@ -141,7 +141,7 @@ const FIGURES: &[Figure] = &[
         "git: a crash during `git add` corrupts the index",
         "never in a transaction",
     )
-    .remark("Not a time. `killed_git_add_leaves_the_old_or_the_new_index` shows it for kills. In its long form (`ATOMDIR_TIER=full`, 20 000 files), 12 kills left the old or the new index and nothing else; 12 kills of plain `git add` left a lock 12 times and temporary files twice, and the next `git add` failed each time."),
+    .remark("Not a time. `killed_git_add_leaves_the_old_or_the_new_index` shows it for kills. In its long form (`ATOMDIR_TIER=full`, 20 000 files), 12 kills left the old or the new index and nothing else; 12 kills of plain `git add` left a lock 12 times and temporary files 5 times, and the next `git add` failed each time."),
     told(
         "More than 100 crashes of a virtual machine",
         "all recovered",

@@ -191,8 +191,8 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
     let git = |script: &str| git_in(&fixture.base, script);
     let (looks, _) = run_until(added_by_run(&fixture), &fixture.base, Moment::Never);
     let (plain_looks, _) = run_until(added_plainly(&plain), &plain, Moment::Never);
-    let (rounds, mut killed, mut left) = (pick(6, 12), 0, [0; 3]);
-    for round in 0..rounds {
+    let (mut killed_within, mut killed, mut left) = (0, 0, [0; 3]);
+    for round in 0..pick(6, 12) {
         git_in(&plain, "rm -f .git/index.lock; git reset -q; git prune");
         git("git reset -q; git prune");
         let moment = match round % 2 {
@@ -200,6 +200,7 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
             _ => Moment::WhileApplied,
         };
         let (_, ended) = run_until(added_by_run(&fixture), &fixture.base, moment);
+        killed_within += usize::from(!ended);
         fixture.store.call(["recover"]).expect(0);
         git("git fsck --full --strict");
         let found: usize = git("git ls-files | wc -l")
@@ -226,7 +227,7 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
     }
     let [locks, temporary, refused] = left;
     println!(
-        "{files} files. In a transaction, {rounds} kills left the old or the new index, and nothing \
+        "{files} files. In a transaction, {killed_within} kills left the old or the new index, and nothing \
          else. Without one, {killed} kills left a lock {locks} times and temporary files {temporary} \
          times, and the next git add failed {refused} times."
     );
