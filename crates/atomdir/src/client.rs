@@ -28,6 +28,7 @@ pub use crate::layers::{Layers, OpenLayers};
 pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;
 pub use crate::locks::LockOptions;
+pub use crate::peer::{PeerCredentials, peer_credentials};
 pub use crate::requests::{BeginOptions, SnapshotContents};
 pub use crate::settings::{
     ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,

@@ -4,6 +4,7 @@ use crate::accounts::describe_user;
 use crate::current::Current;
 use crate::ended::Notice;
 use crate::error::RequestError;
+use crate::peer::peer_credentials;
 use crate::process::ServiceProcess;
 use crate::start::start;
 use crate::transport::{receive_exact, send_all};
@@ -327,9 +328,9 @@ fn attempt_at(
             Err(errno) => return Err(io("connecting")(errno)),
         }
     }
-    let credentials =
-        rustix::net::sockopt::socket_peercred(&socket).map_err(io("asking who listens"))?;
-    let user = credentials.uid.as_raw();
+    let user = peer_credentials(&socket)
+        .map_err(io("asking who listens"))?
+        .user;
     if !listeners.contains(&user) {
         return Err(ConnectError::Impostor {
             store: store.to_owned(),

@@ -49,6 +49,7 @@ mod location;
 mod locks;
 mod merging;
 mod mounts;
+mod peer;
 mod process;
 mod requests;
 mod served;

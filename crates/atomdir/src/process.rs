@@ -1,6 +1,7 @@
 //! The process that uses a service, and the end of the service's own.
 
 use crate::api::StoreError;
+use crate::peer::peer_credentials;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -42,9 +43,9 @@ pub(crate) struct ServiceProcess(Option<OwnedFd>);
 impl ServiceProcess {
     /// The process at the other end of the socket, which must be alive.
     pub(crate) fn at(socket: &OwnedFd) -> ServiceProcess {
-        let credentials = rustix::net::sockopt::socket_peercred(socket);
-        let process = credentials.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()));
-        ServiceProcess(process.ok())
+        let process = peer_credentials(socket).ok().and_then(|peer| peer.process);
+        let opened = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
+        ServiceProcess(opened)
     }
 
     pub(crate) fn wait_for_end(self) {

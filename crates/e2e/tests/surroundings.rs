@@ -10,8 +10,8 @@ use atomdir_testing::exit_code::{
 };
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Scratch, Store, User, atomdir, capture_output, copy_tree, shell, tools_present,
-    users_can_mount,
+    Fixture, Scratch, Store, User, atomdir, capture_output, copy_tree, shell, skip, tools_present,
+    users_can_mount, wait_until,
 };
 
 fn text(path: &Path) -> &str {
@@ -323,6 +323,35 @@ fn second_service_on_one_store_is_refused() {
     assert_eq!(store.service_processes(), serving);
     store.exec(&view, "echo unharmed > file").expect(0);
     store.commit(&view).expect(0);
+    store.assert_at_rest();
+}
+
+/// As in a container that shares the store's directory with the machine. The kernel then has no
+/// process id for the client.
+#[test]
+fn a_service_in_another_process_namespace_serves_clients_outside() {
+    let test = "a_service_in_another_process_namespace_serves_clients_outside";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root may make a process namespace");
+    }
+    let fixture = Fixture::new("other-processes", "true");
+    let store = &fixture.store;
+    let service = store.command(&["service", "run", "--store", text(&fixture.base)]);
+    let mut command = Command::new("unshare");
+    store.user().dress(&mut command);
+    command.args(["--pid", "--fork", "--kill-child"]);
+    command.arg(service.get_program()).args(service.get_args());
+    let mut unshared = command.spawn().expect("started");
+    wait_until("the service", || {
+        store.call(["service", "status"]).code == 0 && store.service_processes().len() == 1
+    });
+    for view in ["exact", "native"] {
+        let script = format!("echo {view} > {view}");
+        store.run_with(&["--view", view], &script).expect(0);
+        assert!(fixture.base.join(view).exists());
+    }
+    store.call(["service", "stop"]).expect(0);
+    unshared.wait().expect("ended");
     store.assert_at_rest();
 }
 

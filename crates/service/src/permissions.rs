@@ -1,17 +1,18 @@
 //! Who may do what. A transaction is its owner's and root's; the service and
 //! the store as a whole are its user's and root's.
 
-use atomdir::client::describe_user;
+use atomdir::client::{describe_user, peer_credentials};
 use atomdir_engine::Credentials;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{Pid, geteuid};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// The process at the other end of a connection, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) user: u32,
+    /// 0 if the process is not in the service's process namespace.
     pub(crate) process: u32,
     pub(crate) groups: Vec<u32>,
     pub(crate) reach: Reach,
@@ -32,12 +33,12 @@ pub(crate) enum Reach {
 impl Peer {
     /// The peer's ids are those from when it connected.
     pub(crate) fn of(socket: impl AsFd) -> Result<Peer, Errno> {
-        let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
+        let credentials = peer_credentials(&socket)?;
         let mut groups = supplementary_groups(socket)?;
-        groups.push(credentials.gid.as_raw());
+        groups.push(credentials.group);
         Ok(Peer {
-            user: credentials.uid.as_raw(),
-            process: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
+            user: credentials.user,
+            process: Pid::as_raw(credentials.process).unsigned_abs(),
             groups,
             reach: Reach::All,
         })
