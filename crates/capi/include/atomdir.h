@@ -148,6 +148,8 @@ int atomdir_sync(atomdir_store *store);
 #define ATOMDIR_SERIALIZABLE 1 /* what was read is protected as well */
 #define ATOMDIR_LAZY 2         /* the commit does not wait for the disk */
 #define ATOMDIR_EARLY 4        /* a write fails at once if an open transaction has written there */
+#define ATOMDIR_OWN_READS 8    /* with ATOMDIR_SERIALIZABLE, if files are read by this library only:
+                                  the pages that were read count, through a service, too */
 
 /* Begins a transaction. `label` is its name in the log, or NULL. */
 int atomdir_begin(atomdir_store *store, int flags, const char *label, atomdir_tx **tx);

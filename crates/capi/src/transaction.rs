@@ -15,6 +15,7 @@ use std::time::Duration;
 const SERIALIZABLE: c_int = 1;
 const LAZY: c_int = 2;
 const EARLY: c_int = 4;
+const OWN_READS: c_int = 8;
 const SHARED: c_int = 1;
 const SUBTREE: c_int = 2;
 
@@ -48,7 +49,7 @@ fn options<'a>(
     flags: c_int,
     label: Option<&CStr>,
 ) -> Result<atomdir::TransactionOptions<'a>> {
-    if flags & !(SERIALIZABLE | LAZY | EARLY) != 0 {
+    if flags & !(SERIALIZABLE | LAZY | EARLY | OWN_READS) != 0 {
         return Err(Failure::invalid("these flags are unknown"));
     }
     let mut options = store.store.transaction();
@@ -61,6 +62,7 @@ fn options<'a>(
     if flags & EARLY != 0 {
         options = options.conflicts(Conflicts::Early);
     }
+    let options = options.own_reads_only(flags & OWN_READS != 0);
     Ok(options.label(label.map_or(&[][..], CStr::to_bytes)))
 }
 

@@ -336,7 +336,7 @@ fn a_service_in_another_process_namespace_serves_clients_outside() {
     }
     let fixture = Fixture::new("other-processes", "true");
     let store = &fixture.store;
-    let service = store.command(&["service", "run", "--store", text(&fixture.base)]);
+    let service = store.command(["service", "run", "--store", text(&fixture.base)]);
     let mut command = Command::new("unshare");
     store.user().dress(&mut command);
     command.args(["--pid", "--fork", "--kill-child"]);

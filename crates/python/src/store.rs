@@ -100,6 +100,7 @@ impl Store {
         durability: &str,
         conflicts: &str,
         label: &str,
+        own_reads_only: bool,
     ) -> PyResult<Transaction> {
         let isolation = choose("isolation", isolation, ISOLATIONS)?;
         let durability = choose("durability", durability, DURABILITIES)?;
@@ -107,6 +108,7 @@ impl Store {
         let begun = self.run(python, |store| {
             let options = store.transaction().isolation(isolation);
             let options = options.durability(durability).conflicts(conflicts);
+            let options = options.own_reads_only(own_reads_only);
             Ok(options.label(label).begin()?)
         });
         Ok(Transaction::new(begun?))

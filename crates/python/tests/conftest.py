@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,3 +27,21 @@ def base(request: pytest.FixtureRequest) -> Iterator[Path]:
         path.mkdir()
         atomdir.init(path)
         yield path
+
+
+@pytest.fixture(params=["embedded", "service"])
+def store(request: pytest.FixtureRequest, base: Path) -> Iterator[atomdir.Store]:
+    if request.param == "embedded":
+        with atomdir.Store(base, door="embedded") as opened:
+            yield opened
+        return
+    command = os.environ.get("ATOMDIR_BIN")
+    if command is None:
+        pytest.skip("ATOMDIR_BIN does not name the command")
+    if os.geteuid() != 0 and not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("this user cannot mount views")
+    try:
+        with atomdir.Store(base, door="service", service_program=command) as opened:
+            yield opened
+    finally:
+        subprocess.run([command, "-C", base, "service", "stop", "--abort"], check=True)

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import atomdir
-
-
-@pytest.fixture(params=["embedded", "service"])
-def store(request: pytest.FixtureRequest, base: Path) -> Iterator[atomdir.Store]:
-    if request.param == "embedded":
-        with atomdir.Store(base, door="embedded") as opened:
-            yield opened
-        return
-    command = os.environ.get("ATOMDIR_BIN")
-    if command is None:
-        pytest.skip("ATOMDIR_BIN does not name the command")
-    if os.geteuid() != 0 and not os.access("/dev/fuse", os.W_OK):
-        pytest.skip("this user cannot mount views")
-    try:
-        with atomdir.Store(base, door="service", service_program=command) as opened:
-            yield opened
-    finally:
-        subprocess.run([command, "-C", base, "service", "stop", "--abort"], check=True)
 
 
 def commit(store: atomdir.Store, **files: str) -> int:

@@ -245,6 +245,19 @@ def test_files_open_at_the_commit_are_flushed(base: Path) -> None:
         text.write("late")
 
 
+def test_own_reads_are_pages(store: atomdir.Store) -> None:
+    with store.transaction() as tx:
+        (tx / "pages").write_bytes(bytes(8192))
+    with store.transaction(isolation="serializable", own_reads_only=True) as reader:
+        with (reader / "pages").open("rb", buffering=0) as file:
+            file.read(1)
+        (reader / "seen").write_text("1")
+        with store.transaction() as writer:
+            with (writer / "pages").open("r+b") as file:
+                file.seek(4096)
+                file.write(b"1")
+
+
 def test_savepoints_nesting_and_locks(base: Path) -> None:
     with atomdir.transaction(base, isolation="serializable") as tx:
         (tx / "a").write_text("1")

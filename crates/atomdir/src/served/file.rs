@@ -76,13 +76,15 @@ impl OpenFile for KernelFile {
     }
 
     fn length(&self) -> Result<u64> {
+        let stat = rustix::fs::fstat(self.here()?)?;
         self.note(Noted::length)?;
-        Ok(metadata(&rustix::fs::fstat(self.here()?)?).length)
+        Ok(metadata(&stat).length)
     }
 
     fn metadata(&self) -> Result<Metadata> {
+        let stat = rustix::fs::fstat(self.here()?)?;
         self.note(Noted::attributes)?;
-        Ok(metadata(&rustix::fs::fstat(self.here()?)?))
+        Ok(metadata(&stat))
     }
 
     fn set_attributes(&self, change: &AttributeChange) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Transactions of a store's service, used through their views.
 //!
-//! `directory` and `file` are the operations on files, which the kernel resolves and checks.
-//! `reads` notes what is read. `session` is the rest of a transaction, and `failure` translates what the service reports.
+//! `directory` and `file` are the operations on files, which the kernel resolves and checks, and
+//! `reads` notes what is read. `session` is the rest of a transaction, and `failure` translates what
+//! the service reports.
 //!
 //! A child that was forked off shares the connections, so every call checks that it comes from
 //! the process that has opened the store.

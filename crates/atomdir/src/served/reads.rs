@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 /// A file that is read in more runs counts as read from the first to the last.
 const RUNS_MAX: usize = 512;
 /// If more files were read, what is known is declared, so that they can be closed.
-const FILES_MAX: usize = 64;
+const FILES_MAX: usize = 256;
 
 /// A transaction's connection, as long as it is open.
 pub(super) type Slot = Arc<Mutex<Option<Connection>>>;
@@ -57,9 +57,9 @@ impl Reads {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Declares everything that was read so far.
+    /// Declares everything that was read so far. If that fails, the next call tries again.
     pub(super) fn declare(&self) -> Result<(), RequestError> {
-        let known = std::mem::take(&mut *self.files());
+        let mut known = self.files();
         if known.is_empty() {
             return Ok(());
         }
@@ -68,11 +68,12 @@ impl Reads {
             .connection
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        match connection.as_mut() {
-            Some(connection) => connection.declare_reads(self.transaction, files),
-            // The transaction has ended.
-            None => Ok(()),
+        // If there is none, the transaction has ended.
+        if let Some(connection) = connection.as_mut() {
+            connection.declare_reads(self.transaction, files)?;
         }
+        known.clear();
+        Ok(())
     }
 
     fn note(

@@ -119,7 +119,8 @@ impl ServedTransaction {
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let root = root_of(&transaction).map_err(failure::view)?;
         let connection = Arc::new(Mutex::new(Some(connection)));
-        let reads = guards.declares_reads.then(|| {
+        let notes_reads = guards.declares_reads && guards.isolation == Isolation::Serializable;
+        let reads = notes_reads.then(|| {
             let reads = Reads::new(transaction.id, connection.clone());
             Arc::new(reads)
         });

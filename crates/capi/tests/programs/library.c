@@ -90,6 +90,31 @@ static void names(void)
     atomdir_abort(tx);
 }
 
+/* One transaction reads the first page of a file, and another one changes the second. */
+static void own_reads(void)
+{
+    static char pages[8192];
+    atomdir_tx *reader;
+    atomdir_file *file;
+    char byte;
+
+    begin();
+    CHECK(atomdir_write_file(tx, "pages", pages, sizeof pages) == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+    CHECK(atomdir_begin(store, ATOMDIR_SERIALIZABLE | ATOMDIR_OWN_READS, NULL, &reader) == 0);
+    CHECK(atomdir_file_open(reader, "pages", O_RDONLY, 0, &file) == 0);
+    CHECK(atomdir_pread(file, &byte, 1, 0) == 1);
+    CHECK(atomdir_file_close(file) == 0);
+    CHECK(atomdir_write_file(reader, "kept", "1", 1) == 0);
+    begin();
+    CHECK(atomdir_file_open(tx, "pages", O_WRONLY, 0, &file) == 0);
+    CHECK(atomdir_pwrite(file, "1", 1, 4096) == 1);
+    CHECK(atomdir_file_close(file) == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+    CHECK(atomdir_commit(reader, NULL) == 0);
+    CHECK(atomdir_begin(store, 16, NULL, &tx) == -EINVAL);
+}
+
 static void conflicts(void)
 {
     const char *const both[] = {"kept", "a", NULL};
@@ -332,6 +357,7 @@ int main(int argc, char **argv)
     CHECK(atomdir_is_embedded(store) == (flags == ATOMDIR_EMBEDDED));
     contents();
     names();
+    own_reads();
     conflicts();
     retries();
     refresh();

@@ -2,7 +2,7 @@
 //! Names and listings are noted when the view reads the snapshot; all else only
 //! when a program asks, not when the view itself needs it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use atomdir_disk::{Disk, Errno, Kind, Result};
 use atomdir_types::FileRead;
@@ -63,16 +63,44 @@ impl<D: Disk> View<D> {
         self.has_declared_reads && base.kind == Kind::File
     }
 
-    /// Notes what a program has read of files.
+    /// Notes what a program has read of files. It has them open, so each has a node.
     pub fn note_declared(&mut self, files: &[FileRead]) -> Result<()> {
-        for file in files {
-            // A new file has nothing of the base.
-            let Some(base) = self.base_of_inode(file.inode)? else {
-                continue;
-            };
-            let Some(reads) = &mut self.reads else {
-                return Ok(());
-            };
+        let mut wanted: HashMap<u64, &FileRead> =
+            files.iter().map(|file| (file.inode, file)).collect();
+        // A new file has nothing of the base.
+        for id in self.nodes.changed.iter() {
+            if let Some(node) = self.node(*id).ok().filter(|node| node.base.is_none())
+                && let Some(own) = node.own()
+            {
+                wanted.remove(&own.attributes.inode);
+            }
+        }
+        let known = self.nodes.by_base.values().copied();
+        let known: Vec<NodeId> = known.filter(|id| self.is_file(*id)).collect();
+        // Only the base of a file that others have replaced has another inode number by now.
+        let (alike, others): (Vec<NodeId>, Vec<NodeId>) = known.into_iter().partition(|id| {
+            let base = self.node(*id).ok().and_then(|node| node.base.as_ref());
+            base.is_some_and(|base| wanted.contains_key(&base.identity().inode))
+        });
+        for id in alike.into_iter().chain(others) {
+            if wanted.is_empty() {
+                break;
+            }
+            let inode = self.attributes(id)?.inode;
+            if let Some(file) = wanted.remove(&inode) {
+                self.note_file(id, file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_file(&self, id: NodeId) -> bool {
+        self.node(id).is_ok_and(|node| node.kind == Kind::File)
+    }
+
+    fn note_file(&mut self, id: NodeId, file: &FileRead) -> Result<()> {
+        let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
+        if let Some(reads) = &mut self.reads {
             if file.attributes {
                 reads.attributes(&base, None);
             }
@@ -82,20 +110,6 @@ impl<D: Disk> View<D> {
             reads.contents(&base, 0, 0, file.length);
         }
         Ok(())
-    }
-
-    /// The file of the base that shows this inode number. Whoever declares a read has the file open,
-    /// so it has a node.
-    fn base_of_inode(&mut self, inode: u64) -> Result<Option<Arc<Base>>> {
-        let known: Vec<NodeId> = self.nodes.by_base.values().copied().collect();
-        for id in known {
-            let base = self.node(id)?.base.clone();
-            let base = base.filter(|base| base.kind == Kind::File);
-            if base.is_some() && self.attributes(id)?.inode == inode {
-                return Ok(base);
-            }
-        }
-        Ok(None)
     }
 
     /// Notes a read of those contents that still come from the base. The rest

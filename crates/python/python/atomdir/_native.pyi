@@ -29,7 +29,12 @@ class Store:
     is_embedded: bool
     def __init__(self, path: str, door: str, program: Optional[str]) -> None: ...
     def begin(
-        self, isolation: str, durability: str, conflicts: str, label: str
+        self,
+        isolation: str,
+        durability: str,
+        conflicts: str,
+        label: str,
+        own_reads_only: bool,
     ) -> Transaction: ...
     def attach(self, id: int) -> Transaction: ...
     def transactions(self) -> List[_OpenTransaction]: ...

@@ -224,6 +224,7 @@ class Store:
         durability: str = "durable",
         conflicts: str = "commit",
         label: str = "",
+        own_reads_only: bool = False,
     ) -> Transaction:
         """Begins a transaction.
 
@@ -231,9 +232,13 @@ class Store:
         `durability` is "durable", or "lazy": then the commit does not wait for the disk, and is
         durable within a tenth of a second. With `conflicts="early"` a write fails at once if
         an open transaction has written the same part. `label` is the name in the log.
+
+        `own_reads_only` is for a serializable transaction whose files are read through this library
+        only, not in its `view`: then, through a service as well, the pages that were read
+        count, and not whole files.
         """
         native = self._store().native
-        begun = native.begin(isolation, durability, conflicts, label)
+        begun = native.begin(isolation, durability, conflicts, label, own_reads_only)
         return self._transaction(begun)
 
     def attach(self, id: int) -> Transaction:
@@ -387,6 +392,7 @@ def transaction(
     durability: str = "durable",
     conflicts: str = "commit",
     label: str = "",
+    own_reads_only: bool = False,
 ) -> Transaction:
     """Begins a transaction in a store, or in the store that contains a path:
 
@@ -399,7 +405,11 @@ def transaction(
     opened = store if isinstance(store, Store) else Store(store)
     try:
         return opened.transaction(
-            isolation=isolation, durability=durability, conflicts=conflicts, label=label
+            isolation=isolation,
+            durability=durability,
+            conflicts=conflicts,
+            label=label,
+            own_reads_only=own_reads_only,
         )
     finally:
         if opened is not store:
