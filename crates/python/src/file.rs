@@ -1,6 +1,5 @@
 //! Files that are open in a transaction. Positions and buffers are Python's (`_file.py`).
 
-use crate::convert::{self, Stat};
 use crate::errors::{Outcome, Raised};
 use atomdir::SharedFile;
 use pyo3::prelude::*;
@@ -8,6 +7,9 @@ use pyo3::types::PyBytes;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// A buffer of this size is always made.
+const CERTAIN_SIZE_MAX: u64 = 1 << 20;
 
 #[pyclass(frozen)]
 pub(crate) struct File {
@@ -50,9 +52,13 @@ impl File {
         offset: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let contents = self.run(python, |file| {
-            // A caller may ask for much more than there is.
-            let rest = file.metadata()?.length.saturating_sub(offset);
-            let size = usize::try_from(size.min(rest)).unwrap_or(usize::MAX);
+            let size = match size {
+                // To ask for the length is a read as well.
+                0..=CERTAIN_SIZE_MAX => size,
+                // A caller may ask for much more than there is.
+                _ => size.min(file.length()?.saturating_sub(offset)),
+            };
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
             let mut contents = vec![0; size];
             let count = file.read_at(&mut contents, offset)?;
             contents.truncate(count);
@@ -73,8 +79,8 @@ impl File {
         self.run(python, |file| file.set_length(length))
     }
 
-    fn stat(&self, python: Python<'_>) -> PyResult<Stat> {
-        self.run(python, |file| Ok(convert::stat(&file.metadata()?)))
+    fn length(&self, python: Python<'_>) -> PyResult<u64> {
+        self.run(python, |file| file.length())
     }
 
     fn close(&self, python: Python<'_>) {

@@ -117,7 +117,7 @@ class RawFile(io.RawIOBase):
         self._native.close()
 
     def _length(self) -> int:
-        return 0 if self._is_discarded else self._native.stat()[5]
+        return 0 if self._is_discarded else self._native.length()
 
     def _check(self) -> None:
         if self.closed:

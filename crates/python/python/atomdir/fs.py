@@ -97,10 +97,11 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._options = {
+        self._options: dict[str, Any] = {
             "isolation": isolation,
             "durability": durability,
             "label": label,
+            "own_reads_only": True,
         }
         self.auto_mkdir = auto_mkdir
 
