@@ -15,7 +15,12 @@ mod support;
 use support::failing::FailingDisk;
 use support::{Scratch, begin, create, open, open_with, options};
 
-const CALLER: Caller = Caller { user: 0, group: 0 };
+fn caller() -> Caller {
+    Caller {
+        user: rustix::process::geteuid().as_raw(),
+        group: rustix::process::getegid().as_raw(),
+    }
+}
 
 /// How many descriptors of this process lead to objects below a directory.
 fn opened_below(directory: &Path) -> usize {
@@ -33,7 +38,7 @@ fn open_transactions_with_changes_keep_few_descriptors() {
     for _ in 0..300 {
         let transaction = begin(&store);
         let made = transaction
-            .create(NodeId::ROOT, b"file", NewNode::File, 0o644, 0, CALLER)
+            .create(NodeId::ROOT, b"file", NewNode::File, 0o644, 0, caller())
             .expect("it is made");
         transaction
             .write(made.node, 0, b"contents", false)
@@ -45,7 +50,7 @@ fn open_transactions_with_changes_keep_few_descriptors() {
     assert!(opened < 64 + 16, "{opened} are open");
     for (transaction, node) in &transactions {
         let mut contents = [0; 8];
-        let read = transaction.read(*node, 0, &mut contents, CALLER);
+        let read = transaction.read(*node, 0, &mut contents, caller());
         assert_eq!((read, &contents), (Ok(8), b"contents"));
     }
     let (first, _) = transactions.remove(0);
@@ -70,7 +75,7 @@ fn transactions_that_share_a_budget_change_no_more_than_it_allows() {
     let make = |transaction: &Transaction<LinuxDisk>, name: String| {
         let what = NewNode::File;
         transaction
-            .create(NodeId::ROOT, name.as_bytes(), what, 0o644, 0, CALLER)
+            .create(NodeId::ROOT, name.as_bytes(), what, 0o644, 0, caller())
             .map(|_| ())
     };
     let fill = |transaction| {
@@ -100,7 +105,7 @@ fn failed_write_leaves_no_trace() {
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
     let transaction = begin(&store);
     let what = NewNode::File;
-    let new = transaction.create(NodeId::ROOT, b"new", what, 0o644, 0, CALLER);
+    let new = transaction.create(NodeId::ROOT, b"new", what, 0o644, 0, caller());
     let new = new.expect("it is made").node;
     let old = transaction.lookup(NodeId::ROOT, b"old");
     let old = old.expect("it is there").node;
@@ -111,7 +116,7 @@ fn failed_write_leaves_no_trace() {
                 length: Some(length),
                 ..SetAttributes::default()
             };
-            let set = transaction.set_attributes(file, change, CALLER);
+            let set = transaction.set_attributes(file, change, caller());
             set.expect("it gets this length");
         };
         write(0, b"y").expect("it is written");
@@ -123,7 +128,7 @@ fn failed_write_leaves_no_trace() {
         // Now the whole page is staged.
         write(offset + 100, b"y").expect("there is space again");
         let mut contents = vec![0; 100_000];
-        let read = transaction.read(file, 0, &mut contents, CALLER);
+        let read = transaction.read(file, 0, &mut contents, caller());
         assert_eq!(read, Ok(100_000));
         assert_eq!(contents.iter().filter(|byte| **byte == b'x').count(), 0);
         assert_eq!(contents.iter().filter(|byte| **byte == b'y').count(), 2);
@@ -147,7 +152,7 @@ fn attributes_and_link_targets_count_towards_a_budget() {
     };
     let one = limited();
     let made = one
-        .create(NodeId::ROOT, b"file", NewNode::File, 0o644, 0, CALLER)
+        .create(NodeId::ROOT, b"file", NewNode::File, 0o644, 0, caller())
         .expect("it is made");
     let set = |number: usize| {
         let name = format!("user.{number}");
@@ -161,7 +166,7 @@ fn attributes_and_link_targets_count_towards_a_budget() {
     let two = limited();
     let link = |number: usize| {
         let (name, target) = (number.to_string(), NewNode::Symlink(vec![b'x'; 4000]));
-        two.create(NodeId::ROOT, name.as_bytes(), target, 0o777, 0, CALLER)
+        two.create(NodeId::ROOT, name.as_bytes(), target, 0o777, 0, caller())
             .map(drop)
     };
     let failed = (0..100).find_map(|number| Some((number, link(number).err()?)));
@@ -206,7 +211,7 @@ fn savepoints_count_towards_a_budget() {
             NewNode::File,
             0o644,
             0,
-            CALLER,
+            caller(),
         )
         .expect("there is room");
     }

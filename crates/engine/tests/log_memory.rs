@@ -6,7 +6,7 @@ mod support;
 
 use atomdir_engine::{ChangedBy, CommitError, NewNode, NodeId};
 use support::counting::{Counting, highest_while};
-use support::model::CALLER;
+use support::model::caller;
 use support::{Scratch, begin, create, open};
 
 const COMMITS: u64 = 40;
@@ -28,7 +28,7 @@ fn reading_the_log_takes_memory_for_one_record() {
         let transaction = begin(&store);
         let name = format!("file{number}");
         let (root, kind) = (NodeId::ROOT, NewNode::File);
-        let made = transaction.create(root, name.as_bytes(), kind, 0o644, 0, CALLER);
+        let made = transaction.create(root, name.as_bytes(), kind, 0o644, 0, caller());
         let file = made.expect("the name is free").node;
         let contents = vec![number as u8; RECORD_BYTES];
         let written = transaction.write(file, 0, &contents, false);
@@ -52,7 +52,7 @@ fn reading_the_log_takes_memory_for_one_record() {
     is_little("to list the commits", bytes);
     assert_eq!(commits.expect("the log is read").len() as u64, COMMITS);
 
-    let made = late.create(NodeId::ROOT, b"file2", NewNode::File, 0o644, 0, CALLER);
+    let made = late.create(NodeId::ROOT, b"file2", NewNode::File, 0o644, 0, caller());
     made.expect("its snapshot has none");
     let (conflict, bytes) = highest_while(|| store.commit(&late));
     is_little("to tell of a conflict", bytes);

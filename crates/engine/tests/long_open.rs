@@ -7,7 +7,7 @@ mod support;
 
 use atomdir_disk::{Disk, LinuxDisk, RenameMode};
 use atomdir_engine::{BeginOptions, Durability, HistoryLimits, NewNode, NodeId, Store};
-use support::model::CALLER;
+use support::model::caller;
 use support::{Random, Scratch, begin, create, open_keeping, options};
 
 const SMALL: &[u8] = b"small";
@@ -61,7 +61,7 @@ fn commit_something<D: Disk>(store: &Store<D>, random: &mut Random, turn: usize)
             transaction.write(node(LARGE), page * 4096, &[turn as u8; 100], false)
         }
         2 => {
-            let made = transaction.create(root, b"passing", NewNode::File, 0o644, 0, CALLER);
+            let made = transaction.create(root, b"passing", NewNode::File, 0o644, 0, caller());
             made.map(|_| false)
         }
         _ => {
@@ -164,7 +164,7 @@ fn commit_many((commits, between): (usize, usize), history: Option<HistoryLimits
         let node = reader.resolve(name).expect("the path is good")?;
         let mut bytes = vec![0; LARGE_LENGTH];
         let count = reader
-            .read(node, 0, &mut bytes, CALLER)
+            .read(node, 0, &mut bytes, caller())
             .expect("it is read");
         bytes.truncate(count);
         Some(bytes)

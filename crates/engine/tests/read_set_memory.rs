@@ -7,7 +7,7 @@ mod support;
 use atomdir_disk::{Kind, LinuxDisk};
 use atomdir_engine::{BeginOptions, Isolation, NodeId, Transaction};
 use support::counting::{Counting, allocated};
-use support::model::CALLER;
+use support::model::caller;
 use support::{Scratch, create, open, options};
 
 const DIRECTORIES: usize = 16;
@@ -29,7 +29,7 @@ fn walk(view: &Transaction<LinuxDisk>, directory: NodeId) {
         match found.attributes.kind {
             Kind::Directory => walk(view, found.node),
             _ => {
-                view.read(found.node, 0, &mut [0; 64], CALLER)
+                view.read(found.node, 0, &mut [0; 64], caller())
                     .expect("read");
             }
         }

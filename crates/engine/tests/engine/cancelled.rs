@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::{CALLER, Model};
+use crate::support::model::{Model, caller};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{
     EVERYTHING, Random, Scratch, begin, create, open_as, open_history, open_keeping, options, seeds,
@@ -42,7 +42,14 @@ fn write(view: &Transaction<FailingDisk>, name: &str, bytes: &[u8]) {
 }
 
 fn make(view: &Transaction<FailingDisk>, name: &str) {
-    let made = view.create(ROOT, name.as_bytes(), NewNode::Directory, 0o755, 0, CALLER);
+    let made = view.create(
+        ROOT,
+        name.as_bytes(),
+        NewNode::Directory,
+        0o755,
+        0,
+        caller(),
+    );
     made.expect("the name is free");
 }
 
@@ -101,7 +108,7 @@ fn a_mount_after_the_check_refuses_the_commit_and_the_store_goes_on() {
     assert!(scratch.0.join("e").exists() && !point.exists());
     let node = older.resolve(b"beside").expect("the view resolves");
     let mut buffer = [0; 3];
-    let read = older.read(node.expect("it is there"), 0, &mut buffer, CALLER);
+    let read = older.read(node.expect("it is there"), 0, &mut buffer, caller());
     assert_eq!((read, &buffer), (Ok(3), b"old"));
     assert_eq!(commits(&store), [3, 4]);
     assert_eq!(store.check().problems, Vec::<String>::new());
@@ -172,7 +179,7 @@ fn an_owner_changed_after_the_check_refuses_the_commit() {
         mode: Some(0o700),
         ..SetAttributes::default()
     };
-    let changed = transaction.set_attributes(node.expect("it is there"), mode, CALLER);
+    let changed = transaction.set_attributes(node.expect("it is there"), mode, caller());
     changed.expect("it is changed");
     disk.intrude_after_flush(move || chown(&directory, Some(0), None).expect("we are root"));
     let refused = store.commit(&transaction).expect_err("it is root's");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open, open_with, options};
 use atomdir_disk::RenameMode;
 use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId, Transaction};
@@ -14,7 +14,7 @@ const ROOT: NodeId = NodeId::ROOT;
 type View = Transaction<FailingDisk>;
 
 fn make(view: &View, name: &[u8]) {
-    let made = view.create(ROOT, name, NewNode::File, 0o644, 0, CALLER);
+    let made = view.create(ROOT, name, NewNode::File, 0o644, 0, caller());
     let made = made.expect("the name is free").node;
     let written = view.write(made, 0, b"ours", false);
     written.expect("it is written");
@@ -25,7 +25,7 @@ fn make_new(view: &View) {
 }
 
 fn make_new_directory(view: &View) {
-    let made = view.create(ROOT, b"new", NewNode::Directory, 0o755, 0, CALLER);
+    let made = view.create(ROOT, b"new", NewNode::Directory, 0o755, 0, caller());
     made.expect("the name is free");
 }
 

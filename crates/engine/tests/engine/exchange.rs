@@ -1,6 +1,6 @@
 //! Commits in which names change places.
 
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Scratch, begin, create, open};
 use atomdir_disk::RenameMode;
@@ -21,7 +21,7 @@ fn new_file_takes_the_names_of_moved_files() {
         let moved = view.rename(NodeId::ROOT, from, NodeId::ROOT, to, RenameMode::Replace);
         moved.expect("moved");
     }
-    let made = view.create(NodeId::ROOT, b"a", NewNode::File, 0o644, 0, CALLER);
+    let made = view.create(NodeId::ROOT, b"a", NewNode::File, 0o644, 0, caller());
     let made = made.expect("made").node;
     for name in [b"b", b"c", b"d"] {
         view.link(made, NodeId::ROOT, name).expect("linked");

@@ -3,7 +3,7 @@
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{BeginError, FreezeError, NewNode, NodeId, SavepointError, SetAttributes};
 
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, begin_nested, create, open, options};
 
 #[test]
@@ -12,7 +12,7 @@ fn frozen_view_is_unchangeable_and_commits_as_shown() {
     create(&scratch.0);
     let store = open(&scratch.0);
     let one = begin(&store);
-    let file = |name: &[u8]| one.create(NodeId::ROOT, name, NewNode::File, 0o644, 0, CALLER);
+    let file = |name: &[u8]| one.create(NodeId::ROOT, name, NewNode::File, 0o644, 0, caller());
     let kept = file(b"kept").expect("created").node;
     one.write(kept, 0, b"shown", false).expect("written");
     one.set_savepoint(b"before").expect("set");
@@ -29,7 +29,7 @@ fn frozen_view_is_unchangeable_and_commits_as_shown() {
         ..SetAttributes::default()
     };
     assert_eq!(
-        one.set_attributes(kept, mode, CALLER).err(),
+        one.set_attributes(kept, mode, caller()).err(),
         Some(Errno::ROFS)
     );
     assert_eq!(
@@ -55,7 +55,7 @@ fn frozen_view_is_unchangeable_and_commits_as_shown() {
     );
     assert_eq!(renamed.err(), Some(Errno::ROFS));
     assert_eq!(
-        one.create_unnamed(NodeId::ROOT, 0o600, 0, CALLER).err(),
+        one.create_unnamed(NodeId::ROOT, 0o600, 0, caller()).err(),
         Some(Errno::ROFS)
     );
     assert_eq!(one.roll_back(b"before").err(), Some(SavepointError::Frozen));
@@ -82,6 +82,6 @@ fn freeze_is_refused_with_a_nested_transaction_and_can_be_undone() {
     store.abort(&nested);
     one.freeze().expect("frozen");
     one.thaw();
-    one.create(NodeId::ROOT, b"x", NewNode::File, 0o644, 0, CALLER)
+    one.create(NodeId::ROOT, b"x", NewNode::File, 0o644, 0, caller())
         .expect("it can be changed again");
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Random, Scratch, begin, create, open, open_with, options};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
@@ -47,7 +47,7 @@ fn change(transaction: &TestTransaction, number: usize) {
 
 fn make(transaction: &TestTransaction, name: &str) {
     let what = NewNode::Directory;
-    let made = transaction.create(NodeId::ROOT, name.as_bytes(), what, 0o755, 0, CALLER);
+    let made = transaction.create(NodeId::ROOT, name.as_bytes(), what, 0o755, 0, caller());
     made.expect("the name is free");
 }
 
@@ -256,7 +256,7 @@ fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
         let node = transaction.resolve(file.as_bytes());
         let node = node.expect("the view resolves").expect("it is there");
         let mut count = [0; 8];
-        let length = transaction.read(node, 0, &mut count, CALLER);
+        let length = transaction.read(node, 0, &mut count, caller());
         assert_eq!(length, Ok(8));
         let count = u64::from_le_bytes(count) + 1;
         let written = transaction.write(node, 0, &count.to_le_bytes(), false);
@@ -292,7 +292,7 @@ fn serializable_commit_validates_against_queued_commits() {
     let reader = store.begin(serializable).expect("a transaction begins");
     change(&writer, 0);
     let read = reader.lookup(NodeId::ROOT, b"file0").expect("it is there");
-    let length = reader.read(read.node, 0, &mut [0; 3], CALLER);
+    let length = reader.read(read.node, 0, &mut [0; 3], caller());
     assert_eq!(length, Ok(3));
     change(&reader, 2);
     store.commit(&writer).expect("nobody is in the way");

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Random, Scratch, create, open, options, seeds};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
@@ -57,7 +57,7 @@ fn node(view: &View, path: &str) -> Option<NodeId> {
 fn read_all(view: &View, node: NodeId, offset: u64, length: usize) -> Vec<u64> {
     let mut bytes = vec![0; length];
     let count = view
-        .read(node, offset, &mut bytes, CALLER)
+        .read(node, offset, &mut bytes, caller())
         .expect("files can be read");
     let (values, _) = bytes[..count].as_chunks::<8>();
     let values = values.iter().map(|bytes| u64::from_le_bytes(*bytes));
@@ -104,7 +104,7 @@ fn read(view: &View, key: Key) -> Vec<u64> {
 fn write(view: &View, key: Key, value: u64) {
     let bytes = value.to_le_bytes();
     let new_file = |parent, name: &str| {
-        let made = view.create(parent, name.as_bytes(), NewNode::File, 0o644, 0, CALLER);
+        let made = view.create(parent, name.as_bytes(), NewNode::File, 0o644, 0, caller());
         made.expect("the name is free").node
     };
     let put = |file, offset| {

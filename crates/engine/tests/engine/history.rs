@@ -2,7 +2,7 @@
 //! summaries that were to be dropped are lost.
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open, open_history, open_keeping, open_with};
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{
@@ -290,7 +290,7 @@ fn conflict_with_a_forgotten_commit_names_no_transaction() {
 
 fn make_directory<D: Disk>(transaction: &Transaction<D>, name: &str) {
     let (name, kind) = (name.as_bytes(), NewNode::Directory);
-    let made = transaction.create(NodeId::ROOT, name, kind, 0o755, 0, CALLER);
+    let made = transaction.create(NodeId::ROOT, name, kind, 0o755, 0, caller());
     made.expect("the name is free");
 }
 

@@ -2,7 +2,7 @@
 //! measured in time.
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{EVERYTHING, Scratch, begin, create, open_keeping, options};
 use atomdir_disk::RenameMode;
 use atomdir_engine::{HistoryLimits, NewNode, NodeId, Sequence, Store, Transaction};
@@ -22,7 +22,7 @@ fn directory(view: &View, number: u64) -> NodeId {
 }
 
 fn make(view: &View, parent: NodeId, name: &[u8], what: NewNode) -> NodeId {
-    let made = view.create(parent, name, what, 0o755, 0, CALLER);
+    let made = view.create(parent, name, what, 0o755, 0, caller());
     made.expect("the name is free").node
 }
 

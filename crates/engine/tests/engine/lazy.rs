@@ -1,7 +1,7 @@
 //! Lazy commits are in order, visible to later transactions, and durable together.
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{self, Scratch, begin, create, open, open_with};
 use atomdir_disk::Errno;
 use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId};
@@ -40,7 +40,7 @@ fn lazy_commits_share_one_flush_of_the_log() {
                 NewNode::Directory,
                 0o755,
                 0,
-                CALLER,
+                caller(),
             )
             .expect("the name is free");
         transaction
@@ -82,7 +82,14 @@ fn lazy_commits_share_one_flush_of_the_log() {
         .begin(options(Durability::Durable))
         .expect("a transaction begins");
     commit_all(2 * COUNT);
-    let made = durable.create(NodeId::ROOT, b"last", NewNode::Directory, 0o755, 0, CALLER);
+    let made = durable.create(
+        NodeId::ROOT,
+        b"last",
+        NewNode::Directory,
+        0o755,
+        0,
+        caller(),
+    );
     made.expect("the name is free");
     disk.take_changes();
     store.commit(&durable).expect("nobody is in the way");
@@ -105,7 +112,7 @@ fn empty_durable_commit_flushes_lazy_commits() {
     };
     let durable = begin(Durability::Durable);
     let (lazy, also_lazy) = (begin(Durability::Lazy), begin(Durability::Lazy));
-    let made = lazy.create(NodeId::ROOT, b"made", NewNode::File, 0o644, 0, CALLER);
+    let made = lazy.create(NodeId::ROOT, b"made", NewNode::File, 0o644, 0, caller());
     made.expect("the name is free");
     store.commit(&lazy).expect("nobody is in the way");
     store.commit(&also_lazy).expect("nothing was changed");

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open_with};
 use atomdir_disk::Errno;
 use atomdir_engine::{
@@ -103,7 +103,7 @@ fn lock_requests_fail_once_the_store_is_poisoned() {
     let (disk, store) = store(&scratch);
     let (holder, waiter, writer) = (begin(&store), begin(&store), begin(&store));
     lock(&store, &holder, || false).expect("it is free");
-    let made = writer.create(NodeId::ROOT, b"new", NewNode::Directory, 0o755, 0, CALLER);
+    let made = writer.create(NodeId::ROOT, b"new", NewNode::Directory, 0o755, 0, caller());
     made.expect("the name is free");
     let (tell, waits) = mpsc::channel();
     let (locks, commits) = (store.clone(), store.clone());

@@ -7,7 +7,7 @@ use atomdir_disk::Errno;
 use atomdir_engine::{LOG_STEP, NewNode, NodeId, Store, Transaction};
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open_with};
 
 /// What a commit of these tests adds to the log, at least.
@@ -17,7 +17,7 @@ fn staged(store: &Store<FailingDisk>, number: u64) -> Arc<Transaction<FailingDis
     let transaction = begin(store);
     let name = format!("file{number}");
     let (root, kind) = (NodeId::ROOT, NewNode::File);
-    let made = transaction.create(root, name.as_bytes(), kind, 0o644, 0, CALLER);
+    let made = transaction.create(root, name.as_bytes(), kind, 0o644, 0, caller());
     let file = made.expect("the name is free").node;
     let contents = vec![b'x'; RECORD_BYTES as usize];
     let written = transaction.write(file, 0, &contents, false);

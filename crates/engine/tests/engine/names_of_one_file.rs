@@ -6,7 +6,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::support::model::{CALLER, Model};
+use crate::support::model::{Model, caller};
 use crate::support::trees::tree_of_view;
 use crate::support::{Random, Scratch, begin, create, open_history, options, seeds};
 use crate::undo_conflicts::{View, commit, land, make, node, put, read, store, undo, unlink};
@@ -28,7 +28,7 @@ fn file_with_three_names(store: &Store<LinuxDisk>) {
         link(view, "a", "d", "c");
         put(view, "other", 0, b"before");
         let target = NewNode::Symlink(b"a".to_vec());
-        let made = view.create(NodeId::ROOT, b"symlink", target, 0o777, 0, CALLER);
+        let made = view.create(NodeId::ROOT, b"symlink", target, 0o777, 0, caller());
         made.expect("the name is free");
     });
 }

@@ -9,7 +9,7 @@ use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{ChangedBy, CommitError, NewNode, NodeId, SetAttributes, Store, Transaction};
 
 use crate::support::cache::Cache;
-use crate::support::model::{CALLER, Model, Tree};
+use crate::support::model::{Model, Tree, caller};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, begin_nested, create, open, seeds};
 
@@ -135,7 +135,7 @@ fn file(view: &Open, name: &[u8], contents: &[u8]) -> NodeId {
     let node = match view.lookup(NodeId::ROOT, name) {
         Ok(found) => found.node,
         Err(_) => {
-            let made = view.create(NodeId::ROOT, name, NewNode::File, 0o644, 0, CALLER);
+            let made = view.create(NodeId::ROOT, name, NewNode::File, 0o644, 0, caller());
             made.expect("a file is made").node
         }
     };
@@ -143,7 +143,7 @@ fn file(view: &Open, name: &[u8], contents: &[u8]) -> NodeId {
         length: Some(0),
         ..Default::default()
     };
-    view.set_attributes(node, cut, CALLER)
+    view.set_attributes(node, cut, caller())
         .expect("a file is cut");
     view.write(node, 0, contents, false)
         .expect("a file is written");
@@ -153,7 +153,7 @@ fn file(view: &Open, name: &[u8], contents: &[u8]) -> NodeId {
 fn contents(view: &Open, name: &[u8]) -> Vec<u8> {
     let found = view.lookup(NodeId::ROOT, name).expect("it is there");
     let mut contents = vec![0; found.attributes.length as usize];
-    view.read(found.node, 0, &mut contents, CALLER)
+    view.read(found.node, 0, &mut contents, caller())
         .expect("a file is read");
     contents
 }
@@ -172,7 +172,7 @@ fn outer_view_with_a_nested_transaction_allows_only_contents_to_change() {
         Err(CommitError::Nested { .. })
     ));
     assert!(outer.set_savepoint(b"now").is_err());
-    let created = outer.create(NodeId::ROOT, b"new", NewNode::File, 0o644, 0, CALLER);
+    let created = outer.create(NodeId::ROOT, b"new", NewNode::File, 0o644, 0, caller());
     assert_eq!(created.map(|_| ()), Err(Errno::BUSY));
     assert_eq!(outer.unlink(NodeId::ROOT, b"output"), Err(Errno::BUSY));
 
@@ -338,7 +338,7 @@ fn open_file_survives_removal_by_a_nested_transaction() {
     for node in [old, new] {
         let mut contents = [0; 3];
         assert_eq!(outer.attributes(node).expect("open").links, 0);
-        outer.read(node, 0, &mut contents, CALLER).expect("read");
+        outer.read(node, 0, &mut contents, caller()).expect("read");
         assert!([b"old", b"new"].contains(&&contents));
         outer.write(node, 0, b"late", false).expect("written");
         outer.forget(node, u64::MAX);
@@ -359,7 +359,7 @@ fn recreated_directory_gets_a_new_node() {
     std::fs::create_dir(scratch.0.join("old")).expect("the base can be changed");
     let store = open(&scratch.0);
     let transaction = begin(&store);
-    let made = transaction.create(NodeId::ROOT, b"new", NewNode::Directory, 0o755, 0, CALLER);
+    let made = transaction.create(NodeId::ROOT, b"new", NewNode::Directory, 0o755, 0, caller());
     let known = [
         transaction
             .lookup(NodeId::ROOT, b"old")
@@ -379,7 +379,7 @@ fn recreated_directory_gets_a_new_node() {
             assert_ne!(found.node, node);
             let gone = transaction.attributes(node).map(|_| ());
             assert_eq!(gone, Err(Errno::STALE));
-            let within = transaction.create(found.node, b"x", NewNode::File, 0o644, 0, CALLER);
+            let within = transaction.create(found.node, b"x", NewNode::File, 0o644, 0, caller());
             within.expect("something can be made in it");
             transaction.unlink(found.node, b"x").expect("removed");
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open_as, open_with, options};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{
@@ -107,7 +107,7 @@ const MOUNTED: [Mounted; 5] = [
     Mounted {
         change: |view| {
             let d = node(view, "d");
-            let made = view.create(d, b"new", NewNode::File, 0o644, 0, CALLER);
+            let made = view.create(d, b"new", NewNode::File, 0o644, 0, caller());
             made.expect("the name is free");
         },
         point: "d",
@@ -167,7 +167,7 @@ fn a_file_system_that_a_user_mounts_meanwhile_is_unmounted() {
         assert!((case.is_done)(&scratch.0), "case {number}");
         let is_old = |path: &str| {
             let mut buffer = [0; 8];
-            let count = older.read(node(&older, path), 0, &mut buffer, CALLER);
+            let count = older.read(node(&older, path), 0, &mut buffer, caller());
             &buffer[..count.expect("it is read")] == b"old"
         };
         assert!(["d/inside", "other/else", "linked"].into_iter().all(is_old));

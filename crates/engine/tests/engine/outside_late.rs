@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::trees::tree_of_base;
 use crate::support::{EVERYTHING, Scratch, create, open_keeping, options};
 use atomdir_disk::RenameMode;
@@ -88,7 +88,7 @@ const CASES: &[Case] = &[
                 mode: Some(0o600),
                 ..SetAttributes::default()
             };
-            let changed = view.set_attributes(node(view, "file"), mode, CALLER);
+            let changed = view.set_attributes(node(view, "file"), mode, caller());
             changed.expect("it is changed");
         },
         outside: |root| append(&root.join("file")),
@@ -137,7 +137,7 @@ fn write(view: &View, path: &str, bytes: &[u8]) {
 }
 
 fn make(view: &View, name: &str) {
-    let made = view.create(ROOT, name.as_bytes(), NewNode::File, 0o644, 0, CALLER);
+    let made = view.create(ROOT, name.as_bytes(), NewNode::File, 0o644, 0, caller());
     made.expect("the name is free");
 }
 

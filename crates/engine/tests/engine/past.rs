@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::model::{CALLER, Model, Tree};
+use crate::support::model::{Model, Tree, caller};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{
     EVERYTHING, Random, Scratch, begin, create, open_history, open_keeping, options, seeds,
@@ -101,7 +101,7 @@ fn put(view: &View, name: &[u8], contents: &[u8]) {
     let known = view.resolve(name).expect("paths resolve");
     let file = known.unwrap_or_else(|| {
         let file = atomdir_engine::NewNode::File;
-        let made = view.create(NodeId::ROOT, name, file, 0o644, 0, CALLER);
+        let made = view.create(NodeId::ROOT, name, file, 0o644, 0, caller());
         made.expect("the name is free").node
     });
     view.write(file, 0, contents, false).expect("it is written");
@@ -117,7 +117,7 @@ fn commit(store: &Store<LinuxDisk>, change: impl FnOnce(&View)) -> u64 {
 fn contents(view: &View, name: &[u8]) -> Vec<u8> {
     let file = view.resolve(name).expect("paths resolve");
     let mut bytes = vec![0; 100];
-    let read = view.read(file.expect("it is there"), 0, &mut bytes, CALLER);
+    let read = view.read(file.expect("it is there"), 0, &mut bytes, caller());
     bytes.truncate(read.expect("a file is read"));
     bytes
 }
@@ -188,7 +188,7 @@ fn a_file_that_has_its_last_name_in_a_removed_directory_is_found() {
     let store = open_history(&scratch.0);
     commit(&store, |view| {
         let directory = atomdir_engine::NewNode::Directory;
-        let made = view.create(NodeId::ROOT, b"data", directory, 0o755, 0, CALLER);
+        let made = view.create(NodeId::ROOT, b"data", directory, 0o755, 0, caller());
         put(view, b"file", b"one");
         let file = view.resolve(b"file").expect("resolved").expect("there");
         let data = made.expect("the name is free").node;

@@ -6,11 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::support::failing::FailingDisk;
+use crate::support::model::caller;
 use crate::support::trees::tree_of_base;
 use crate::support::{Scratch, begin, create, open, open_with};
 use atomdir_disk::{Errno, RenameMode};
-use atomdir_engine::{Caller, NewNode, NodeId, SetAttributes, Transaction};
-use rustix::process::{Gid, Uid, getegid, geteuid};
+use atomdir_engine::{NewNode, NodeId, SetAttributes, Transaction};
+use rustix::process::{Gid, Uid, geteuid};
 
 /// Changes only this thread, so no other test notices.
 fn become_ordinary() {
@@ -36,13 +37,6 @@ fn set_mode(transaction: &Transaction<FailingDisk>, path: &str, mode: u32) {
     transaction
         .set_attributes(node, change, caller())
         .expect("its owner may");
-}
-
-fn caller() -> Caller {
-    Caller {
-        user: geteuid().as_raw(),
-        group: getegid().as_raw(),
-    }
 }
 
 /// `locked/` and `swapped/`, `large` and a little more, none of them writable.

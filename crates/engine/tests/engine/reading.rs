@@ -8,7 +8,7 @@ use atomdir_disk::{Disk, Kind, RenameMode};
 use atomdir_engine::{HistoryLimits, NodeId, Privileges, Store, Transaction};
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::{CALLER, Model, Tree};
+use crate::support::model::{Model, Tree, caller};
 use crate::support::trees::tree_of_view;
 use crate::support::{EVERYTHING, Random, Scratch, begin, create, open_caching, seeds};
 
@@ -112,7 +112,7 @@ fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
         |view, [directory, _]| assert!(view.lookup(directory, b"file").is_ok()),
         |view, [directory, _]| assert!(view.xattr_names(directory).is_ok()),
         |view, [_, file]| assert!(view.attributes(file).is_ok()),
-        |view, [_, file]| assert_eq!(view.read(file, 0, &mut [0; 9], CALLER), Ok(8)),
+        |view, [_, file]| assert_eq!(view.read(file, 0, &mut [0; 9], caller()), Ok(8)),
     ];
     for (number, read) in reads.into_iter().enumerate() {
         let scratch = Scratch::new();

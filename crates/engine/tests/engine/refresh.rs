@@ -14,7 +14,7 @@ use atomdir_testing::pick;
 
 use crate::merges::{DEEDS, GIVEN, deed};
 use crate::support::failing::FailingDisk;
-use crate::support::model::{CALLER, Tree};
+use crate::support::model::{Tree, caller};
 use crate::support::script::{inside, outside, try_inside};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, create_with, open, open_with, options, seeds};
@@ -295,7 +295,7 @@ fn node_ids_from_before_a_refresh_never_lead_to_another_object() {
     for name in 0..50 {
         act(&one, &format!("put {name} x; rm {name}"));
     }
-    let read = one.read(old, 0, &mut [0; 8], CALLER);
+    let read = one.read(old, 0, &mut [0; 8], caller());
     assert_eq!(read.err(), Some(Errno::STALE));
 }
 

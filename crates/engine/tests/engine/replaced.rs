@@ -2,12 +2,11 @@
 //! first time.
 
 use atomdir_disk::Errno;
-use atomdir_engine::{Caller, NodeId, Transaction};
+use atomdir_engine::{NodeId, Transaction};
 
 use crate::support::failing::FailingDisk;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create_with, open_with};
-
-const CALLER: Caller = Caller { user: 0, group: 0 };
 
 fn write(transaction: &Transaction<FailingDisk>, contents: &[u8]) {
     let file = transaction.lookup(NodeId::ROOT, b"file").expect("found");
@@ -15,7 +14,7 @@ fn write(transaction: &Transaction<FailingDisk>, contents: &[u8]) {
         length: Some(0),
         ..Default::default()
     };
-    let changed = transaction.set_attributes(file.node, change, CALLER);
+    let changed = transaction.set_attributes(file.node, change, caller());
     changed.expect("emptied");
     let written = transaction.write(file.node, 0, contents, false);
     written.expect("written");
@@ -41,7 +40,7 @@ fn a_file_that_is_replaced_during_its_first_lookup_is_read_as_of_the_snapshot() 
     assert_eq!(present, b"new", "the commit came between");
     assert_eq!(file.attributes.length, 3);
     let mut contents = [0; 8];
-    let length = reader.read(file.node, 0, &mut contents, CALLER);
+    let length = reader.read(file.node, 0, &mut contents, caller());
     let length = length.expect("the snapshot still has it");
     assert_eq!(&contents[..length], b"old");
 }

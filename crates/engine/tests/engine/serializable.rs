@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{self, Scratch, create, open};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
@@ -34,7 +34,7 @@ fn node(view: &View, path: &str) -> NodeId {
 }
 
 fn read(view: &View, path: &str, offset: u64, length: usize) {
-    view.read(node(view, path), offset, &mut vec![0; length], CALLER)
+    view.read(node(view, path), offset, &mut vec![0; length], caller())
         .expect("is read");
 }
 
@@ -48,13 +48,13 @@ fn set_mode(view: &View, path: &str) {
         mode: Some(0o700),
         ..Default::default()
     };
-    view.set_attributes(node(view, path), change, CALLER)
+    view.set_attributes(node(view, path), change, caller())
         .expect("is set");
 }
 
 fn make(view: &View, directory: &str, name: &str) {
     let parent = node(view, directory);
-    view.create(parent, name.as_bytes(), NewNode::File, 0o644, 0, CALLER)
+    view.create(parent, name.as_bytes(), NewNode::File, 0o644, 0, caller())
         .expect("is made");
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::{CALLER, Model};
+use crate::support::model::{Model, caller};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{
     EVERYTHING, Random, Scratch, begin, create, open_history, open_keeping, options, seeds,
@@ -50,7 +50,7 @@ fn write(view: &Open, name: &str, bytes: &[u8]) {
 fn shown(view: &Open, name: &str) -> String {
     let found = view.resolve(name.as_bytes()).expect("the view resolves");
     let mut buffer = [0; 8];
-    let read = view.read(found.expect("it is there"), 0, &mut buffer, CALLER);
+    let read = view.read(found.expect("it is there"), 0, &mut buffer, caller());
     let length = read.expect("it is read");
     String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
@@ -62,7 +62,7 @@ fn make(view: &Open, name: &str) {
         NewNode::Directory,
         0o755,
         0,
-        CALLER,
+        caller(),
     );
     made.expect("the name is free");
 }

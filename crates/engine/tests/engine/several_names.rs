@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open, open_with};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{CommitError, NewNode, NodeId, Transaction};
@@ -104,7 +104,7 @@ fn a_directory_in_place_of_a_linked_file_leaves_no_link_behind() {
     let transaction = begin(&store);
     let (root, mode) = (NodeId::ROOT, RenameMode::NoReplace);
     transaction.unlink(root, b"b").expect("the name goes");
-    let made = transaction.create(root, b"b", NewNode::Directory, 0o755, 0, CALLER);
+    let made = transaction.create(root, b"b", NewNode::Directory, 0o755, 0, caller());
     made.expect("the name is free");
     transaction
         .rename(root, b"d", root, b"e", mode)

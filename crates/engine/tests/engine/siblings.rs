@@ -14,7 +14,7 @@ use atomdir_engine::{
 use atomdir_testing::pick;
 
 use crate::support::cache::Cache;
-use crate::support::model::{CALLER, Model};
+use crate::support::model::{Model, caller};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, begin_nested, create, open, options, seeds};
 
@@ -242,7 +242,7 @@ fn act(view: &Open, line: &str) -> Result<(), Errno> {
     let (parent, name) = place(view, words[1])?;
     match words[0] {
         "mkdir" => {
-            let made = view.create(parent, name, NewNode::Directory, 0o755, 0, CALLER)?;
+            let made = view.create(parent, name, NewNode::Directory, 0o755, 0, caller())?;
             view.forget(made.node, 1);
             Ok(())
         }
@@ -250,7 +250,7 @@ fn act(view: &Open, line: &str) -> Result<(), Errno> {
             let node = match view.lookup(parent, name) {
                 Ok(found) => found.node,
                 Err(_) => {
-                    view.create(parent, name, NewNode::File, 0o644, 0, CALLER)?
+                    view.create(parent, name, NewNode::File, 0o644, 0, caller())?
                         .node
                 }
             };
@@ -263,7 +263,7 @@ fn act(view: &Open, line: &str) -> Result<(), Errno> {
                 ..SetAttributes::default()
             };
             let node = view.lookup(parent, name)?.node;
-            view.set_attributes(node, change, CALLER).map(drop)
+            view.set_attributes(node, change, caller()).map(drop)
         }
         "mv" => {
             let (to, new) = place(view, words[2])?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, create_with, open, open_with, options};
 use atomdir_disk::{Disk, Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
@@ -35,7 +35,7 @@ fn node<D: Disk>(view: &Transaction<D>, path: &str) -> NodeId {
 
 fn contents<D: Disk>(view: &Transaction<D>, path: &str) -> Vec<u8> {
     let mut buffer = [0; 64];
-    let count = view.read(node(view, path), 0, &mut buffer, CALLER);
+    let count = view.read(node(view, path), 0, &mut buffer, caller());
     buffer[..count.expect("it is read")].to_vec()
 }
 
@@ -166,7 +166,7 @@ fn outside_changes_while_the_store_is_stalled_stay() {
     let disk = FailingDisk::without_flushes();
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
     lazily(&store, |transaction| {
-        let made = transaction.create(ROOT, b"a", NewNode::File, 0o644, 0, CALLER);
+        let made = transaction.create(ROOT, b"a", NewNode::File, 0o644, 0, caller());
         made.expect("the name is free");
         let renamed = transaction.rename(ROOT, b"d", ROOT, b"z", RenameMode::NoReplace);
         renamed.expect("the name is free");
@@ -244,18 +244,18 @@ fn a_directory_removed_while_a_commit_is_applied_stalls_nothing() {
     type Change = fn(&Transaction<FailingDisk>, NodeId);
     let changes: [Change; 4] = [
         |view, d| {
-            let made = view.create(d, b"new", NewNode::File, 0o644, 0, CALLER);
+            let made = view.create(d, b"new", NewNode::File, 0o644, 0, caller());
             made.expect("the name is free");
         },
         |view, d| {
-            let made = view.create(d, b"new", NewNode::Directory, 0o755, 0, CALLER);
+            let made = view.create(d, b"new", NewNode::Directory, 0o755, 0, caller());
             let below = view.create(
                 made.expect("free").node,
                 b"x",
                 NewNode::File,
                 0o644,
                 0,
-                CALLER,
+                caller(),
             );
             below.expect("the name is free");
         },

@@ -9,7 +9,7 @@ use atomdir_disk::{LinuxDisk, RenameMode};
 use atomdir_engine::{CommitError, NewNode, Store, Transaction, TransactionId};
 use atomdir_testing::pick;
 
-use crate::support::model::{CALLER, Model, Tree};
+use crate::support::model::{Model, Tree, caller};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, create, open, open_history, options, seeds};
 
@@ -102,7 +102,7 @@ fn refused_commit(scratch: &Scratch, store: &Store<LinuxDisk>, transaction: &Ope
         atomdir_engine::NewNode::File,
         0o644,
         0,
-        CALLER,
+        caller(),
     );
     made.expect("the model does not use the name");
     let outside = scratch.0.join("refused");
@@ -124,7 +124,7 @@ pub fn file(view: &Open, name: &[u8], contents: &[u8]) {
         atomdir_engine::NewNode::File,
         0o644,
         0,
-        CALLER,
+        caller(),
     );
     let node = made.expect("the name is free").node;
     view.write(node, 0, contents, false).expect("it is written");
@@ -166,10 +166,10 @@ fn changes_after_a_refused_commit_are_all_that_lands() {
             let store = open(&scratch.0);
             let view = begin(&store);
             let root = atomdir_engine::NodeId::ROOT;
-            let made = view.create(root, b"d", NewNode::Directory, 0o755, 0, CALLER);
+            let made = view.create(root, b"d", NewNode::Directory, 0o755, 0, caller());
             let directory = made.expect("the name is free").node;
             let link = NewNode::Symlink(b"target".to_vec());
-            let made = view.create(directory, b"gone", link, 0o777, 0, CALLER);
+            let made = view.create(directory, b"gone", link, 0o777, 0, caller());
             let gone = made.expect("the name is free").node;
             if survives {
                 survive(&store, &view);
@@ -427,7 +427,7 @@ fn older_snapshot_shows_a_file_that_was_overwritten_and_then_replaced() {
         let (_store, survivor) = reopened(&scratch, id);
         let node = survivor.resolve(b"g").expect("it resolves");
         let mut contents = vec![0; before.len() + 1];
-        let read = survivor.read(node.expect("it is there"), 0, &mut contents, CALLER);
+        let read = survivor.read(node.expect("it is there"), 0, &mut contents, caller());
         contents.truncate(read.expect("it is read"));
         assert!(contents == before, "pages at {first}, then at {second}");
     }

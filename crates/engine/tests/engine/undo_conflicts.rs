@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::model::CALLER;
+use crate::support::model::caller;
 use crate::support::{EVERYTHING, Scratch, begin, create, open_history, open_keeping, options};
 use atomdir_disk::{LinuxDisk, RenameMode};
 use atomdir_engine::{
@@ -42,7 +42,11 @@ fn place(path: &str) -> (&str, &[u8]) {
 
 pub(super) fn make(view: &View, path: &str, what: NewNode) -> NodeId {
     let (parent, name) = place(path);
-    let made = view.create(node(view, parent), name, what, 0o644, 0, CALLER);
+    let mode = match what {
+        NewNode::Directory => 0o755,
+        _ => 0o644,
+    };
+    let made = view.create(node(view, parent), name, what, mode, 0, caller());
     made.expect("the name is free").node
 }
 
@@ -62,7 +66,7 @@ pub(super) fn set_mode(view: &View, path: &str, mode: u32) {
         mode: Some(mode),
         ..Default::default()
     };
-    let set = view.set_attributes(node(view, path), change, CALLER);
+    let set = view.set_attributes(node(view, path), change, caller());
     set.expect("set");
 }
 
@@ -466,7 +470,9 @@ fn forgetting_takes_nothing_from_an_open_snapshot() {
     store.prune(&nothing).expect("nothing is in the way");
     let mut bytes = [0; 3];
     let file = node(&older, "file");
-    older.read(file, 0, &mut bytes, CALLER).expect("it is read");
+    older
+        .read(file, 0, &mut bytes, caller())
+        .expect("it is read");
     assert_eq!(&bytes, b"old");
     store.abort(&older);
     store.checkpoint().expect("nothing is in the way");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use atomdir_disk::{Disk, Errno, Kind};
 use atomdir_engine::{ListEntry, NodeAttributes, NodeId, Outdated, Transaction};
 
-use super::model::{CALLER, Tree, describe_file, join};
+use super::model::{Tree, caller, describe_file, join};
 
 #[derive(Default)]
 pub struct Cache {
@@ -78,7 +78,7 @@ impl Cache {
     fn contents<D: Disk>(&mut self, view: &Transaction<D>, id: NodeId, length: u64) -> Vec<u8> {
         let read = || {
             let mut contents = vec![0; length as usize];
-            let count = view.read(id, 0, &mut contents, CALLER);
+            let count = view.read(id, 0, &mut contents, caller());
             contents.truncate(count.expect("a file is read"));
             contents
         };

@@ -87,7 +87,7 @@ pub fn open_keeping<D: Disk<Handle = OwnedFd>>(
     let user = rustix::process::geteuid().as_raw();
     let privileges = Privileges {
         user,
-        groups: vec![0],
+        groups: vec![rustix::process::getegid().as_raw()],
         all: user == 0,
     };
     open_as(disk, root, privileges, history)

@@ -12,7 +12,13 @@ mod outside;
 pub mod taken_back;
 mod trees;
 
-pub const CALLER: Caller = Caller { user: 0, group: 0 };
+/// This process, so that the tests run as any user.
+pub fn caller() -> Caller {
+    Caller {
+        user: rustix::process::geteuid().as_raw(),
+        group: rustix::process::getegid().as_raw(),
+    }
+}
 
 /// Objects by number; a directory's entries by name.
 #[derive(Debug, Clone)]
@@ -172,7 +178,7 @@ impl Model {
         match random.below(16) {
             0..=2 => self.write(random, view, (parent, from), &other, &context),
             3 => {
-                let result = view.create(parent, &name, NewNode::Directory, 0o755, 0, CALLER);
+                let result = view.create(parent, &name, NewNode::Directory, 0o755, 0, caller());
                 if self.agree(
                     forget_some(view, result),
                     !self.entries(from).contains_key(&name),
@@ -191,7 +197,7 @@ impl Model {
             }
             4 => {
                 let what = NewNode::Symlink(b"some/target".to_vec());
-                let result = view.create(parent, &name, what, 0o777, 0, CALLER);
+                let result = view.create(parent, &name, what, 0o777, 0, caller());
                 if self.agree(
                     forget_some(view, result),
                     !self.entries(from).contains_key(&name),
@@ -295,7 +301,7 @@ impl Model {
         let known = self.entries(directory).get(name).copied();
         let node = match known {
             None => {
-                let made = view.create(parent, name, NewNode::File, 0o644, 0, CALLER);
+                let made = view.create(parent, name, NewNode::File, 0o644, 0, caller());
                 self.add(
                     directory,
                     name,
@@ -340,7 +346,7 @@ impl Model {
             length: Some(length as u64),
             ..Default::default()
         };
-        view.set_attributes(node, change, CALLER)
+        view.set_attributes(node, change, caller())
             .expect("a file can be cut");
         contents.resize(length, 0);
         self.touch(id);
@@ -373,7 +379,7 @@ impl Model {
             mode: Some(new),
             ..Default::default()
         };
-        view.set_attributes(node, change, CALLER)
+        view.set_attributes(node, change, caller())
             .expect("a mode can be set");
     }
 

@@ -33,7 +33,7 @@ use atomdir_engine::{
 };
 
 use super::failing::FailingDisk;
-use super::model::CALLER;
+use super::model::caller;
 use super::{Scratch, create_with, open_with, options};
 
 pub const PAGE: usize = 4096;
@@ -242,7 +242,7 @@ pub fn try_inside(view: &View, words: &[&str]) -> Result<(), Errno> {
                 length: Some(number(length)),
                 ..Default::default()
             };
-            view.set_attributes(find(view, path)?, change, CALLER)
+            view.set_attributes(find(view, path)?, change, caller())
                 .map(drop)
         }
         ["page", path, place, letter] => {
@@ -263,7 +263,7 @@ pub fn try_inside(view: &View, words: &[&str]) -> Result<(), Errno> {
                 accessed: (words[0] == "access").then(|| time(value)),
                 ..Default::default()
             };
-            view.set_attributes(find(view, path)?, change, CALLER)
+            view.set_attributes(find(view, path)?, change, caller())
                 .map(drop)
         }
         ["setx", path, value] => {
@@ -278,7 +278,7 @@ fn names_or_reads(view: &View, words: &[&str]) -> Result<(), Errno> {
     match *words {
         ["mkdir", path] => {
             let (parent, name) = split(view, path)?;
-            let made = view.create(parent, name, NewNode::Directory, 0o755, 0, CALLER);
+            let made = view.create(parent, name, NewNode::Directory, 0o755, 0, caller());
             made.map(drop)
         }
         ["rm", path] => {
@@ -313,13 +313,13 @@ fn names_or_reads(view: &View, words: &[&str]) -> Result<(), Errno> {
         }
         ["read", path, place] => {
             let offset = number(place) * PAGE as u64;
-            view.read(find(view, path)?, offset, &mut [0; PAGE], CALLER)
+            view.read(find(view, path)?, offset, &mut [0; PAGE], caller())
                 .map(drop)
         }
         ["end", path] => {
             let mut buffer = [0; 1];
             let end = length(view, path)?;
-            view.read(find(view, path)?, end, &mut buffer, CALLER)
+            view.read(find(view, path)?, end, &mut buffer, caller())
                 .map(drop)
         }
         ["stat", path] => view.attributes(find(view, path)?).map(drop),
@@ -341,7 +341,7 @@ fn put(view: &View, path: &str, text: &[u8]) -> Result<(), Errno> {
         Some(file) => file,
         None => {
             let (parent, name) = split(view, path)?;
-            view.create(parent, name, NewNode::File, 0o644, 0, CALLER)?
+            view.create(parent, name, NewNode::File, 0o644, 0, caller())?
                 .node
         }
     };
@@ -349,7 +349,7 @@ fn put(view: &View, path: &str, text: &[u8]) -> Result<(), Errno> {
         length: Some(0),
         ..Default::default()
     };
-    view.set_attributes(file, change, CALLER)?;
+    view.set_attributes(file, change, caller())?;
     view.write(file, 0, text, false).map(drop)
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use atomdir_disk::{Disk, Kind};
 use atomdir_engine::{NodeId, Transaction};
 
-use super::model::{CALLER, Tree, describe_file, join};
+use super::model::{Tree, caller, describe_file, join};
 
 /// The tree that a view shows.
 pub fn tree_of_view<D: Disk>(view: &Transaction<D>) -> Tree {
@@ -43,7 +43,7 @@ fn walk_view<D: Disk>(
             }
             _ => {
                 let mut contents = vec![0; attributes.length as usize];
-                view.read(found.node, 0, &mut contents, CALLER)
+                view.read(found.node, 0, &mut contents, caller())
                     .expect("a file is read");
                 let first = firsts
                     .entry(attributes.inode)

@@ -4,7 +4,7 @@ use atomdir_disk::{Disk, RenameMode};
 use atomdir_engine::{NewNode, NodeId, Transaction};
 
 use super::super::Random;
-use super::{CALLER, Model, Object, resolve};
+use super::{Model, Object, caller, resolve};
 
 /// An entry: the node of its directory, the directory, the name, and the object.
 type Place = (NodeId, usize, Vec<u8>, usize);
@@ -50,7 +50,7 @@ impl Model {
             return;
         }
         let what = NewNode::Directory;
-        let made = view.create(parent, &wrapper, what, 0o755, 0, CALLER);
+        let made = view.create(parent, &wrapper, what, 0o755, 0, caller());
         let made = made.expect("the name is free").node;
         let within = super::name(random);
         let moved = view.rename(parent, &name, made, &within, RenameMode::NoReplace);
