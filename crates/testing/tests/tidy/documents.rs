@@ -131,6 +131,36 @@ fn each_promise_names_a_test_in_its_file() {
     expect_none(findings);
 }
 
+/// The map links each module whose head states invariants.
+#[test]
+fn the_map_names_each_module_with_invariants() {
+    let all = sources::all();
+    let map = all.iter().find(|source| source.path == "ARCHITECTURE.md");
+    let map = &map.expect("there is a map").text;
+    let named: Vec<&str> = map.split('`').skip(1).step_by(2).collect();
+    let stating = all.iter().filter(|source| {
+        let mut head = source
+            .text
+            .lines()
+            .take_while(|line| line.starts_with("//!"));
+        source.is_product() && head.any(|line| line.starts_with("//! Invariant"))
+    });
+    let stating: Vec<_> = stating.collect();
+    assert!(
+        stating.len() > 50,
+        "only {} modules state any",
+        stating.len()
+    );
+    let missing = stating
+        .iter()
+        .filter(|source| !named.contains(&source.path.as_str()));
+    expect_none(
+        missing
+            .map(|source| format!("ARCHITECTURE.md does not name {}", source.path))
+            .collect(),
+    );
+}
+
 fn is_test_name(quoted: &str) -> bool {
     let is_snake = quoted
         .bytes()
