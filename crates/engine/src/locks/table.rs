@@ -236,6 +236,8 @@ impl LockTable {
 
     fn grant(&mut self, request: Request) {
         let holder = request.asker.transaction;
+        let in_the_way = self.holders_of(&request);
+        assert!(in_the_way.is_empty(), "granted beside {in_the_way:?}");
         for lock in request.locks {
             let locks = self.held.entry(lock.target.base.serial).or_default();
             let is_known = |(of, known): &(TransactionId, Lock)| {

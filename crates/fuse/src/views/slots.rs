@@ -49,7 +49,7 @@ impl<D: Disk> Borrowed<D> {
             Within::Wrapper => WRAPPER,
             Within::Node(node) => node.0,
         };
-        debug_assert!(node <= NODE_MASK);
+        assert!(node <= NODE_MASK, "a node's number fits beside its slot's");
         self.slot << NODE_BITS | node
     }
 
