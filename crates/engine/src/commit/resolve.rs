@@ -259,7 +259,7 @@ fn replace_present<D: Disk>(
     let Object::Base(directory) = &entry.directory else {
         return Ok(false);
     };
-    let newest = Snapshot::new(core, Sequence(u64::MAX));
+    let newest = Snapshot::new(core, Sequence::AFTER_ALL);
     let present = looked_up(newest.lookup(directory, &entry.name), path)?;
     let is_directory = present
         .as_ref()
