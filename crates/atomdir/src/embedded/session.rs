@@ -12,6 +12,7 @@ use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions, Refreshed,
     SavepointError, StoreError, Take, bytes_of,
 };
+use crate::hosting::outlast_leases;
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
@@ -23,17 +24,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
 
 pub(super) type Engine = engine::Transaction<LinuxDisk>;
 type Committing = std::result::Result<engine::Committed, engine::CommitError>;
 
 /// The longest target of a symbolic link (PATH_MAX, without the zero at its end).
 const TARGET_LENGTH_MAX: usize = 4095;
-/// How often a commit asks again for a file on which another program holds a lease.
-const LEASE_PAUSE: Duration = Duration::from_millis(20);
-/// Longer than the kernel's default limit for breaking a lease.
-const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct EmbeddedTransaction {
     store: Arc<Embedded>,
@@ -180,15 +176,16 @@ impl EmbeddedTransaction {
         commit: impl Fn(&engine::Store<LinuxDisk>) -> Committing,
     ) -> std::result::Result<engine::Committed, CommitError> {
         let store = self.store.here()?;
-        let ends = Instant::now() + LEASE_TIME_MAX;
-        let committed = loop {
-            match commit(store) {
-                Err(engine::CommitError::Leased { .. }) if Instant::now() < ends => {
-                    std::thread::sleep(LEASE_PAUSE);
-                }
-                committed => break committed,
-            }
-        };
+        let is_leased =
+            |tried: &Committing| matches!(tried, Err(engine::CommitError::Leased { .. }));
+        let committed = outlast_leases(
+            || commit(store),
+            is_leased,
+            |time| {
+                std::thread::sleep(time);
+                true
+            },
+        );
         let committed = committed.map_err(convert::commit_error)?;
         self.store.ticks.wake();
         Ok(committed)

@@ -3,6 +3,7 @@
 
 mod clock;
 mod holder;
+mod leases;
 mod maintenance;
 mod options;
 mod patience;
@@ -11,6 +12,7 @@ mod ticks;
 
 pub use clock::now;
 pub use holder::Holder;
+pub use leases::outlast_leases;
 pub use maintenance::{
     PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, without_signals,
 };
