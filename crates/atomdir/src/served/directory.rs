@@ -14,8 +14,8 @@ use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_types::{Kind, Timestamp};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec,
-    Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, Uid, XattrFlags,
 };
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -202,14 +202,9 @@ impl Files for Directory {
     }
 
     fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<()> {
-        let flags = match mode {
-            RenameMode::Replace => RenameFlags::empty(),
-            RenameMode::NoReplace => RenameFlags::NOREPLACE,
-            RenameMode::Exchange => RenameFlags::EXCHANGE,
-        };
         let (from, name) = self.place(from, Errno::BUSY)?;
         let (to, new_name) = self.place(to, Errno::BUSY)?;
-        rustix::fs::renameat_with(from, name, to, new_name, flags)
+        rustix::fs::renameat_with(from, name, to, new_name, mode.into())
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {

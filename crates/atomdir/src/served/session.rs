@@ -48,6 +48,16 @@ struct Guards {
     declares_reads: bool,
 }
 
+impl Guards {
+    fn of(options: &BeginOptions) -> Guards {
+        Guards {
+            isolation: options.isolation,
+            conflicts: options.conflicts,
+            declares_reads: options.declares_reads,
+        }
+    }
+}
+
 impl ServedTransaction {
     pub(super) fn begin(
         store: &Arc<Served>,
@@ -55,12 +65,7 @@ impl ServedTransaction {
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let transaction = connection.begin(options).map_err(failure::begin)?;
-        let guards = Guards {
-            isolation: options.isolation,
-            conflicts: options.conflicts,
-            declares_reads: options.declares_reads,
-        };
-        ServedTransaction::of(store, connection, transaction, guards)
+        ServedTransaction::of(store, connection, transaction, Guards::of(options))
     }
 
     pub(super) fn begin_from(
@@ -83,12 +88,7 @@ impl ServedTransaction {
             Past::View(view) => connection.past(view, &options),
         };
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;
-        let guards = Guards {
-            isolation: options.isolation,
-            conflicts: options.conflicts,
-            declares_reads: options.declares_reads,
-        };
-        let session = ServedTransaction::of(store, connection, transaction, guards)?;
+        let session = ServedTransaction::of(store, connection, transaction, Guards::of(&options))?;
         Ok((session, Conflict::all(not_as_then)))
     }
 
