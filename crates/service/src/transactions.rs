@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_too_late_does_not_remove_a_newer_listing() {
+    fn removing_an_old_listing_keeps_a_newer_one() {
         let scratch = Scratch::new("listed-anew");
         let store = store(&scratch);
         let transactions = Transactions::default();
