@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 pub(crate) struct Starter(OwnedFd);
 
 impl Starter {
-    pub(crate) fn tell(self, readiness: &Readiness) {
+    pub(crate) fn report(self, readiness: &Readiness) {
         let Ok(mut bytes) = frame::encode(readiness, frame::REQUEST_LENGTH_MAX) else {
             return;
         };

@@ -3,7 +3,7 @@
 use super::attributes::{change_attributes, set_attributes};
 use super::file::EmbeddedFile;
 use super::permission::Rights;
-use super::walk::{Known, Place, walk};
+use super::walk::{Known, PathEnd, walk};
 use super::{Embedded, convert, history, lock};
 use crate::api::session::{
     AttributeChange, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
@@ -69,7 +69,7 @@ impl EmbeddedTransaction {
         }
     }
 
-    fn walk(&self, path: &Path, links: Links) -> Result<Place<'_>> {
+    fn walk(&self, path: &Path, links: Links) -> Result<PathEnd<'_>> {
         let follow = links == Links::Follow;
         walk(self.engine()?, &self.rights, path, follow)
     }
@@ -79,7 +79,7 @@ impl EmbeddedTransaction {
     }
 
     /// Where a new object will be. A path without a last name fails with `EEXIST`.
-    fn vacant(&self, path: &Path) -> Result<Place<'_>> {
+    fn vacant(&self, path: &Path) -> Result<PathEnd<'_>> {
         let place = self.walk(path, Links::Keep)?;
         place.name(Errno::EXIST)?;
         if place.object.is_some() {
@@ -90,7 +90,7 @@ impl EmbeddedTransaction {
         Ok(place)
     }
 
-    fn make(&self, place: &Place<'_>, what: NewNode, mode: u32) -> Result<Known<'_>> {
+    fn make(&self, place: &PathEnd<'_>, what: NewNode, mode: u32) -> Result<Known<'_>> {
         let engine = self.engine()?;
         let name = place.name(Errno::EXIST)?;
         let umask = self.store.umask;
@@ -100,7 +100,7 @@ impl EmbeddedTransaction {
     }
 
     /// The place of an object that is to be removed or renamed, and the object's attributes.
-    fn removable<'a>(&self, place: &'a Place<'_>) -> Result<&'a Known<'a>> {
+    fn removable<'a>(&self, place: &'a PathEnd<'_>) -> Result<&'a Known<'a>> {
         let object = place.object.as_ref().ok_or(Errno::NOENT)?;
         self.rights
             .require_entries(self.engine()?, place.directory.node)?;

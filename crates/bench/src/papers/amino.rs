@@ -1,4 +1,4 @@
-use super::{Figure, Paper, fast, long, told};
+use super::{Figure, Paper, fast, long, stated};
 use crate::measure::Side;
 
 pub const AMINO: Paper = Paper {
@@ -79,7 +79,7 @@ const FIGURES: &[Figure] = &[
         .at("granularity", "transactions of 1 pages")
         .remark("A page each, in the cache; the plain side flushes after each."),
     fast("Durable writes, random", 1.1).at("granularity", "transactions of a random page"),
-    told("One intercepted call, beside a bare getpid", "46x to 89x as long")
+    stated("One intercepted call, beside a bare getpid", "46x to 89x as long")
         .at("files", "stat, first, beside getpid")
         .remark("Atomdir intercepts no call. A first stat in a view, which is a request to the service, beside getpid."),
 ];

@@ -1,4 +1,4 @@
-use super::{Figure, Paper, fast, flushes, told, written};
+use super::{Figure, Paper, fast, flushes, stated, written};
 use crate::measure::Side;
 
 pub const TXFS: Paper = Paper {
@@ -65,7 +65,7 @@ const FIGURES: &[Figure] = &[
         .at("sqlite", UPDATE)
         .of(EXTENSION)
         .to(Side::Sqlite),
-    told(
+    stated(
         "SQLite without a journal, beside its rollback journal",
         "1.02x and 1.81x as fast as with it",
     )
@@ -137,16 +137,16 @@ const FIGURES: &[Figure] = &[
         .also("20 000 files")
         .at("git", "git init, add, commit")
         .remark("9 000 files; init and commit are measured too."),
-    told(
+    stated(
         "git: a crash during `git add` corrupts the index",
         "never in a transaction",
     )
     .remark("Not a time. `killed_git_add_leaves_the_old_or_the_new_index` shows it for kills. In its long form (`ATOMDIR_TIER=full`, 20 000 files), 12 kills left the old or the new index and nothing else; 12 kills of plain `git add` left a lock 12 times and temporary files 5 times, and the next `git add` failed each time."),
-    told(
+    stated(
         "More than 100 crashes of a virtual machine",
         "all recovered",
     )
     .remark("Not a time. [guarantees.md](guarantees.md) names the tests that simulate crashes."),
-    told("24 hours of stress by six threads", "passed")
+    stated("24 hours of stress by six threads", "passed")
         .remark("Not a time. `./test --full` runs the long forms of the tests."),
 ];

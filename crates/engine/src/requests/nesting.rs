@@ -48,8 +48,8 @@ impl<D: Disk> Store<D> {
         Ok(self.add_nested(outer, nested, options))
     }
 
-    /// Copies what the overlay shows without the outer view's lock (`view::upper`). Of several
-    /// that begin at the same time, one does.
+    /// Copies what the overlay shows without the outer view's lock (`view::upper`). If several
+    /// begin at the same time, one of them does this.
     fn begin_over_upper(
         &self,
         outer: &Arc<Transaction<D>>,

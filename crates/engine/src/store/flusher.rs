@@ -11,8 +11,8 @@
 //! 2. A flush covers what was in the log when it began, and nothing that came later.
 //! 3. A thread that flushes takes no lock before it has finished. So others may wait for it under
 //!    the commit lock.
-//! 4. While nothing is queued, no flush runs: who flushes, or is about to, has a queued commit
-//!    behind the durable ones, or holds the commit lock.
+//! 4. While nothing is queued, no flush runs: a thread that flushes, or is about to, has a queued
+//!    commit behind the durable ones, or holds the commit lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
