@@ -18,11 +18,12 @@ use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::Arrived;
 use crate::{commit, lending, native, permissions, sharing};
 use atomdir_disk::reason;
+use atomdir_disk::sync;
 use atomdir_engine::Committed;
 use atomdir_protocol::{Answer, Failure, FailureKind, MergeStep, Reply, Request, TransactionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Default)]
 pub(crate) struct Merges(Mutex<BTreeMap<TransactionId, Merge>>);
@@ -40,7 +41,7 @@ struct Merge {
 
 impl Merges {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, Merge>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 
     /// Called when a connection has closed.

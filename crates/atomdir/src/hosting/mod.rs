@@ -10,6 +10,7 @@ mod patience;
 mod start_lock;
 mod ticks;
 
+pub use atomdir_types::sync;
 pub use clock::now;
 pub use holder::Holder;
 pub use leases::outlast_leases;

@@ -12,6 +12,7 @@ use crate::api::{DirectoryEntry, Metadata, OpenOptions};
 use crate::process::Opener;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
+use atomdir_types::sync;
 use atomdir_types::{Kind, Timestamp};
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW,
@@ -21,7 +22,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// The longest value and the longest list of names of extended attributes.
 const XATTR_LENGTH_MAX: usize = 64 << 10;
@@ -61,12 +62,11 @@ impl Directory {
 
     /// From now on paths are found below another directory.
     pub(super) fn replace(&self, root: OwnedFd) {
-        *self.root.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(root);
+        *sync::write(&self.root) = Arc::new(root);
     }
 
     fn root(&self) -> Arc<OwnedFd> {
-        let root = self.root.read();
-        root.unwrap_or_else(PoisonError::into_inner).clone()
+        sync::read(&self.root).clone()
     }
 
     /// The directory itself, for the caller to use with openat(2).

@@ -14,8 +14,9 @@
 //! 4. While nothing is queued, no flush runs: a thread that flushes, or is about to, has a queued
 //!    commit behind the durable ones, or holds the commit lock.
 
+use crate::sync;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 use atomdir_disk::Disk;
 
@@ -84,8 +85,7 @@ impl<D: Disk> Store<D> {
         while state.durable < sequence.0 {
             self.refuse_if_poisoned()?;
             if state.is_flushing {
-                let woken = flusher.ended.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
+                state = sync::wait(&flusher.ended, state);
                 continue;
             }
             state.begin();
