@@ -20,6 +20,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long a command's background processes may go on writing in a native view.
 const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// So many of them are watched for their end. Each takes a descriptor.
+const WATCHED_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -368,7 +370,7 @@ fn living(others: &[Pid]) -> Result<Vec<OwnedFd>, EnterError> {
     let opened = living
         .into_iter()
         .map(|id| pidfd_open(id, PidfdFlags::empty()));
-    Ok(opened.flatten().collect())
+    Ok(opened.flatten().take(WATCHED_MAX).collect())
 }
 
 /// Waits until one of the processes has ended, at most so long. Leaves out those that have.
