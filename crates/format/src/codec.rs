@@ -4,6 +4,8 @@
 
 mod notice;
 mod past;
+mod privileges;
+mod summary;
 mod view;
 
 use atomdir_disk::{Kind, NewNode};
@@ -13,10 +15,9 @@ use crate::Problem;
 use crate::frame::{FrameKind, Record};
 use crate::primitives::{DIRECTORY, Reader, Result, Writer};
 use crate::record::{
-    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, Made,
-    ObjectReference, Run, Source, Update,
+    AttributesChange, Cancellation, CommitRecord, ContentChange, DirectoryReference, EntryChange,
+    Locator, LogRecord, Made, ObjectReference, Run, Source, Update,
 };
-use crate::summary::SummaryRecord;
 
 const LOCATOR_ROOT: u8 = 0;
 const LOCATOR_ENTRY: u8 = 1;
@@ -38,8 +39,34 @@ const UPDATE_FLAGS: u8 = 63;
 const SOURCE_STAGED: u8 = 0;
 const SOURCE_CARRIED: u8 = 1;
 
-impl Record for CommitRecord {
+/// In the place of the transaction: the record belongs to no commit. No transaction has this
+/// number.
+const NO_COMMIT: u64 = u64::MAX;
+
+impl Record for LogRecord {
     const KIND: FrameKind = FrameKind::Commit;
+
+    fn sequence(&self) -> u64 {
+        LogRecord::sequence(self)
+    }
+
+    fn encode_payload(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        put_log_record(&mut writer, self);
+        writer.bytes
+    }
+
+    fn decode_payload(sequence: u64, payload: &[u8]) -> Result<LogRecord> {
+        let mut reader = Reader::new(payload);
+        let record = take_log_record(&mut reader, sequence)?;
+        reader.finish()?;
+        Ok(record)
+    }
+}
+
+/// Where a record can only be a commit, a cancellation is refused.
+impl Record for CommitRecord {
+    const KIND: FrameKind = LogRecord::KIND;
 
     fn sequence(&self) -> u64 {
         self.sequence
@@ -56,20 +83,46 @@ impl Record for CommitRecord {
 
     fn decode_payload(sequence: u64, payload: &[u8]) -> Result<CommitRecord> {
         let mut reader = Reader::new(payload);
-        let record = take_commit(&mut reader, sequence)?;
+        let transaction = reader.number()?;
+        if transaction == NO_COMMIT {
+            return reader.fail(Problem::NotEmpty);
+        }
+        let record = take_commit(&mut reader, sequence, transaction)?;
         reader.finish()?;
         Ok(record)
     }
 }
 
+fn put_log_record(writer: &mut Writer, record: &LogRecord) {
+    match record {
+        LogRecord::Commit(commit) => put_commit(writer, commit),
+        LogRecord::Cancellation(cancellation) => {
+            writer.number(NO_COMMIT);
+            writer.number(cancellation.cancelled);
+            writer.time(cancellation.time);
+        }
+    }
+}
+
+fn take_log_record(reader: &mut Reader<'_>, sequence: u64) -> Result<LogRecord> {
+    let transaction = reader.number()?;
+    if transaction != NO_COMMIT {
+        return take_commit(reader, sequence, transaction).map(LogRecord::Commit);
+    }
+    let cancelled = reader.number()?;
+    if cancelled > sequence {
+        return reader.fail(Problem::Sequence(cancelled));
+    }
+    Ok(LogRecord::Cancellation(Cancellation {
+        sequence,
+        cancelled,
+        time: reader.time()?,
+    }))
+}
+
 fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     assert_indices(record);
     writer.number(record.transaction);
-    if let Some(cancelled) = record.cancels {
-        writer.number(cancelled);
-        writer.time(record.time);
-        return;
-    }
     writer.time(record.time);
     writer.number(record.user.into());
     writer.string(&record.label);
@@ -77,11 +130,7 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
         writer.identity(directory.identity);
         put_locator(writer, &directory.locator);
     });
-    writer.list(&record.objects, |writer, object| {
-        writer.identity(object.identity);
-        writer.kind(object.kind);
-        put_locator(writer, &object.locator);
-    });
+    writer.list(&record.objects, put_object);
     writer.list(&record.entries, put_entry);
     writer.list(&record.updates, put_update);
     writer.list(&record.made, put_made);
@@ -91,16 +140,22 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     }
 }
 
-fn take_commit(reader: &mut Reader<'_>, sequence: u64) -> Result<CommitRecord> {
-    let transaction = reader.number()?;
-    if transaction == CommitRecord::NO_TRANSACTION {
-        let cancelled = reader.number()?;
-        if cancelled > sequence {
-            return reader.fail(Problem::Sequence(cancelled));
-        }
-        let time = reader.time()?;
-        return Ok(CommitRecord::cancelling(cancelled, sequence, time));
-    }
+fn put_object(writer: &mut Writer, object: &ObjectReference) {
+    writer.identity(object.identity);
+    writer.kind(object.kind);
+    put_locator(writer, &object.locator);
+}
+
+fn take_object(reader: &mut Reader<'_>, directories: usize) -> Result<ObjectReference> {
+    Ok(ObjectReference {
+        identity: reader.identity()?,
+        kind: reader.kind()?,
+        locator: take_locator(reader, directories)?,
+    })
+}
+
+/// Reads what follows the transaction.
+fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Result<CommitRecord> {
     let time = reader.time()?;
     let user = reader.number_u32()?;
     let label = reader.string()?.to_vec();
@@ -111,13 +166,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64) -> Result<CommitRecord> {
         before += 1;
         Ok(DirectoryReference { identity, locator })
     })?;
-    let objects = reader.list(|reader| {
-        Ok(ObjectReference {
-            identity: reader.identity()?,
-            kind: reader.kind()?,
-            locator: take_locator(reader, directories.len())?,
-        })
-    })?;
+    let objects = reader.list(|reader| take_object(reader, directories.len()))?;
     let entries = reader.list(|reader| take_entry(reader, directories.len(), objects.len()))?;
     let updates = reader.list(|reader| take_update(reader, objects.len()))?;
     let made = reader.list(|reader| take_made(reader, objects.len()))?;
@@ -137,48 +186,11 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64) -> Result<CommitRecord> {
         made,
         summary,
         before: before.transpose()?,
-        cancels: None,
     })
 }
 
-impl Record for SummaryRecord {
-    const KIND: FrameKind = FrameKind::Summary;
-
-    fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    fn encode_payload(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        writer.number(self.transaction);
-        writer.time(self.time);
-        writer.number(self.user.into());
-        writer.string(&self.label);
-        writer.list(&self.lines, put_change_line);
-        writer.bytes
-    }
-
-    fn decode_payload(sequence: u64, payload: &[u8]) -> Result<SummaryRecord> {
-        let mut reader = Reader::new(payload);
-        let record = SummaryRecord {
-            sequence,
-            transaction: reader.number()?,
-            time: reader.time()?,
-            user: reader.number_u32()?,
-            label: reader.string()?.to_vec(),
-            lines: reader.list(take_change_line)?,
-        };
-        reader.finish()?;
-        Ok(record)
-    }
-}
-
 fn assert_indices(record: &CommitRecord) {
-    assert_eq!(
-        record.cancels.is_some(),
-        record.transaction == CommitRecord::NO_TRANSACTION,
-        "only records that cancel a commit have no transaction"
-    );
+    assert_ne!(record.transaction, NO_COMMIT, "a commit has a transaction");
     let assert_index = |index: u32, length: usize| {
         assert!(
             (index as usize) < length,

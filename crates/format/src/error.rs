@@ -23,6 +23,8 @@ pub enum Problem {
     Index,
     #[error("it cancels commit {0}, which is a later one")]
     Sequence(u64),
+    #[error("a field has a value that must be empty in this record")]
+    NotEmpty,
     #[error("an extent reaches beyond the largest offset")]
     Extent,
 }

@@ -1,4 +1,4 @@
-//! One commit, as the log holds it: a state to reach, not steps to take.
+//! The records of the log. A commit is a state to reach, not steps to take.
 //!
 //! Objects are identified by [`Identity`]; names and slots only say where an
 //! object may be found. So a record can be applied any number of times, and the
@@ -6,6 +6,56 @@
 
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Timestamp};
 use atomdir_types::ChangeLine;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogRecord {
+    Commit(CommitRecord),
+    Cancellation(Cancellation),
+}
+
+/// Changes nothing, and says that a commit did not happen. Its own sequence belongs to no commit
+/// either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cancellation {
+    pub sequence: u64,
+    /// An earlier commit's sequence. If it is the record's own, the record takes the place of the
+    /// commit, where commits are listed or kept.
+    pub cancelled: u64,
+    pub time: Timestamp,
+}
+
+impl LogRecord {
+    pub fn sequence(&self) -> u64 {
+        match self {
+            LogRecord::Commit(commit) => commit.sequence,
+            LogRecord::Cancellation(cancellation) => cancellation.sequence,
+        }
+    }
+
+    pub fn time(&self) -> Timestamp {
+        match self {
+            LogRecord::Commit(commit) => commit.time,
+            LogRecord::Cancellation(cancellation) => cancellation.time,
+        }
+    }
+
+    pub fn commit(&self) -> Option<&CommitRecord> {
+        match self {
+            LogRecord::Commit(commit) => Some(commit),
+            LogRecord::Cancellation(_) => None,
+        }
+    }
+
+    /// What takes the place of this record where commits are listed or kept, if the commit did
+    /// not happen.
+    pub fn cancelled(&self) -> LogRecord {
+        LogRecord::Cancellation(Cancellation {
+            sequence: self.sequence(),
+            cancelled: self.sequence(),
+            time: self.time(),
+        })
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitRecord {
@@ -25,39 +75,6 @@ pub struct CommitRecord {
     pub summary: Vec<ChangeLine>,
     /// What the commit replaces, if the store keeps that.
     pub before: Option<Before>,
-    /// Set in a record that changes nothing and only says that this commit did not happen: an
-    /// earlier one, or the record's own.
-    pub cancels: Option<u64>,
-}
-
-impl CommitRecord {
-    /// The transaction of records that cancel a commit. No transaction has this number.
-    pub const NO_TRANSACTION: u64 = u64::MAX;
-
-    /// A record that only says that the commit `cancelled` did not happen.
-    pub fn cancelling(cancelled: u64, sequence: u64, time: Timestamp) -> CommitRecord {
-        CommitRecord {
-            sequence,
-            transaction: CommitRecord::NO_TRANSACTION,
-            time,
-            user: 0,
-            label: Vec::new(),
-            directories: Vec::new(),
-            objects: Vec::new(),
-            entries: Vec::new(),
-            updates: Vec::new(),
-            made: Vec::new(),
-            summary: Vec::new(),
-            before: Some(Before::default()),
-            cancels: Some(cancelled),
-        }
-    }
-
-    /// What takes the place of this record where commits are listed or kept, if the commit did
-    /// not happen.
-    pub fn cancelled(&self) -> CommitRecord {
-        CommitRecord::cancelling(self.sequence, self.sequence, self.time)
-    }
 }
 
 /// A directory that the record's entries and locators mention. It comes after

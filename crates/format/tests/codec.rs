@@ -5,9 +5,11 @@ use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Owner, Tim
 use atomdir_format::Problem;
 use atomdir_format::frame::Record;
 use atomdir_format::past::PastRecord;
+use atomdir_format::privileges::{FilePrivileges, PrivilegesNote};
 use atomdir_format::record::{
-    AttributesChange, Before, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
-    FormerPages, Locator, Made, ObjectReference, Run, Source, Succession, Update,
+    AttributesChange, Before, Cancellation, CommitRecord, ContentChange, DirectoryReference,
+    EntryChange, Former, FormerPages, Locator, LogRecord, Made, ObjectReference, Run, Source,
+    Succession, Update,
 };
 use atomdir_format::summary::SummaryRecord;
 use atomdir_types::{Change, ChangeLine};
@@ -266,7 +268,6 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             objects,
             summary,
             before,
-            cancels: None,
         }
     })
 }
@@ -294,11 +295,14 @@ proptest! {
     fn commit_round_trips(record in commit()) {
         let payload = record.encode_payload();
         prop_assert_eq!(CommitRecord::decode_payload(record.sequence, &payload), Ok(record.clone()));
-        let summary = SummaryRecord::from(record.clone());
-        prop_assert_eq!(&summary.lines, &record.summary);
+        let logged = LogRecord::Commit(record.clone());
+        prop_assert_eq!(LogRecord::decode_payload(record.sequence, &payload), Ok(logged.clone()));
+        let summary = SummaryRecord::from(logged.clone());
+        let lines = summary.commit.as_ref().map(|commit| &commit.lines);
+        prop_assert_eq!(lines, Some(&record.summary));
         let payload = summary.encode_payload();
         prop_assert_eq!(SummaryRecord::decode_payload(record.sequence, &payload), Ok(summary));
-        if let Some(mut past) = PastRecord::of(record.clone(), record.time) {
+        if let Some(mut past) = PastRecord::of(logged, record.time) {
             past.is_settled_late = record.transaction % 2 == 0;
             let payload = past.encode_payload();
             prop_assert_eq!(PastRecord::decode_payload(record.sequence, &payload), Ok(past));
@@ -330,12 +334,34 @@ proptest! {
             let place = place.index(payload.len());
             payload[place] = value;
         }
-        assert_canonical::<CommitRecord>(1, &payload);
+        assert_canonical::<LogRecord>(1, &payload);
+        assert_canonical::<PrivilegesNote>(1, &payload);
+    }
+
+    #[test]
+    fn note_of_privileges_round_trips_as_a_commit_of_nothing_else(
+        files in vec((identity(), update()), 0..4),
+    ) {
+        let files = files.into_iter().map(|(file, update)| FilePrivileges {
+            file,
+            attributes: update.attributes,
+            xattrs: update.xattrs,
+        });
+        let note = PrivilegesNote { sequence: 3, files: files.collect() };
+        let payload = note.encode_payload();
+        prop_assert_eq!(PrivilegesNote::decode_payload(3, &payload), Ok(note.clone()));
+        let commit = CommitRecord::decode_payload(3, &payload).expect("a commit's form");
+        prop_assert_eq!(commit.updates.len(), note.files.len());
+        prop_assert!(commit.entries.is_empty() && commit.before.is_none());
+        for length in 0..payload.len() {
+            prop_assert!(PrivilegesNote::decode_payload(3, &payload[..length]).is_err());
+        }
     }
 
     #[test]
     fn arbitrary_bytes_are_refused_or_canonical(bytes in vec(any::<u8>(), 0..400)) {
-        assert_canonical::<CommitRecord>(1, &bytes);
+        assert_canonical::<LogRecord>(1, &bytes);
+        assert_canonical::<PrivilegesNote>(1, &bytes);
         assert_canonical::<SummaryRecord>(1, &bytes);
         assert_canonical::<PastRecord>(1, &bytes);
     }
@@ -382,40 +408,48 @@ fn small() -> CommitRecord {
         made: vec![],
         summary: vec![],
         before: None,
-        cancels: None,
     }
 }
 
 #[test]
 fn a_record_cancels_itself_or_an_earlier_commit() {
-    let (earlier, own) = (
-        small(),
-        CommitRecord {
-            sequence: 7,
-            ..small()
-        },
-    );
-    for record in [
-        CommitRecord::cancelling(5, 7, earlier.time),
-        own.cancelled(),
-    ] {
+    let earlier = LogRecord::Cancellation(Cancellation {
+        sequence: 7,
+        cancelled: 5,
+        time: small().time,
+    });
+    let own = LogRecord::Commit(CommitRecord {
+        sequence: 7,
+        ..small()
+    });
+    for record in [earlier, own.cancelled()] {
         let payload = record.encode_payload();
-        let decoded = CommitRecord::decode_payload(7, &payload);
+        let decoded = LogRecord::decode_payload(7, &payload);
         assert_eq!(decoded, Ok(record.clone()));
-        let past = PastRecord::of(record.clone(), record.time).expect("the past has no gaps");
+        assert!(CommitRecord::decode_payload(7, &payload).is_err());
+        let past = PastRecord::of(record.clone(), record.time()).expect("the past has no gaps");
         let decoded = PastRecord::decode_payload(7, &past.encode_payload());
         assert_eq!(decoded, Ok(past));
-        assert!(SummaryRecord::from(record).is_cancelled());
+        let summary = SummaryRecord::from(record);
+        let mut payload_of_summary = summary.encode_payload();
+        let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);
+        assert_eq!(decoded.as_ref(), Ok(&summary));
+        assert_eq!(summary.details(), None);
+        // The user.
+        let user = payload_of_summary.len() - 3;
+        payload_of_summary[user] = 1;
+        let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);
+        assert_eq!(decoded.unwrap_err().problem, Problem::NotEmpty);
         for length in 0..payload.len() {
-            assert!(CommitRecord::decode_payload(7, &payload[..length]).is_err());
+            assert!(LogRecord::decode_payload(7, &payload[..length]).is_err());
         }
-        let later = CommitRecord::decode_payload(4, &payload);
+        let later = LogRecord::decode_payload(4, &payload);
         assert!(matches!(
             later.unwrap_err().problem,
             Problem::Sequence(5 | 7)
         ));
     }
-    assert!(!SummaryRecord::from(own).is_cancelled());
+    assert!(SummaryRecord::from(own).details().is_some());
 }
 
 #[test]

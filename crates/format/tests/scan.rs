@@ -7,7 +7,7 @@ use atomdir_format::frame::{self, ALIGNMENT, HEADER_LENGTH, Record};
 use atomdir_format::header::StoreId;
 use atomdir_format::record::CommitRecord;
 use atomdir_format::scan::{Damage, Scanned, Scanner};
-use atomdir_format::summary::SummaryRecord;
+use atomdir_format::summary::{Summary, SummaryRecord};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -22,11 +22,13 @@ fn record(sequence: u64, label: Vec<u8>) -> SummaryRecord {
     };
     SummaryRecord {
         sequence,
-        transaction: sequence,
         time,
-        user: 3,
-        label,
-        lines: vec![],
+        commit: Some(Summary {
+            transaction: sequence,
+            user: 3,
+            label,
+            lines: vec![],
+        }),
     }
 }
 

@@ -6,7 +6,8 @@ use atomdir_format::applied::{self, AppliedMark};
 use atomdir_format::frame::{self, Record};
 use atomdir_format::header::{self, StoreId, UncheckedHeader};
 use atomdir_format::notice::NoticeRecord;
-use atomdir_format::record::CommitRecord;
+use atomdir_format::privileges::PrivilegesNote;
+use atomdir_format::record::LogRecord;
 use atomdir_format::scan::{Scanned, Scanner};
 use atomdir_format::summary::SummaryRecord;
 use atomdir_format::view::ViewRecord;
@@ -41,10 +42,11 @@ pub fn header(bytes: &[u8]) {
 
 /// A payload that decodes is the only encoding of its record.
 pub fn record(bytes: &[u8]) {
-    check_payload::<CommitRecord>(bytes);
+    check_payload::<LogRecord>(bytes);
     check_payload::<SummaryRecord>(bytes);
     check_payload::<ViewRecord>(bytes);
     check_payload::<NoticeRecord>(bytes);
+    check_payload::<PrivilegesNote>(bytes);
 }
 
 fn check_payload<R: Record>(bytes: &[u8]) {
@@ -56,10 +58,11 @@ fn check_payload<R: Record>(bytes: &[u8]) {
 /// A file of frames is read to an end that reading the part before it confirms.
 pub fn log(bytes: &[u8]) {
     for file in [bytes.to_vec(), fit_checksums(bytes)] {
-        check_file::<CommitRecord>(&file);
+        check_file::<LogRecord>(&file);
         check_file::<SummaryRecord>(&file);
         check_file::<ViewRecord>(&file);
         check_file::<NoticeRecord>(&file);
+        check_file::<PrivilegesNote>(&file);
     }
 }
 

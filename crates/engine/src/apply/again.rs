@@ -18,39 +18,34 @@
 use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Stat, Timestamp};
-use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
+use atomdir_format::privileges::FilePrivileges;
+use atomdir_format::record::{AttributesChange, Run, Source};
 
-use super::desired::WantedUpdate;
+use super::desired::{WantedContent, WantedUpdate};
 use super::updates::set_times;
 use super::{Apply, EntryPlace, Outcome, Parent};
 use crate::base::core::Core;
 use crate::base::privileges::CAPABILITY;
 use crate::base::snapshot::PAGE;
-use crate::ids::TransactionId;
 use crate::names;
 
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 
-type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
 impl<D: Disk> Apply<'_, D> {
     /// Outside writers may have given files set-id bits and capabilities that the log does
     /// not know. Writing the contents again clears them. Returns changes that give them
     /// back.
-    pub fn privileges(
-        &mut self,
-        unfinished: &HashSet<Identity>,
-    ) -> Outcome<Vec<(Identity, AttributesChange, Xattrs)>> {
+    pub fn privileges(&mut self, unfinished: &HashSet<Identity>) -> Outcome<Vec<FilePrivileges>> {
         let desired = self.desired;
         let (mut is_rewritten, mut says) = (HashSet::new(), HashMap::new());
         for wanted in &desired.updates {
-            if wanted.update.content.is_some() && !unfinished.contains(&wanted.object) {
+            if wanted.content.is_some() && !unfinished.contains(&wanted.object) {
                 is_rewritten.insert(wanted.object);
             }
             let (mode, capability) = says.entry(wanted.object).or_insert((false, false));
-            let mut xattrs = wanted.update.xattrs.iter();
-            *mode |= wanted.update.attributes.mode.is_some();
+            let mut xattrs = wanted.xattrs.iter();
+            *mode |= wanted.attributes.mode.is_some();
             *capability |= wanted.is_whole || xattrs.any(|(name, _)| name == CAPABILITY);
         }
         let mut privileges = Vec::new();
@@ -74,7 +69,11 @@ impl<D: Disk> Apply<'_, D> {
             let capability = capability.filter(|_| !says_capability);
             let xattrs = capability.map(|value| (CAPABILITY.to_vec(), Some(value)));
             if attributes.mode.is_some() || xattrs.is_some() {
-                privileges.push((object, attributes, xattrs.into_iter().collect()));
+                privileges.push(FilePrivileges {
+                    file: object,
+                    attributes,
+                    xattrs: xattrs.into_iter().collect(),
+                });
             }
         }
         Ok(privileges)
@@ -85,7 +84,7 @@ impl<D: Disk> Apply<'_, D> {
         let desired = self.desired;
         let lines = lines(&desired.updates);
         for (number, wanted) in desired.updates.iter().enumerate() {
-            let Some(content) = &wanted.update.content else {
+            let Some(content) = &wanted.content else {
                 continue;
             };
             let Some((place, file)) = self.find_writable(wanted.object)? else {
@@ -102,9 +101,9 @@ impl<D: Disk> Apply<'_, D> {
             let is_as_left = line.modified == Some(before.attributes.times.modified);
             let is_ours = unfinished.contains(&wanted.object) || is_as_left;
             if is_ours && number >= line.first {
-                self.write_content(&file, &place, wanted.transaction, content)?;
+                self.write_content(&file, &place, content)?;
             } else {
-                let written = self.write_equal(&file, wanted.transaction, content);
+                let written = self.write_equal(&file, content);
                 written.map_err(|errno| failed(self, errno))?;
             }
             let restored = restore(&self.core.disk, &file, &before, capability.as_deref());
@@ -131,16 +130,12 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     /// Writes again the pages that are still as the commit left them.
-    fn write_equal(
-        &mut self,
-        file: &D::Handle,
-        transaction: TransactionId,
-        content: &ContentChange,
-    ) -> Result<(), Errno> {
+    fn write_equal(&mut self, file: &D::Handle, wanted: &WantedContent) -> Result<(), Errno> {
+        let content = &wanted.change;
         let staged = match &content.source {
             Source::Carried { .. } => None,
             Source::Staged { slot } => {
-                let stage = self.parent(Parent::Stage(transaction))?;
+                let stage = self.parent(Parent::Stage(wanted.transaction))?;
                 let stage = stage.ok_or(Errno::NOENT)?;
                 let slot = names::slot(*slot);
                 Some(self.core.disk.open(&stage, &slot, Access::Read)?)
@@ -192,7 +187,7 @@ fn lines(updates: &[WantedUpdate]) -> HashMap<Identity, Line> {
         if line.modified.is_some() && line.modified != wanted.found_modified {
             line.first = number;
         }
-        line.modified = wanted.update.attributes.modified.or(line.modified);
+        line.modified = wanted.attributes.modified.or(line.modified);
     }
     lines
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Identity, Kind, Name, Timestamp};
-use atomdir_format::record::{CommitRecord, Locator, Update};
+use atomdir_format::privileges::PrivilegesNote;
+use atomdir_format::record::{AttributesChange, CommitRecord, ContentChange, Locator, Update};
 
 use crate::ids::TransactionId;
 
@@ -30,14 +31,21 @@ pub(crate) struct Desired {
 
 pub(crate) struct WantedUpdate {
     pub object: Identity,
-    pub transaction: TransactionId,
-    /// The transaction's owner.
-    pub user: u32,
-    pub update: Update,
+    pub attributes: AttributesChange,
+    /// Each is set to the value, or removed.
+    pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub content: Option<WantedContent>,
     /// The object has no extended attributes but those that the update sets.
     pub is_whole: bool,
     /// The modification time that the commit found, if the record says it.
     pub found_modified: Option<Timestamp>,
+}
+
+pub(crate) struct WantedContent {
+    pub transaction: TransactionId,
+    /// The transaction's owner.
+    pub user: u32,
+    pub change: ContentChange,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +75,25 @@ impl Desired {
         desired
     }
 
+    /// The same, and files get the privileges back that an earlier recovery took from them.
+    pub fn with_privileges(mut self, note: Option<&PrivilegesNote>) -> Desired {
+        for privileges in note.into_iter().flat_map(|note| &note.files) {
+            let object = privileges.file;
+            self.add_candidate(object, Spot::Limbo);
+            self.kinds.insert(object, Kind::File);
+            self.updated.insert(object);
+            self.updates.push(WantedUpdate {
+                object,
+                attributes: privileges.attributes,
+                xattrs: privileges.xattrs.clone(),
+                content: None,
+                is_whole: false,
+                found_modified: None,
+            });
+        }
+        self
+    }
+
     fn add(&mut self, record: &CommitRecord, remakes: bool) {
         let transaction = TransactionId(record.transaction);
         let former = record.before.iter().flat_map(|before| &before.objects);
@@ -78,9 +105,13 @@ impl Desired {
             desired.updated.insert(object);
             desired.updates.push(WantedUpdate {
                 object,
-                transaction,
-                user: record.user,
-                update: update.clone(),
+                attributes: update.attributes,
+                xattrs: update.xattrs.clone(),
+                content: update.content.clone().map(|change| WantedContent {
+                    transaction,
+                    user: record.user,
+                    change,
+                }),
                 is_whole,
                 found_modified: found.get(&update.object).copied(),
             });

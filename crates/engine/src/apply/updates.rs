@@ -1,13 +1,12 @@
 //! Changes attributes and contents of objects in place.
 
 use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Owner, Times};
-use atomdir_format::record::{AttributesChange, ContentChange, Run, Source, Update};
+use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
 
-use super::desired::WantedUpdate;
+use super::desired::{WantedContent, WantedUpdate};
 use super::{Apply, CANNOT_BE_SET, EntryPlace, Outcome, Parent};
 use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::rights::with_rights;
-use crate::ids::TransactionId;
 use crate::names;
 
 const COPY_CHUNK: u64 = 1 << 30;
@@ -36,25 +35,17 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     fn update(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
-        let WantedUpdate {
-            object: identity,
-            transaction,
-            user,
-            update,
-            is_whole,
-            ..
-        } = wanted;
-        let identity = *identity;
+        let identity = wanted.object;
         if identity == self.core.root_base.identity() {
             let root = self.core.root.clone();
-            let set = self.try_set(&root, Kind::Directory, update);
+            let set = self.try_set(&root, Kind::Directory, wanted);
             return set.map_err(|errno| self.failure(b".", CANNOT_BE_SET, Some(errno)));
         }
         let Some(place) = self.find(identity)? else {
             let name = names::limbo(identity);
             return self.missing(identity, &name, "the object to be changed");
         };
-        let access = if update.content.is_some() {
+        let access = if wanted.content.is_some() {
             Access::ReadWrite
         } else {
             Access::Path
@@ -71,23 +62,23 @@ impl<D: Disk> Apply<'_, D> {
                 }
             }
         };
-        if let Some(content) = &update.content {
+        if let Some(content) = &wanted.content {
             // Take them before the new contents are there, and again in case the file got
             // some meanwhile.
-            self.take_privileges(handle, &place, *user)?;
-            self.write_content(handle, &place, *transaction, content)?;
-            self.take_privileges(handle, &place, *user)?;
+            self.take_privileges(handle, &place, content.user)?;
+            self.write_content(handle, &place, content)?;
+            self.take_privileges(handle, &place, content.user)?;
         }
-        if let Some(mode) = update.attributes.mode {
+        if let Some(mode) = wanted.attributes.mode {
             self.note_mode(identity, mode);
         }
-        if *is_whole {
-            let cleared = remove_other_xattrs(&self.core.disk, handle, &update.xattrs);
+        if wanted.is_whole {
+            let cleared = remove_other_xattrs(&self.core.disk, handle, &wanted.xattrs);
             cleared
                 .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))?;
         }
         let kind = self.desired.kind(identity).unwrap_or(Kind::File);
-        self.try_set(handle, kind, update)
+        self.try_set(handle, kind, wanted)
             .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))
     }
 
@@ -113,7 +104,7 @@ impl<D: Disk> Apply<'_, D> {
         take().map_err(|errno| self.failure(&self.path_of(place), CANNOT_BE_SET, Some(errno)))
     }
 
-    fn try_set(&self, handle: &D::Handle, kind: Kind, update: &Update) -> Result<(), Errno> {
+    fn try_set(&self, handle: &D::Handle, kind: Kind, wanted: &WantedUpdate) -> Result<(), Errno> {
         let disk = &self.core.disk;
         let AttributesChange {
             mode,
@@ -121,7 +112,7 @@ impl<D: Disk> Apply<'_, D> {
             group,
             accessed,
             modified,
-        } = update.attributes;
+        } = wanted.attributes;
         let present = disk.stat(handle)?.attributes;
         let owner = Owner {
             user: user.unwrap_or(present.owner.user),
@@ -130,7 +121,7 @@ impl<D: Disk> Apply<'_, D> {
         if owner != present.owner {
             disk.set_owner(handle, owner)?;
         }
-        for (name, value) in &update.xattrs {
+        for (name, value) in &wanted.xattrs {
             match value {
                 Some(value) => {
                     with_rights(disk, &[handle], || disk.set_xattr(handle, name, value))?
@@ -166,17 +157,17 @@ impl<D: Disk> Apply<'_, D> {
         &mut self,
         file: &D::Handle,
         place: &EntryPlace,
-        transaction: TransactionId,
-        content: &ContentChange,
+        wanted: &WantedContent,
     ) -> Outcome<()> {
         let disk = &self.core.disk;
+        let content = &wanted.change;
         let written = match &content.source {
             Source::Carried { runs } => {
                 set_length(disk, file, content).and_then(|()| write_runs(disk, file, content, runs))
             }
             Source::Staged { slot } => {
                 let staged = EntryPlace {
-                    parent: Parent::Stage(transaction),
+                    parent: Parent::Stage(wanted.transaction),
                     name: names::slot(*slot),
                 };
                 let Some(source) = self.open(&staged, Access::Read)? else {

@@ -35,7 +35,7 @@
 //! appended to the log, and a durable one that was reported to its caller as stalled.
 
 use atomdir_disk::Disk;
-use atomdir_format::record::CommitRecord;
+use atomdir_format::record::{Cancellation, LogRecord};
 
 use crate::commit::feasible;
 use crate::error::{CommitError, StoreError};
@@ -71,8 +71,11 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         let sequence = Sequence(pending.record.sequence);
         let by = state.journal.newest.next();
-        let now = core.options.clock.now();
-        let record = CommitRecord::cancelling(sequence.0, by.0, now);
+        let record = LogRecord::Cancellation(Cancellation {
+            sequence: by.0,
+            cancelled: sequence.0,
+            time: core.options.clock.now(),
+        });
         if let Err(error) = state.journal.log.append(&core.disk, &record) {
             tracing::warn!(%error, "commit {sequence} cannot be cancelled");
             return Ok(false);

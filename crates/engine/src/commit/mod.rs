@@ -447,7 +447,6 @@ impl<D: Disk> Store<D> {
             made: Vec::new(),
             summary: set.summary.clone(),
             before,
-            cancels: None,
         };
         let record = record_builder::build(&set, &carried, head, &present);
         state.fill_reserve(core, &set)?;

@@ -67,8 +67,7 @@ pub(crate) struct Summaries<D: Disk> {
 }
 
 impl<D: Disk> Summaries<D> {
-    /// Calls `each` for every sequence, in order. Some belong to no commit
-    /// ([`SummaryRecord::is_cancelled`]).
+    /// Calls `each` for every sequence, in order. Some belong to no commit.
     pub fn for_each(self, disk: &D, mut each: impl FnMut(SummaryRecord)) -> Result<(), StoreError> {
         let mut newest = self.after.0;
         let mut take = |summary: SummaryRecord| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Errno, Identity, Name, Times, Timestamp};
 use atomdir_format::header::StoreHeader;
-use atomdir_format::record::CommitRecord;
+use atomdir_format::record::{CommitRecord, LogRecord};
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
@@ -95,11 +95,11 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Calls `each` for every record of the log, oldest first. In the place of a commit that did
-    /// not happen there is a record that says only that.
+    /// not happen there is a cancellation.
     pub fn for_each_logged(
         &self,
         core: &Core<D>,
-        each: impl FnMut(CommitRecord) -> Result<(), StoreError>,
+        each: impl FnMut(LogRecord) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         for_each_logged((&self.log, &self.cancelled), core, each)
     }
@@ -200,15 +200,16 @@ impl<D: Disk> Journal<D> {
             None => Timestamp::default(),
         };
         for_each_logged((&self.log, &self.cancelled), core, |record| {
-            let is_new = record.sequence > self.header.last_sequence;
+            let sequence = record.sequence();
+            let is_new = sequence > self.header.last_sequence;
             if let Some(past) = self.past.as_mut().filter(|_| is_new) {
-                let settled = self.settled.get(&record.sequence).copied();
+                let settled = self.settled.get(&sequence).copied();
                 let settled = settled.map_or((now, true), |settled| (settled, false));
                 self.has_garbage |= past.append(core, &record, &self.remade, settled)?;
             }
             // An interrupted checkpoint or recovery may have added this summary
             // already.
-            if record.sequence > self.header.last_sequence.max(self.newest_summary) {
+            if sequence > self.header.last_sequence.max(self.newest_summary) {
                 let summary = SummaryRecord::from(record);
                 self.history
                     .append(&core.disk, &summary)
@@ -244,10 +245,10 @@ impl<D: Disk> Journal<D> {
 fn for_each_logged<D: Disk>(
     (log, cancelled): (&Log<D>, &BTreeSet<u64>),
     core: &Core<D>,
-    mut each: impl FnMut(CommitRecord) -> Result<(), StoreError>,
+    mut each: impl FnMut(LogRecord) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    log.for_each(&core.disk, |record: CommitRecord| {
-        match cancelled.contains(&record.sequence) {
+    log.for_each(&core.disk, |record: LogRecord| {
+        match cancelled.contains(&record.sequence()) {
             true => each(record.cancelled()),
             false => each(record),
         }

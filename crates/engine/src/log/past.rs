@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use atomdir_disk::{Disk, Errno, Identity, Timestamp};
 use atomdir_format::past::PastRecord;
-use atomdir_format::record::{CommitRecord, FormerPages};
+use atomdir_format::record::{CommitRecord, FormerPages, LogRecord};
 
 use crate::base::core::Core;
 use crate::error::StoreError;
@@ -57,20 +57,22 @@ pub(crate) fn kept_by(commit: &CommitRecord) -> impl Iterator<Item = InLimbo> + 
 
 impl Counts {
     fn add<D: Disk>(&mut self, core: &Core<D>, record: &PastRecord, bytes: u64) {
-        for kept in kept_by(&record.commit) {
-            *self.kept.entry(kept).or_default() += 1;
-        }
-        self.first.get_or_insert(record.commit.sequence);
-        self.newest = record.commit.sequence;
-        if record.commit.cancels.is_none() {
-            let oldest = (Sequence(record.commit.sequence), record.commit.time);
-            self.figures.oldest.get_or_insert(oldest);
+        let (sequence, time) = (record.record.sequence(), record.record.time());
+        self.first.get_or_insert(sequence);
+        self.newest = sequence;
+        let mut bytes = bytes;
+        if let Some(commit) = record.record.commit() {
+            for kept in kept_by(commit) {
+                *self.kept.entry(kept).or_default() += 1;
+            }
+            self.figures
+                .oldest
+                .get_or_insert((Sequence(sequence), time));
             self.figures.commits += 1;
+            bytes += limbo_bytes(commit);
         }
-        let bytes = bytes + limbo_bytes(&record.commit);
         self.figures.bytes += bytes;
-        let PastRecord { commit, .. } = record;
-        lock(&core.past_sizes).add(commit.sequence, commit.time, bytes);
+        lock(&core.past_sizes).add(sequence, time, bytes);
     }
 
     /// Whether no other commit keeps it.
@@ -108,7 +110,7 @@ impl<D: Disk> Past<D> {
         let mut records = Log::new(file, id, read.tail, last_sequence);
         let mut counts = Counts::default();
         let end = records.end_of_prefix(&core.disk, |record: PastRecord, bytes| {
-            let is_before = record.commit.sequence <= last_sequence;
+            let is_before = record.record.sequence() <= last_sequence;
             if is_before {
                 counts.add(core, &record, bytes);
             }
@@ -150,27 +152,29 @@ impl<D: Disk> Past<D> {
         dropped.map_err(failed("empty the past"))
     }
 
-    /// Adds a commit that leaves the log. To be flushed before the log is dropped. Returns whether
+    /// Adds what leaves the log. To be flushed before the log is dropped. Returns whether
     /// earlier commits were forgotten.
     pub fn append(
         &mut self,
         core: &Core<D>,
-        commit: &CommitRecord,
+        logged: &LogRecord,
         remade: &HashMap<Identity, Identity>,
         (settled, is_settled_late): (Timestamp, bool),
     ) -> Result<bool, StoreError> {
-        if commit.sequence <= self.counts.newest {
+        if logged.sequence() <= self.counts.newest {
             return Ok(false);
         }
-        let is_next = self.counts.newest + 1 == commit.sequence;
-        let record = PastRecord::of(commit.clone(), settled);
+        let is_next = self.counts.newest + 1 == logged.sequence();
+        let record = PastRecord::of(logged.clone(), settled);
         let begins_anew = !(is_next && record.is_some()) && self.records.length() > 0;
         if begins_anew {
             self.reset(core)?;
         }
         if let Some(mut record) = record {
             record.is_settled_late = is_settled_late;
-            rename(&mut record.commit, remade);
+            if let LogRecord::Commit(commit) = &mut record.record {
+                rename(commit, remade);
+            }
             let before = self.records.length();
             let appended = self.records.append(&core.disk, &record);
             appended.map_err(failed("write the past"))?;
@@ -235,19 +239,20 @@ impl<D: Disk> Past<D> {
         let mut forgotten = Vec::new();
         let mut first = None;
         let goes = |record: PastRecord, bytes: u64| {
-            first = Some(record.commit.sequence);
-            figures.oldest = Some((Sequence(record.commit.sequence), record.commit.time));
-            let is_commit = record.commit.cancels.is_none();
-            if held.is_some_and(|held| record.commit.sequence > held.0) {
+            let sequence = Sequence(record.record.sequence());
+            first = Some(sequence.0);
+            figures.oldest = Some((sequence, record.record.time()));
+            if held.is_some_and(|held| sequence > held) {
                 return false;
             }
-            let goes = !is_commit || excess.includes(&figures, file_bytes);
+            let commit = record.record.commit();
+            let goes = commit.is_none() || excess.includes(&figures, file_bytes);
             if goes {
                 first = None;
-                figures.commits -= u64::from(is_commit);
-                figures.bytes -= bytes + limbo_bytes(&record.commit);
+                figures.commits -= u64::from(commit.is_some());
+                figures.bytes -= bytes + commit.map_or(0, limbo_bytes);
                 file_bytes -= bytes;
-                forgotten.extend(kept_by(&record.commit));
+                forgotten.extend(commit.into_iter().flat_map(kept_by));
             }
             goes
         };

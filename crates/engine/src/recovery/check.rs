@@ -36,8 +36,8 @@ impl<D: Disk> Store<D> {
         checked.report.log_bytes = state.journal.log.length();
         let (mut count, mut last) = (0, state.journal.header.last_sequence);
         let read = state.journal.for_each_logged(core, |record| {
-            count += u64::from(record.cancels.is_none());
-            last = record.sequence;
+            count += u64::from(record.commit().is_some());
+            last = record.sequence();
             Ok(())
         });
         match read {
@@ -53,7 +53,7 @@ impl<D: Disk> Store<D> {
         }
         let (mut count, mut gaps, mut next) = (0, 0, None);
         let mut note = |summary: SummaryRecord| {
-            count += u64::from(!summary.is_cancelled());
+            count += u64::from(summary.commit.is_some());
             if next.is_some_and(|next| next != summary.sequence) {
                 gaps += 1;
             }

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use atomdir_disk::{Access, Disk, Errno};
 use atomdir_format::past::PastRecord;
-use atomdir_format::record::CommitRecord;
-use atomdir_format::summary::SummaryRecord;
+use atomdir_format::record::LogRecord;
 use atomdir_types::{CommitDetails, CommitSummary};
 
 use crate::error::StoreError;
@@ -56,6 +55,13 @@ pub struct TornTail {
     pub bytes: u64,
 }
 
+/// What is looked at of a record in the log.
+enum Logged {
+    /// What it keeps in limbo, if the store keeps what commits replace.
+    Commit(CommitSummary, Option<Vec<InLimbo>>),
+    Cancels(u64),
+}
+
 impl<D: Disk> Store<D> {
     /// Inspects a store that no process has open. Only reads.
     pub fn inspect(disk: &D, control: D::Handle) -> Result<Inspection, StoreError> {
@@ -88,11 +94,12 @@ impl Inspection {
 
     fn look<D: Disk>(&mut self, disk: &D, control: &ControlFiles<D>) -> Result<(), StoreError> {
         let (handles, header) = (&control.handles, &control.header);
-        let keep = |record: CommitRecord| {
-            let kept = record.before.is_some().then(|| kept_by(&record).collect());
-            let cancels = record.cancels;
-            let commit = CommitDetails::from(SummaryRecord::from(record)).summary;
-            (commit, kept, cancels)
+        let keep = |record: LogRecord| match record {
+            LogRecord::Commit(commit) => {
+                let kept = commit.before.is_some().then(|| kept_by(&commit).collect());
+                Logged::Commit(CommitDetails::from(commit).summary, kept)
+            }
+            LogRecord::Cancellation(record) => Logged::Cancels(record.cancelled),
         };
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;
         let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
@@ -109,15 +116,21 @@ impl Inspection {
                 offset: log.tail,
                 bytes: log.torn_bytes,
             });
-            let cancelled = log.records.iter().filter_map(|(.., cancels)| *cancels);
+            let cancelled = log.records.iter().filter_map(|logged| match logged {
+                Logged::Commit(..) => None,
+                Logged::Cancels(cancelled) => Some(*cancelled),
+            });
             let cancelled: HashSet<u64> = cancelled.collect();
-            for (commit, kept_by_it, cancels) in log.records {
-                if cancels.is_some() || cancelled.contains(&commit.sequence.0) {
+            for logged in log.records {
+                let Logged::Commit(commit, kept_by_it) = logged else {
+                    continue;
+                };
+                if cancelled.contains(&commit.sequence.0) {
                     continue;
                 }
                 self.commits.push(commit);
                 match kept_by_it {
-                    Some(more) => kept.extend::<Vec<InLimbo>>(more),
+                    Some(more) => kept.extend(more),
                     // The past begins anew after such a commit.
                     None => kept.clear(),
                 }
@@ -159,9 +172,9 @@ fn kept_in_past<D: Disk>(
     if let Some(file) = &control.past {
         let id = control.header.store_id;
         read_records(disk, file, id, u64::MAX, |record: PastRecord| {
-            if record.commit.sequence <= last_sequence {
-                newest = record.commit.sequence;
-                kept.extend(kept_by(&record.commit));
+            if record.record.sequence() <= last_sequence {
+                newest = record.record.sequence();
+                kept.extend(record.record.commit().into_iter().flat_map(kept_by));
             }
             None::<()>
         })?;

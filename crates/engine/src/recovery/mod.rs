@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicU64;
 
 use atomdir_disk::{Disk, Errno, Identity, Name};
 use atomdir_format::header::{StoreHeader, StoreId};
-use atomdir_format::record::CommitRecord;
+use atomdir_format::record::{CommitRecord, LogRecord};
 use atomdir_format::summary::SummaryRecord;
 use atomdir_types::RecoveryReport;
 
@@ -89,7 +89,10 @@ pub(crate) fn recover<D: Disk>(
     } = control;
     let id = header.store_id;
     let read = read_log(&disk, &log, &handles.applied, &header, |record| record)?;
-    let mut tail = read.records;
+    let tail = read.records;
+    let newest = tail
+        .last()
+        .map_or(header.last_sequence, LogRecord::sequence);
     let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
     if stat.identity != header.control_identity {
         if !tail.is_empty() {
@@ -99,10 +102,7 @@ pub(crate) fn recover<D: Disk>(
     }
     let mut recent = RecentCommits::default();
     let summaries = read_history(&disk, &history, id, |commit| recent.note(commit))?;
-    let newest = tail
-        .last()
-        .map_or(header.last_sequence, |record| record.sequence);
-    let cancelled = take_cancelled(&mut tail);
+    let (mut tail, cancelled) = without_cancelled(tail);
     let in_log = tail.iter();
     let in_log = in_log.map(|of| (Sequence(of.sequence), TransactionId(of.transaction)));
     let staged = staged(&disk, &handles.stage, in_log, &summaries.records)?;
@@ -187,7 +187,7 @@ pub(crate) fn read_log<D: Disk, T>(
     log: &D::Handle,
     applied: &AppliedFile<D>,
     header: &StoreHeader,
-    keep: impl Fn(CommitRecord) -> T,
+    keep: impl Fn(LogRecord) -> T,
 ) -> Result<ReadRecords<T>, StoreError> {
     let newest = header.last_sequence;
     let mut found = newest;
@@ -196,9 +196,9 @@ pub(crate) fn read_log<D: Disk, T>(
         log,
         header.store_id,
         newest + 1,
-        |record: CommitRecord| {
-            (record.sequence > newest).then(|| {
-                found = record.sequence;
+        |record: LogRecord| {
+            (record.sequence() > newest).then(|| {
+                found = record.sequence();
                 keep(record)
             })
         },
@@ -219,23 +219,26 @@ pub(crate) fn read_log<D: Disk, T>(
     }
 }
 
-/// Takes the commits that did not happen out of the log's tail, with the records that say so, and
-/// returns their sequences.
-fn take_cancelled(tail: &mut Vec<CommitRecord>) -> BTreeSet<u64> {
-    let cancelling = tail.iter().filter_map(|record| {
-        let cancelled = record.cancels?;
-        Some([cancelled, record.sequence])
-    });
-    let cancelled: BTreeSet<u64> = cancelling.flatten().collect();
-    tail.retain(|record| !cancelled.contains(&record.sequence));
-    cancelled
+/// Returns the commits in the log's tail that did happen, and the sequences that belong to none.
+fn without_cancelled(tail: Vec<LogRecord>) -> (Vec<CommitRecord>, BTreeSet<u64>) {
+    let (mut commits, mut cancelled) = (Vec::new(), BTreeSet::new());
+    for record in tail {
+        match record {
+            LogRecord::Commit(commit) => commits.push(commit),
+            LogRecord::Cancellation(record) => {
+                cancelled.extend([record.cancelled, record.sequence]);
+            }
+        }
+    }
+    commits.retain(|commit| !cancelled.contains(&commit.sequence));
+    (commits, cancelled)
 }
 
 /// The newest commit that has happened. Later sequences belong to commits that were cancelled.
 /// `None` if the history does not tell.
 fn newest_commit(
     tail: &[CommitRecord],
-    summaries: &ReadRecords<(Sequence, TransactionId)>,
+    summaries: &ReadRecords<Summarized>,
     last_summary: u64,
 ) -> Option<Sequence> {
     if let Some(record) = tail.last() {
@@ -246,12 +249,15 @@ fn newest_commit(
         return Some(Sequence(0));
     }
     let (last, _) = summaries.records.last()?;
-    let happened = |transaction: TransactionId| transaction.0 != CommitRecord::NO_TRANSACTION;
     let mut newest_first = summaries.records.iter().rev();
-    let newest = newest_first.find(|(_, transaction)| happened(*transaction));
+    let newest = newest_first.find(|(_, transaction)| transaction.is_some());
     let (newest, _) = newest.filter(|_| last.0 >= last_summary)?;
     Some(*newest)
 }
+
+/// A sequence in the history, and the transaction that made the commit; `None` if it belongs to no
+/// commit.
+type Summarized = (Sequence, Option<TransactionId>);
 
 /// Reads which transaction made which commit.
 pub(crate) fn read_history<D: Disk>(
@@ -259,17 +265,19 @@ pub(crate) fn read_history<D: Disk>(
     history: &D::Handle,
     id: StoreId,
     mut each: impl FnMut(RecentCommit),
-) -> Result<ReadRecords<(Sequence, TransactionId)>, StoreError> {
+) -> Result<ReadRecords<Summarized>, StoreError> {
     read_records(disk, history, id, u64::MAX, |summary: SummaryRecord| {
-        let commit = RecentCommit {
-            sequence: Sequence(summary.sequence),
-            transaction: TransactionId(summary.transaction),
-            user: summary.user,
-        };
-        if !summary.is_cancelled() {
-            each(commit);
-        }
-        Some((commit.sequence, commit.transaction))
+        let sequence = Sequence(summary.sequence);
+        let transaction = summary.commit.map(|commit| {
+            let transaction = TransactionId(commit.transaction);
+            each(RecentCommit {
+                sequence,
+                transaction,
+                user: commit.user,
+            });
+            transaction
+        });
+        Some((sequence, transaction))
     })
 }
 
@@ -279,10 +287,12 @@ pub(crate) fn staged<D: Disk>(
     disk: &D,
     stage: &D::Handle,
     in_log: impl Iterator<Item = (Sequence, TransactionId)>,
-    history: &[(Sequence, TransactionId)],
+    history: &[Summarized],
 ) -> Result<Vec<(TransactionId, Option<Sequence>)>, StoreError> {
     let mut newest: HashMap<TransactionId, Sequence> = HashMap::new();
-    for (sequence, transaction) in history.iter().copied().chain(in_log) {
+    let in_history = history.iter();
+    let in_history = in_history.filter_map(|(sequence, by)| Some((*sequence, (*by)?)));
+    for (sequence, transaction) in in_history.chain(in_log) {
         newest.insert(transaction, sequence);
     }
     let staged = disk.list(stage).map_err(failed("list staged files"))?;
@@ -329,9 +339,10 @@ fn redo<D: Disk>(
             Some(applied) => write_again(core, state.journal.newest, tail, applied)?,
             None => None,
         };
-        if applied.is_none() {
-            tail.extend(privileges::read(core, state.journal.newest)?);
-        }
+        let mut note = match applied {
+            Some(_) => None,
+            None => privileges::read(core, state.journal.newest)?,
+        };
         let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
         let first_left = tail.partition_point(is_applied);
         let (done, left) = tail.split_at_mut(first_left);
@@ -341,11 +352,11 @@ fn redo<D: Disk>(
         let writers = Writers::<D>::new();
         let mut identities = HashMap::new();
         let applied = state.with_reserve(core, || {
-            let mut desired = Desired::of(left, remakes);
+            let mut desired = Desired::of(left, remakes).with_privileges(note.as_ref());
             if remakes {
-                let remade = remake(core, left, &desired)?;
+                let remade = remake(core, left, note.as_mut(), &desired)?;
                 if !remade.is_empty() {
-                    desired = Desired::of(left, remakes);
+                    desired = Desired::of(left, remakes).with_privileges(note.as_ref());
                 }
                 identities.extend(remade);
             }

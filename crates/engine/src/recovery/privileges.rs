@@ -3,18 +3,17 @@
 //! When a file is written, the kernel clears its `security.capability` and, if the writer has
 //! no CAP_FSETID, its set-id bits. Recovery restores them once it has written contents again
 //! (`apply::again`), but may die before. So if a file has any, recovery first writes this note
-//! and flushes it. The note has the form of a commit record, in a file of its own. A recovery
-//! that applies the whole log because the applied mark is gone applies the note as one more
-//! record.
+//! and flushes it. A recovery that applies the whole log because the applied mark is gone
+//! applies the note after the log's last record.
 //!
 //! The note has the sequence of the log's last record. With any other sequence it belongs to a
 //! log that was retired since, and is ignored.
 
 use std::collections::HashSet;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Identity};
 use atomdir_format::frame;
-use atomdir_format::record::{CommitRecord, Locator, ObjectReference, Update};
+use atomdir_format::privileges::PrivilegesNote;
 
 use super::failed;
 use crate::apply::{Apply, ApplyError};
@@ -41,35 +40,11 @@ pub(super) fn write<D: Disk>(
     if found.is_empty() {
         return remove(core);
     }
-    let mut record = CommitRecord {
+    let note = PrivilegesNote {
         sequence: newest.0,
-        transaction: 0,
-        time: Timestamp::default(),
-        user: 0,
-        label: Vec::new(),
-        directories: Vec::new(),
-        objects: Vec::new(),
-        entries: Vec::new(),
-        updates: Vec::new(),
-        made: Vec::new(),
-        summary: Vec::new(),
-        before: None,
-        cancels: None,
+        files: found,
     };
-    for (identity, attributes, xattrs) in found {
-        record.updates.push(Update {
-            object: record.objects.len() as u32,
-            attributes,
-            xattrs,
-            content: None,
-        });
-        record.objects.push(ObjectReference {
-            identity,
-            kind: Kind::File,
-            locator: Locator::Limbo,
-        });
-    }
-    let bytes = frame::encode(core.control.applied.store(), 0, &record);
+    let bytes = frame::encode(core.control.applied.store(), 0, &note);
     let names = (names::PRIVILEGES_NEW, names::PRIVILEGES);
     control::replace(&core.disk, &core.control.directory, names, &bytes)
         .map_err(failed("write down privileges"))
@@ -79,7 +54,7 @@ pub(super) fn write<D: Disk>(
 pub(super) fn read<D: Disk>(
     core: &Core<D>,
     newest: Sequence,
-) -> Result<Option<CommitRecord>, StoreError> {
+) -> Result<Option<PrivilegesNote>, StoreError> {
     let name = names::fixed(names::PRIVILEGES);
     let opened = core.disk.open(&core.control.directory, &name, Access::Read);
     let file = match opened {
@@ -87,7 +62,7 @@ pub(super) fn read<D: Disk>(
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(failed("open the note of privileges")(errno)),
     };
-    let is_of_this_log = |note: CommitRecord| (note.sequence == newest.0).then_some(note);
+    let is_of_this_log = |note: PrivilegesNote| (note.sequence == newest.0).then_some(note);
     let store = core.control.applied.store();
     let read = read_records(&core.disk, &file, store, u64::MAX, is_of_this_log)?;
     Ok(read.records.into_iter().next())

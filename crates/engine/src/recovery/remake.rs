@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, reason};
+use atomdir_format::privileges::PrivilegesNote;
 use atomdir_format::record::{CommitRecord, FormerPages, Locator};
 
 use crate::apply::{Apply, ApplyError, Desired};
@@ -23,6 +24,7 @@ type Remade = HashMap<Identity, (Identity, Locator)>;
 pub(crate) fn remake<D: Disk>(
     core: &Core<D>,
     records: &mut [CommitRecord],
+    note: Option<&mut PrivilegesNote>,
     desired: &Desired,
 ) -> Result<HashMap<Identity, Identity>, ApplyError> {
     let (earlier, writers) = Default::default();
@@ -52,6 +54,11 @@ pub(crate) fn remake<D: Disk>(
     for record in records {
         rename_pages(core, record, &remade)?;
         substitute(record, &remade);
+    }
+    for privileges in note.into_iter().flat_map(|note| &mut note.files) {
+        if let Some((identity, _)) = remade.get(&privileges.file) {
+            privileges.file = *identity;
+        }
     }
     let identities = remade.into_iter().map(|(old, (new, _))| (old, new));
     Ok(identities.collect())

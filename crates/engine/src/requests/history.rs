@@ -31,8 +31,8 @@ impl<D: Disk> Store<D> {
         let summaries = state.journal.summaries(core, Sequence(0))?;
         drop(state);
         summaries.for_each(&core.disk, |summary| {
-            if !summary.is_cancelled() {
-                each(summary.into());
+            if let Some(commit) = summary.details() {
+                each(commit);
             }
         })
     }

@@ -28,12 +28,15 @@ impl<D: Disk> Store<D> {
         let read = summaries.and_then(|summaries| {
             summaries.for_each(&self.0.core.disk, |summary| {
                 let sequence = Sequence(summary.sequence);
+                let Some(commit) = summary.commit else {
+                    return;
+                };
                 for by in unknown.remove(&sequence).into_iter().flatten() {
                     *by = ChangedBy::Commit {
                         sequence,
                         author: Some(CommitAuthor {
-                            transaction: TransactionId(summary.transaction),
-                            label: summary.label.clone(),
+                            transaction: TransactionId(commit.transaction),
+                            label: commit.label.clone(),
                         }),
                     };
                 }

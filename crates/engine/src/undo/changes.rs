@@ -153,7 +153,7 @@ impl Changes {
     }
 
     fn add_successions(&mut self, step: &Step, number: usize, selection: &Selection) {
-        let entries = step.commit.entries.iter().enumerate();
+        let entries = step.entries().iter().enumerate();
         let undone =
             entries.filter(|(place, _)| step.is_undone && selection.has_entry(number, *place));
         let undone: HashSet<Identity> = undone.filter_map(|(_, entry)| step.after(entry)).collect();
@@ -180,7 +180,7 @@ impl Changes {
                 self.add_place(identity, key);
             }
         }
-        for entry in &step.commit.entries {
+        for entry in step.entries() {
             let key = (step.directory(entry.directory), entry.name.clone());
             for identity in entry.before.into_iter().chain(step.after(entry)) {
                 self.add_place(identity, key.clone());
@@ -197,7 +197,7 @@ impl Changes {
     fn add_entries(&mut self, number: usize, step: &Step, selection: &Selection) {
         let mut touched: HashMap<Identity, bool> = HashMap::new();
         self.add_taken_out(number, step, selection);
-        for (place, entry) in step.commit.entries.iter().enumerate() {
+        for (place, entry) in step.entries().iter().enumerate() {
             let directory = step.directory(entry.directory);
             let key = (directory, entry.name.clone());
             let after = step.after(entry);
@@ -228,7 +228,7 @@ impl Changes {
             }
         }
         let succeeded: HashSet<Identity> = step.successions().map(|(before, _)| before).collect();
-        for (place, entry) in step.commit.entries.iter().enumerate() {
+        for (place, entry) in step.entries().iter().enumerate() {
             let is_undone = step.is_undone && selection.has_entry(number, place);
             if let Some(before) = entry.before.filter(|_| entry.buries) {
                 let by = (!is_undone).then_some(step.sequence);
@@ -290,15 +290,13 @@ impl Changes {
     /// A directory that comes back out of a removed one is gone from there. The record says it only
     /// by where it was.
     fn add_taken_out(&mut self, number: usize, step: &Step, selection: &Selection) {
-        let entries = &step.commit.entries;
+        let entries = step.entries();
         let changed: HashSet<Key> = entries
             .iter()
             .map(|entry| (step.directory(entry.directory), entry.name.clone()))
             .collect();
         for (place, entry) in entries.iter().enumerate() {
-            let moved = entry
-                .after
-                .map(|index| &step.commit.objects[index as usize]);
+            let moved = entry.after.map(|index| &step.objects()[index as usize]);
             let Some(moved) = moved.filter(|moved| moved.kind == Kind::Directory) else {
                 continue;
             };
@@ -329,12 +327,12 @@ impl Changes {
     }
 
     fn add_objects(&mut self, number: usize, step: &Step, selection: &Selection) {
-        let updates = step.updates();
+        let updates = step.update_places();
         for object in updates.keys() {
             let touches = self.touched.entry(step.object(*object)).or_default();
             touch(touches, number);
         }
-        let former = step.commit.before.iter().flat_map(|before| &before.objects);
+        let former = step.before().into_iter().flat_map(|before| &before.objects);
         for (place, former) in former.enumerate() {
             let identity = step.object(former.object);
             let update = updates.get(&former.object).copied();
@@ -348,7 +346,7 @@ impl Changes {
             if let (Some(change), true) = (change, is_undone) {
                 self.objects.entry(identity).or_default().push(change);
             }
-            let locator = &step.commit.objects[former.object as usize].locator;
+            let locator = &step.objects()[former.object as usize].locator;
             if let (Some(key), true) = (step.place(locator), update.is_some()) {
                 self.touched_names.entry(key).or_default().push(number);
             }
@@ -365,7 +363,7 @@ impl Changes {
     /// A step that has no effect explains the times of objects all the same. If other undone commits
     /// need what an undo among them has removed, that undo is named.
     fn add_neutral(&mut self, number: usize, step: &Step) {
-        for entry in &step.commit.entries {
+        for entry in step.entries() {
             let objects = entry.before.into_iter().chain(step.after(entry));
             for identity in objects.chain([step.directory(entry.directory)]) {
                 self.touch_neutrally(identity, number);
@@ -374,11 +372,11 @@ impl Changes {
                 self.removed_by.insert(before, step.sequence);
             }
         }
-        let updates = step.updates();
+        let updates = step.update_places();
         for object in updates.keys() {
             self.touch_neutrally(step.object(*object), number);
         }
-        for former in step.commit.before.iter().flat_map(|before| &before.objects) {
+        for former in step.before().into_iter().flat_map(|before| &before.objects) {
             let update = updates.get(&former.object).copied();
             let touch = self.touch_neutrally(step.object(former.object), number);
             touch.before = Some(former.changed);
@@ -455,7 +453,7 @@ impl Changes {
 
 /// The modification time that an update sets.
 fn modified_by(step: &Step, update: Option<usize>) -> Option<Timestamp> {
-    step.commit.updates[update?].attributes.modified
+    step.updates()[update?].attributes.modified
 }
 
 /// The last touch, which is this step's.
@@ -472,8 +470,8 @@ fn touch(touches: &mut Vec<Touch>, step: usize) -> &mut Touch {
 impl Since {
     pub fn change(&self, change: ChangeRef) -> (&Step, &Update, &Former) {
         let step = &self.steps[change.step];
-        let update = &step.commit.updates[change.update];
-        let before = step.commit.before.as_ref();
+        let update = &step.updates()[change.update];
+        let before = step.before();
         let former = before.map(|before| &before.objects[change.former]);
         (step, update, former.expect("the change has a former state"))
     }

@@ -83,7 +83,7 @@ impl<D: Disk> Store<D> {
         let since = self.since(transaction, commits)?;
         let mut asked_for = since.steps.iter().filter(|step| step.is_undone);
         if let Some(first) = commits.first()
-            && asked_for.all(|step| step.commit.cancels.is_some())
+            && asked_for.all(|step| !step.is_commit())
         {
             return Err(UndoError::NotKept(*first));
         }

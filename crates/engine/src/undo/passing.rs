@@ -43,7 +43,7 @@ impl Changes {
     /// Notes where the objects that this step mentions were before, if it is the first to mention
     /// them.
     pub(super) fn add_origins(&mut self, number: usize, step: &Step, selection: &Selection) {
-        let entries = step.commit.entries.iter().enumerate();
+        let entries = step.entries().iter().enumerate();
         let others = entries.filter(|(place, _)| !selection.has_entry(number, *place));
         let others: HashSet<Identity> = others.filter_map(|(_, entry)| step.after(entry)).collect();
         for (identity, locator) in step.mentioned() {
@@ -56,7 +56,7 @@ impl Changes {
             };
             self.origins.entry(identity).or_insert(origin);
         }
-        for entry in &step.commit.entries {
+        for entry in step.entries() {
             if let Some(before) = entry.before {
                 let origin = self.origin(step.directory(entry.directory));
                 self.origins.entry(before).or_insert(origin);
@@ -72,7 +72,7 @@ impl Changes {
     /// Forgets what the undone commits so far changed in new directories and files that they
     /// removed again, and that this step, which is not undone, brings back.
     pub(super) fn forget_passing(&mut self, number: usize, step: &Step, selection: &Selection) {
-        let entries = step.commit.entries.iter().enumerate();
+        let entries = step.entries().iter().enumerate();
         let others =
             entries.filter(|(place, _)| !step.is_undone || !selection.has_entry(number, *place));
         let returning = others.filter_map(|(_, entry)| step.after(entry));

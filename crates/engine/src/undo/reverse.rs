@@ -126,7 +126,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
     /// The entry by which the first of these changes found its object.
     fn key_of(&self, changes: &[ChangeRef]) -> Option<Key> {
         let (step, update, _) = self.since.change(*changes.first()?);
-        let object = &step.commit.objects[update.object as usize];
+        let object = &step.objects()[update.object as usize];
         step.place(&object.locator)
     }
 
@@ -378,7 +378,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             let change = changes.first()?;
             let (step, update, _) = self.since.change(*change);
             update.content.as_ref()?;
-            let locator = &step.commit.objects[update.object as usize].locator;
+            let locator = &step.objects()[update.object as usize].locator;
             Some((step.place(locator)?, change.step))
         });
         let mut undone: Vec<(Key, usize)> = names.chain(objects).collect();

@@ -68,13 +68,13 @@ impl Selection {
     fn add(&mut self, since: &Since, is_asked_for: impl Fn(&[u8]) -> bool) -> bool {
         let mut found = false;
         for (number, step) in undone(since) {
-            for (place, entry) in step.commit.entries.iter().enumerate() {
+            for (place, entry) in step.entries().iter().enumerate() {
                 if is_asked_for(&step.path(entry.directory, &entry.name)) {
                     self.entries.insert((number, place));
                     found = true;
                 }
             }
-            for (place, update) in step.commit.updates.iter().enumerate() {
+            for (place, update) in step.updates().iter().enumerate() {
                 if is_asked_for(&step.path_of_object(update.object)) {
                     self.updates.insert((number, place));
                     found = true;
@@ -88,14 +88,14 @@ impl Selection {
     fn add_objects(&mut self, since: &Since, objects: &HashSet<Identity>) -> bool {
         let mut found = false;
         for (number, step) in undone(since) {
-            for (place, entry) in step.commit.entries.iter().enumerate() {
+            for (place, entry) in step.entries().iter().enumerate() {
                 let mut its = entry.before.into_iter().chain(step.after(entry));
                 if its.any(|object| objects.contains(&object)) {
                     self.entries.insert((number, place));
                     found = true;
                 }
             }
-            for (place, update) in step.commit.updates.iter().enumerate() {
+            for (place, update) in step.updates().iter().enumerate() {
                 if objects.contains(&step.object(update.object)) {
                     self.updates.insert((number, place));
                     found = true;
@@ -112,14 +112,14 @@ impl Selection {
         let mut above: HashSet<Identity> = HashSet::new();
         let mut paths: HashSet<Vec<u8>> = HashSet::new();
         for (number, step) in undone(since) {
-            for (place, entry) in step.commit.entries.iter().enumerate() {
+            for (place, entry) in step.entries().iter().enumerate() {
                 if self.entries.contains(&(number, place)) {
                     objects.extend(entry.before.into_iter().chain(step.after(entry)));
                     above.extend(step.above(entry.directory));
                     paths.extend(database::family(&step.path(entry.directory, &entry.name)));
                 }
             }
-            for (place, update) in step.commit.updates.iter().enumerate() {
+            for (place, update) in step.updates().iter().enumerate() {
                 if self.updates.contains(&(number, place)) {
                     objects.insert(step.object(update.object));
                     paths.extend(database::family(&step.path_of_object(update.object)));
@@ -135,7 +135,7 @@ impl Selection {
         }
         self.add_objects(since, &objects);
         for (number, step) in undone(since) {
-            for (place, entry) in step.commit.entries.iter().enumerate() {
+            for (place, entry) in step.entries().iter().enumerate() {
                 if entry.buries && entry.before.is_some_and(|before| above.contains(&before)) {
                     self.entries.insert((number, place));
                 }

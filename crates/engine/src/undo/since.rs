@@ -4,7 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Identity, Name, Timestamp};
 use atomdir_format::past::PastRecord;
-use atomdir_format::record::{CommitRecord, EntryChange, Locator};
+use atomdir_format::record::{
+    Before, CommitRecord, DirectoryReference, EntryChange, Locator, LogRecord, ObjectReference,
+    Update,
+};
 
 use crate::error::UndoError;
 use crate::ids::Sequence;
@@ -27,7 +30,7 @@ pub(super) struct Step {
     /// See [`PastRecord::settled`].
     pub settled: Timestamp,
     pub is_settled_late: bool,
-    pub commit: CommitRecord,
+    pub record: LogRecord,
 }
 
 impl<D: Disk> Store<D> {
@@ -54,8 +57,8 @@ impl<D: Disk> Store<D> {
         let mut steps: Vec<Step> = Vec::new();
         let mut undos = Vec::new();
         let mut add = |record: PastRecord| {
-            let sequence = record.commit.sequence;
-            let taken_back = taken_back(&record.commit);
+            let sequence = record.record.sequence();
+            let taken_back = record.record.commit().map_or_else(Vec::new, taken_back);
             // After a checkpoint that failed, the past and the log have the same commits.
             let is_new = undos
                 .last()
@@ -71,17 +74,17 @@ impl<D: Disk> Store<D> {
                     is_neutral: false,
                     settled: record.settled,
                     is_settled_late: record.is_settled_late,
-                    commit: record.commit,
+                    record: record.record,
                 });
             }
         };
         if let Some(past) = &journal.past {
             past.for_each(core, &mut add)?;
         }
-        journal.for_each_logged(core, |commit| {
-            let settled = journal.settled.get(&commit.sequence).copied();
-            let settled = settled.unwrap_or(commit.time);
-            if let Some(record) = PastRecord::of(commit, settled) {
+        journal.for_each_logged(core, |logged| {
+            let settled = journal.settled.get(&logged.sequence()).copied();
+            let settled = settled.unwrap_or(logged.time());
+            if let Some(record) = PastRecord::of(logged, settled) {
                 add(record);
             }
             Ok(())
@@ -104,20 +107,50 @@ fn taken_back(commit: &CommitRecord) -> Vec<Sequence> {
     taken_back.copied().map(Sequence).collect()
 }
 
+/// A sequence that belongs to no commit has changed nothing: its lists are empty.
 impl Step {
+    pub fn is_commit(&self) -> bool {
+        self.record.commit().is_some()
+    }
+
+    pub fn time(&self) -> Timestamp {
+        self.record.time()
+    }
+
+    pub fn entries(&self) -> &[EntryChange] {
+        self.record.commit().map_or(&[], |commit| &commit.entries)
+    }
+
+    pub fn objects(&self) -> &[ObjectReference] {
+        self.record.commit().map_or(&[], |commit| &commit.objects)
+    }
+
+    pub fn updates(&self) -> &[Update] {
+        self.record.commit().map_or(&[], |commit| &commit.updates)
+    }
+
+    pub fn before(&self) -> Option<&Before> {
+        self.record.commit()?.before.as_ref()
+    }
+
+    fn directories(&self) -> &[DirectoryReference] {
+        let commit = self.record.commit();
+        commit.map_or(&[], |commit| &commit.directories)
+    }
+
     pub fn directory(&self, index: u32) -> Identity {
-        self.commit.directories[index as usize].identity
+        self.directories()[index as usize].identity
     }
 
     pub fn object(&self, index: u32) -> Identity {
-        self.commit.objects[index as usize].identity
+        self.objects()[index as usize].identity
     }
 
     /// The directories and objects that the record mentions, and where they were.
     pub fn mentioned(&self) -> impl Iterator<Item = (Identity, &Locator)> + '_ {
-        let directories = self.commit.directories.iter();
+        let directories = self.directories().iter();
         let directories = directories.map(|of| (of.identity, &of.locator));
-        let objects = self.commit.objects.iter();
+        let objects = self.objects().iter();
         directories.chain(objects.map(|of| (of.identity, &of.locator)))
     }
 
@@ -126,13 +159,12 @@ impl Step {
     }
 
     pub fn leaves_traces(&self) -> bool {
-        let before = self.commit.before.as_ref();
-        before.is_some_and(|before| before.leaves_traces)
+        self.before().is_some_and(|before| before.leaves_traces)
     }
 
     /// The places of the updates, by the objects that they change.
-    pub fn updates(&self) -> HashMap<u32, usize> {
-        let updates = self.commit.updates.iter().enumerate();
+    pub fn update_places(&self) -> HashMap<u32, usize> {
+        let updates = self.updates().iter().enumerate();
         updates
             .map(|(place, update)| (update.object, place))
             .collect()
@@ -140,7 +172,7 @@ impl Step {
 
     /// The files that got another inode: the one before, and the one after.
     pub fn successions(&self) -> impl Iterator<Item = (Identity, Identity)> + '_ {
-        let before = self.commit.before.iter();
+        let before = self.before().into_iter();
         let successions = before.flat_map(|before| &before.successions);
         successions.map(|one| (one.before, self.object(one.after)))
     }
@@ -157,8 +189,7 @@ impl Step {
     pub fn path(&self, directory: u32, name: &Name) -> Vec<u8> {
         let mut names: Vec<&[u8]> = vec![name.as_bytes()];
         let mut at = directory;
-        while let Locator::Entry { directory, name } = &self.commit.directories[at as usize].locator
-        {
+        while let Locator::Entry { directory, name } = &self.directories()[at as usize].locator {
             names.push(name.as_bytes());
             at = *directory;
         }
@@ -168,7 +199,7 @@ impl Step {
 
     /// The directories above an entry.
     pub fn above(&self, directory: u32) -> impl Iterator<Item = Identity> + '_ {
-        let up = |index: &u32| match &self.commit.directories[*index as usize].locator {
+        let up = |index: &u32| match &self.directories()[*index as usize].locator {
             Locator::Entry { directory, .. } => Some(*directory),
             _ => None,
         };
@@ -176,7 +207,7 @@ impl Step {
     }
 
     pub fn path_of_object(&self, index: u32) -> Vec<u8> {
-        match &self.commit.objects[index as usize].locator {
+        match &self.objects()[index as usize].locator {
             Locator::Entry { directory, name } => self.path(*directory, name),
             _ => Vec::new(),
         }

@@ -85,7 +85,7 @@ impl<D: Disk> Reverse<'_, D> {
                 continue;
             }
             let step = &self.since.steps[succession.step];
-            let mut entries = step.commit.entries.iter();
+            let mut entries = step.entries().iter();
             let entry = entries.find(|entry| step.after(entry) == Some(succession.after));
             let path = entry.map(|entry| step.path(entry.directory, &entry.name));
             self.conflict(&path.unwrap_or_default(), ConflictKind::Contents, None);

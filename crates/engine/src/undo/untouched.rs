@@ -76,11 +76,11 @@ impl<D: Disk> Reverse<'_, D> {
         let step = &self.since.steps[touch.step];
         let update = touch.change.map(|change| self.since.change(change).1);
         let attributes = update.map(|update| update.attributes).unwrap_or_default();
-        let kind = update.map(|update| step.commit.objects[update.object as usize].kind);
+        let kind = update.map(|update| step.objects()[update.object as usize].kind);
         Left {
             settled: step.settled,
             is_settled_late: step.is_settled_late,
-            modified_max: touch.modified.unwrap_or_default().max(step.commit.time),
+            modified_max: touch.modified.unwrap_or_default().max(step.time()),
             is_written: update.is_some_and(|update| update.content.is_some()),
             mode: attributes.mode.filter(|_| kind != Some(Kind::Symlink)),
             user: attributes.user,
@@ -102,8 +102,8 @@ impl<D: Disk> Reverse<'_, D> {
             return is_after(step.settled);
         }
         // A recovery may have made the commit's own files again.
-        let mut own = step.commit.objects.iter();
-        is_after(step.commit.time) && !own.any(|own| own.identity == object)
+        let mut own = step.objects().iter();
+        is_after(step.time()) && !own.any(|own| own.identity == object)
     }
 
     /// Whether a commit has made the object, and the newest one that changed this entry has put it
@@ -112,7 +112,7 @@ impl<D: Disk> Reverse<'_, D> {
         let steps = self.changes.touched_names.get(key).into_iter().flatten();
         let newest = steps.rev().find_map(|number| {
             let step = &self.since.steps[*number];
-            let mut entries = step.commit.entries.iter();
+            let mut entries = step.entries().iter();
             let entry =
                 entries.find(|one| one.name == key.1 && step.directory(one.directory) == key.0);
             entry.map(|entry| step.after(entry))

@@ -2,7 +2,7 @@
 
 use atomdir_disk::{Attributes, Owner, Times};
 
-use super::{put_commit, put_run, put_xattr, take_commit, take_run, take_xattr};
+use super::{put_log_record, put_run, put_xattr, take_log_record, take_run, take_xattr};
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
 use crate::past::PastRecord;
@@ -19,13 +19,13 @@ impl Record for PastRecord {
     const KIND: FrameKind = FrameKind::Past;
 
     fn sequence(&self) -> u64 {
-        self.commit.sequence
+        self.record.sequence()
     }
 
     fn encode_payload(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.time(self.settled);
-        put_commit(&mut writer, &self.commit);
+        put_log_record(&mut writer, &self.record);
         if self.is_settled_late {
             writer.byte(SETTLED_LATE);
         }
@@ -35,7 +35,7 @@ impl Record for PastRecord {
     fn decode_payload(sequence: u64, payload: &[u8]) -> Result<PastRecord> {
         let mut reader = Reader::new(payload);
         let settled = reader.time()?;
-        let commit = take_commit(&mut reader, sequence)?;
+        let record = take_log_record(&mut reader, sequence)?;
         let is_settled_late = !reader.is_at_end();
         if is_settled_late {
             match reader.byte()? {
@@ -46,7 +46,7 @@ impl Record for PastRecord {
         let record = PastRecord {
             settled,
             is_settled_late,
-            commit,
+            record,
         };
         reader.finish()?;
         Ok(record)

@@ -10,7 +10,7 @@ use crate::recovery::older::trace::{Number, State, Step, Trace, Whereabouts};
 impl<D: Disk> Trace<'_, D> {
     pub(super) fn add_entries(&mut self, step: &Step<'_>) {
         let sequence = step.sequence;
-        let commit = step.commit();
+        let commit = step.commit;
         let afters = commit.entries.iter().filter_map(|entry| entry.after);
         let afters: HashSet<Identity> = afters.map(|index| step.object(index)).collect();
         // Such a file may also have lost its old name before it got that again.
@@ -129,7 +129,7 @@ impl<D: Disk> Trace<'_, D> {
     /// Notes when the commit had changed the object. What changed it before is known only if the
     /// record says so.
     fn touch(&mut self, step: &Step<'_>, object: Number, is_living: bool) {
-        let settled = step.record.settled;
+        let settled = step.settled;
         let identity = self.objects[object].identity;
         let is_known = || {
             let mut formers = step.formers.keys();
@@ -141,7 +141,7 @@ impl<D: Disk> Trace<'_, D> {
         let known = &self.objects[object];
         let is_file = known.kind != Some(Kind::Directory);
         let is_old = known.born < step.sequence && is_living && is_file;
-        let is_doubtful = is_old && (step.record.is_settled_late || !is_known());
+        let is_doubtful = is_old && (step.is_settled_late || !is_known());
         let known = &mut self.objects[object];
         if is_doubtful {
             known.changed.doubt = Some((settled, step.sequence));

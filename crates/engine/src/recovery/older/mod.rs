@@ -41,7 +41,7 @@ pub(crate) fn restore<D: Disk>(
     let mut failed = None;
     if let Some(past) = past {
         past.for_each(core, |record| {
-            let sequence = Sequence(record.commit.sequence);
+            let sequence = Sequence(record.record.sequence());
             if sequence == next && failed.is_none() {
                 next = sequence.next();
                 failed = trace.add(&record).err();

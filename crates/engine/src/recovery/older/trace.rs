@@ -85,7 +85,10 @@ pub(super) enum Body {
 /// One record, with what is looked up in it.
 pub(super) struct Step<'a> {
     pub sequence: Sequence,
-    pub record: &'a PastRecord,
+    /// See [`PastRecord::settled`].
+    pub settled: Timestamp,
+    pub is_settled_late: bool,
+    pub commit: &'a CommitRecord,
     pub formers: HashMap<u32, &'a Former>,
     updates: HashMap<u32, &'a Update>,
     /// New inodes, by their index, and those that they replace.
@@ -93,8 +96,7 @@ pub(super) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn new(record: &'a PastRecord) -> Step<'a> {
-        let commit = &record.commit;
+    fn new(record: &PastRecord, commit: &'a CommitRecord) -> Step<'a> {
         let formers = commit.before.iter().flat_map(|before| &before.objects);
         let formers: HashMap<u32, &Former> =
             formers.map(|former| (former.object, former)).collect();
@@ -115,15 +117,13 @@ impl<'a> Step<'a> {
         });
         Step {
             sequence: Sequence(commit.sequence),
-            record,
+            settled: record.settled,
+            is_settled_late: record.is_settled_late,
+            commit,
             formers,
             replacements: replacements.collect(),
             updates,
         }
-    }
-
-    pub fn commit(&self) -> &'a CommitRecord {
-        &self.record.commit
     }
 
     /// Whether the name leads to the same file as before, with another inode. The same commit may
@@ -136,7 +136,7 @@ impl<'a> Step<'a> {
     }
 
     pub fn object(&self, index: u32) -> Identity {
-        self.commit().objects[index as usize].identity
+        self.commit.objects[index as usize].identity
     }
 }
 
@@ -186,10 +186,10 @@ impl<'a, D: Disk> Trace<'a, D> {
     }
 
     pub fn add(&mut self, record: &PastRecord) -> Result<(), String> {
-        if record.commit.cancels.is_some() {
+        let Some(commit) = record.record.commit() else {
             return Ok(());
-        }
-        let step = Step::new(record);
+        };
+        let step = Step::new(record, commit);
         self.add_references(&step);
         for former in step.formers.values() {
             self.add_former(&step, former)?;
@@ -199,7 +199,7 @@ impl<'a, D: Disk> Trace<'a, D> {
     }
 
     fn add_references(&mut self, step: &Step<'_>) {
-        let commit = step.commit();
+        let commit = step.commit;
         let directories = commit.directories.iter();
         for reference in directories {
             let object = self.number(reference.identity);
@@ -221,7 +221,7 @@ impl<'a, D: Disk> Trace<'a, D> {
             Locator::Root | Locator::Limbo => {}
             Locator::Staged { .. } => self.objects[object].born = step.sequence,
             Locator::Entry { directory, name } => {
-                let directory = step.commit().directories[*directory as usize].identity;
+                let directory = step.commit.directories[*directory as usize].identity;
                 let directory = self.number(directory);
                 let known = &self.objects[object];
                 if matches!(known.place, Whereabouts::Unknown) && known.touched.is_none() {
