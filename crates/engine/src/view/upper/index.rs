@@ -3,15 +3,9 @@
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Result};
 
-use super::walk::{Item, is_whiteout};
-use super::{InLayer, Reading};
-use crate::ids::NodeId;
+use super::walk::{InUpper, is_whiteout};
+use super::{InLayer, LayerDirectory, Reading};
 use crate::names;
-
-/// These stand for overlayfs's own directories where directories are numbered as
-/// nodes. The view uses neither node 0 nor the last one.
-const WORK: NodeId = NodeId(0);
-const INDEX: NodeId = NodeId(u64::MAX);
 
 impl<D: Disk> Reading<'_, D> {
     /// A copied file with several names is in the index as well. If all names
@@ -21,7 +15,7 @@ impl<D: Disk> Reading<'_, D> {
         if !self.add_index_to_layer()? {
             return Ok(());
         }
-        let handle = self.open(INDEX)?;
+        let handle = self.open(LayerDirectory::Index)?;
         for entry in self.new.core.disk.list(&handle)? {
             let opened = self.new.core.disk.open(&handle, &entry.name, Access::Path);
             let Some(object) = self.unless_gone(opened)? else {
@@ -40,12 +34,12 @@ impl<D: Disk> Reading<'_, D> {
                 .and_then(|origin| self.of_origin(origin));
             let known = of_base.and_then(|base| self.new.nodes.by_base.get(&base.serial).copied());
             if let Some(id) = known {
-                let item = Item {
-                    parent: INDEX,
-                    name: entry.name,
-                    stat,
+                let copy = InUpper {
+                    directory: LayerDirectory::Index,
+                    name: &entry.name,
+                    stat: &stat,
                 };
-                self.take_changes(id, item, overlay)?;
+                self.take_changes(id, copy, overlay)?;
             }
         }
         Ok(())
@@ -61,18 +55,24 @@ impl<D: Disk> Reading<'_, D> {
             Err(Errno::NOENT) => return Ok(false),
             index => index?,
         };
+        let (work, work_name) = (disk.stat(&work)?, names::fixed(names::WORK));
         let places = [
-            (WORK, None, names::fixed(names::WORK), disk.stat(&work)?),
-            (INDEX, Some(WORK), name, index),
+            (LayerDirectory::Work, None, work_name, work),
+            (
+                LayerDirectory::Index,
+                Some(LayerDirectory::Work),
+                name,
+                index,
+            ),
         ];
-        for (id, parent, name, stat) in places {
+        for (directory, parent, name, stat) in places {
             let identity = stat.identity;
             let place = InLayer {
                 parent,
                 name,
                 identity,
             };
-            self.moves.layer.insert(id, place);
+            self.moves.layer.insert(directory, place);
         }
         Ok(true)
     }

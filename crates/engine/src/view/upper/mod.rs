@@ -144,7 +144,7 @@ impl<D: Disk> View<D> {
             to_visit: Vec::new(),
         };
         reading.moves.layer.insert(
-            NodeId::ROOT,
+            NodeId::ROOT.into(),
             InLayer {
                 parent: None,
                 name: upper,
@@ -216,16 +216,31 @@ struct Reading<'a, D: Disk> {
     to_visit: Vec<(NodeId, Stat, OverlayAttributes)>,
 }
 
-/// A directory's place in the upper layer; the layer itself has no parent.
+/// A directory of the upper layer, or one of overlayfs's own, which are beside the layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum LayerDirectory {
+    Node(NodeId),
+    Work,
+    /// In the working directory.
+    Index,
+}
+
+impl From<NodeId> for LayerDirectory {
+    fn from(id: NodeId) -> LayerDirectory {
+        LayerDirectory::Node(id)
+    }
+}
+
+/// A directory's place; the layer itself and the working directory have no parent.
 struct InLayer {
-    parent: Option<NodeId>,
+    parent: Option<LayerDirectory>,
     name: Name,
     identity: Identity,
 }
 
 impl<D: Disk> Reading<'_, D> {
-    fn open(&self, directory: NodeId) -> Result<Arc<D::Handle>> {
-        open_in_layer(&self.new, &self.moves.layer, directory)
+    fn open(&self, directory: impl Into<LayerDirectory>) -> Result<Arc<D::Handle>> {
+        open_in_layer(&self.new, &self.moves.layer, directory.into())
     }
 
     /// What was found, or `None` if programs have removed or replaced the object since its name
@@ -252,8 +267,8 @@ fn is_gone(errno: Errno) -> bool {
 
 fn open_in_layer<D: Disk>(
     view: &View<D>,
-    layer: &HashMap<NodeId, InLayer>,
-    directory: NodeId,
+    layer: &HashMap<LayerDirectory, InLayer>,
+    directory: LayerDirectory,
 ) -> Result<Arc<D::Handle>> {
     let at = layer.get(&directory).ok_or(Errno::STALE)?;
     let key = HandleKey::Directory(at.identity);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Name, RenameMode, Result};
 
-use super::{InLayer, holes, open_in_layer};
+use super::{InLayer, LayerDirectory, holes, open_in_layer};
 use crate::base::Base;
 use crate::base::handles::HandleKey;
 use crate::base::rights::with_rights;
@@ -16,10 +16,10 @@ use crate::view::node::StagedParent;
 #[derive(Default)]
 pub(super) struct Moves {
     /// Moves from a directory of the layer to a slot.
-    to_slots: Vec<(NodeId, Name, Name)>,
+    to_slots: Vec<(LayerDirectory, Name, Name)>,
     dropped_slots: HashSet<Name>,
     unlinks: Vec<(NodeId, Name)>,
-    touched: HashSet<NodeId>,
+    touched: HashSet<LayerDirectory>,
     /// Copies of files of the base, whose holes the kernel may have filled.
     copies: Vec<(NodeId, Arc<Base>)>,
     /// Overlay attributes to remove from new objects.
@@ -28,17 +28,17 @@ pub(super) struct Moves {
     /// open until all changes are made.
     pub opened: Vec<(NodeId, u32)>,
     /// The places, before any move, of the directories that objects are moved from.
-    pub layer: HashMap<NodeId, InLayer>,
+    pub layer: HashMap<LayerDirectory, InLayer>,
 }
 
 impl Moves {
-    pub fn move_to_slot(&mut self, directory: NodeId, name: Name, slot: Name) {
+    pub fn move_to_slot(&mut self, directory: LayerDirectory, name: Name, slot: Name) {
         self.touched.insert(directory);
         self.to_slots.push((directory, name, slot));
     }
 
     /// Where in the layer the objects are that are to be moved to slots, by slot.
-    pub fn places(&self) -> HashMap<Name, (NodeId, Name)> {
+    pub fn places(&self) -> HashMap<Name, (LayerDirectory, Name)> {
         let places = self.to_slots.iter();
         let places = places.map(|(at, name, slot)| (slot.clone(), (*at, name.clone())));
         places.collect()
@@ -51,11 +51,11 @@ impl Moves {
 
     /// Whether an object is taken out of the directory.
     pub fn is_touched(&self, directory: NodeId) -> bool {
-        self.touched.contains(&directory)
+        self.touched.contains(&directory.into())
     }
 
     pub fn unlink(&mut self, directory: NodeId, name: Name) {
-        self.touched.insert(directory);
+        self.touched.insert(directory.into());
         self.unlinks.push((directory, name));
     }
 
@@ -81,7 +81,7 @@ impl Moves {
         let stage = view.stage()?;
         let core = view.core.clone();
         for (directory, name) in &self.unlinks {
-            let above = open_in_layer(view, &self.layer, *directory)?;
+            let above = open_in_layer(view, &self.layer, (*directory).into())?;
             core.disk.unlink(&above, name)?;
         }
         // From the bottom up, while the directories are still in their places.

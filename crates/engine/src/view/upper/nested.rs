@@ -14,7 +14,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Timestamp};
 use super::moves::Moves;
 use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
 use super::seen::UpperState;
-use super::{LowerView, Purpose, Read, is_gone, open_in_layer};
+use super::{LayerDirectory, LowerView, Purpose, Read, is_gone, open_in_layer};
 use crate::base::Xattrs;
 use crate::ids::{NodeId, TransactionId};
 use crate::view::View;
@@ -89,7 +89,7 @@ impl<D: Disk> View<D> {
         for node in read.changed_nodes() {
             if let Some(staged) = read.staged(node)? {
                 let above = match staged.parent {
-                    StagedParent::Node(directory) => (directory, staged.name),
+                    StagedParent::Node(directory) => (directory.into(), staged.name),
                     StagedParent::Slots => places.remove(&staged.name).ok_or(Errno::STALE)?,
                 };
                 match nested.copy_from_layer(&read, moves, node, above) {
@@ -122,7 +122,7 @@ impl<D: Disk> View<D> {
         read: &View<D>,
         moves: &Moves,
         node: NodeId,
-        (directory, name): (NodeId, Name),
+        (directory, name): (LayerDirectory, Name),
     ) -> Result<Copied> {
         let above = open_in_layer(read, &moves.layer, directory)?;
         let core = self.core.clone();

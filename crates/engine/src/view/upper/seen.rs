@@ -85,7 +85,7 @@ impl<D: Disk> Reading<'_, D> {
             is_merged,
         };
         let mut names = vec![item.name.as_bytes()];
-        let mut at = self.moves.layer.get(&item.parent);
+        let mut at = self.moves.layer.get(&item.parent.into());
         while let Some(place) = at
             && let Some(above) = place.parent
         {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
 
 use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
-use super::{InLayer, Reading};
+use super::{InLayer, LayerDirectory, Reading};
 use crate::base::rights::{open_closed, opened_mode, with_rights};
 use crate::base::snapshot::Found;
 use crate::base::{Base, Xattrs};
@@ -23,6 +23,23 @@ pub(super) struct Item {
     pub parent: NodeId,
     pub name: Name,
     pub stat: Stat,
+}
+
+impl Item {
+    fn in_upper(&self) -> InUpper<'_> {
+        InUpper {
+            directory: self.parent.into(),
+            name: &self.name,
+            stat: &self.stat,
+        }
+    }
+}
+
+/// An object in an upper directory or in the index.
+pub(super) struct InUpper<'a> {
+    pub directory: LayerDirectory,
+    pub name: &'a Name,
+    pub stat: &'a Stat,
 }
 
 impl<D: Disk> Reading<'_, D> {
@@ -138,7 +155,7 @@ impl<D: Disk> Reading<'_, D> {
     ) -> Result<()> {
         if self.is_live
             && let Some(id) = self.new.nodes.by_base.get(&found.base.serial)
-            && self.moves.layer.contains_key(id)
+            && self.moves.layer.contains_key(&(*id).into())
         {
             // A program has moved it since it was read. It stays at its old place here, since a
             // directory cannot be in two.
@@ -170,11 +187,11 @@ impl<D: Disk> Reading<'_, D> {
 
     fn add_to_layer(&mut self, item: &Item, id: NodeId, overlay: OverlayAttributes) {
         let place = InLayer {
-            parent: Some(item.parent),
+            parent: Some(item.parent.into()),
             name: item.name.clone(),
             identity: item.stat.identity,
         };
-        self.moves.layer.insert(id, place);
+        self.moves.layer.insert(id.into(), place);
         let mode = item.stat.attributes.mode;
         if self.opens_up && opened_mode(Kind::Directory, mode) != mode {
             self.moves.opened.push((id, mode));
@@ -187,10 +204,9 @@ impl<D: Disk> Reading<'_, D> {
     fn take_copy(&mut self, item: Item, found: Found, overlay: OverlayAttributes) -> Result<()> {
         let is_in_new = self.is_new(item.parent)?;
         let id = self.place(&item, found)?;
-        let (parent, name) = (item.parent, item.name.clone());
-        if !self.take_changes(id, item, overlay)? && is_in_new {
+        if !self.take_changes(id, item.in_upper(), overlay)? && is_in_new {
             // A directory that lands as it is may hold only new objects.
-            self.moves.unlink(parent, name);
+            self.moves.unlink(item.parent, item.name);
         }
         Ok(())
     }
@@ -200,7 +216,7 @@ impl<D: Disk> Reading<'_, D> {
     pub(super) fn take_changes(
         &mut self,
         id: NodeId,
-        item: Item,
+        copy: InUpper<'_>,
         overlay: OverlayAttributes,
     ) -> Result<bool> {
         if self.new.staged(id)?.is_some() {
@@ -209,17 +225,17 @@ impl<D: Disk> Reading<'_, D> {
             return Ok(false);
         }
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
-        let has_contents = item.stat.kind == Kind::File
+        let has_contents = copy.stat.kind == Kind::File
             && !overlay.metacopy
-            && !self.is_unwritten(&base, &item)?;
-        self.compare(id, &item.stat, overlay.xattrs)?;
+            && !self.is_unwritten(&base, &copy)?;
+        self.compare(id, copy.stat, overlay.xattrs)?;
         if has_contents {
-            let staged = self.stage_in_slot(&item);
+            let staged = self.stage_in_slot(&copy);
             let own = self.new.own_mut(id)?;
-            own.attributes.length = item.stat.length;
-            own.attributes.blocks = item.stat.blocks;
+            own.attributes.length = copy.stat.length;
+            own.attributes.blocks = copy.stat.blocks;
             own.touched.modified = true;
-            own.attributes.modified = item.stat.attributes.times.modified;
+            own.attributes.modified = copy.stat.attributes.times.modified;
             own.body = OwnBody::File(Contents::default());
             own.staged = Some(staged);
             self.moves.strip(id, overlay.names);
@@ -229,14 +245,14 @@ impl<D: Disk> Reading<'_, D> {
     }
 
     /// Plans to move the object from the layer to a slot.
-    fn stage_in_slot(&mut self, item: &Item) -> Staged {
+    fn stage_in_slot(&mut self, object: &InUpper<'_>) -> Staged {
         let slot = names::slot(self.new.new_slot());
         self.moves
-            .move_to_slot(item.parent, item.name.clone(), slot.clone());
+            .move_to_slot(object.directory, object.name.clone(), slot.clone());
         Staged {
             parent: StagedParent::Slots,
             name: slot,
-            identity: Some(item.stat.identity),
+            identity: Some(object.stat.identity),
         }
     }
 
@@ -244,20 +260,20 @@ impl<D: Disk> Reading<'_, D> {
     /// that is opened for writing even if nobody writes. A write changes the
     /// modification time, so the contents are compared only if the time is the old
     /// one.
-    fn is_unwritten(&self, base: &Arc<Base>, item: &Item) -> Result<bool> {
+    fn is_unwritten(&self, base: &Arc<Base>, copy: &InUpper<'_>) -> Result<bool> {
         let before = self.new.snapshot_stat(base)?;
         let modified = |stat: &Stat| stat.attributes.times.modified;
-        if modified(&before) != modified(&item.stat) || before.length != item.stat.length {
+        if modified(&before) != modified(copy.stat) || before.length != copy.stat.length {
             return Ok(false);
         }
-        self.has_contents_of((base, before.length), (item.parent, &item.name))
+        self.has_contents_of((base, before.length), (copy.directory, copy.name))
     }
 
     /// Whether a file in the layer has the contents of one of the base.
     pub(super) fn has_contents_of(
         &self,
         (base, length): (&Arc<Base>, u64),
-        (directory, name): (NodeId, &Name),
+        (directory, name): (impl Into<LayerDirectory>, &Name),
     ) -> Result<bool> {
         let above = self.open(directory)?;
         let disk = &self.new.core.disk;
@@ -348,7 +364,7 @@ impl<D: Disk> Reading<'_, D> {
                 identity: Some(item.stat.identity),
             }
         } else {
-            self.stage_in_slot(&item)
+            self.stage_in_slot(&item.in_upper())
         };
         let mut attributes = attributes_of(&item.stat);
         // Counted as the names are found.
