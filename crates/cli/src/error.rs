@@ -1,13 +1,14 @@
 //! All errors of verbs, and the one place that turns them into a message, a hint and
 //! an exit code.
 
+use crate::attempt::deviations;
 use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{
-    CommitError, Conflict, CopiedByMove, CopyLacks, Failure, FailureKind, RequestError,
-    SettingsError, TransactionStatus, io_reason, reason,
+    CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
+    TransactionStatus, io_reason, reason,
 };
 use atomdir::{ChangedBy, CommitAuthor, ConnectError, FindError, InitError, TransactionId};
 use rustix::io::Errno;
@@ -71,13 +72,13 @@ pub enum Error {
     #[error("there can be no native view: {reason}")]
     NoNativeView { reason: String },
     #[error(
-        "transaction {transaction} is not committed: overlayfs refused to move a directory, so it was \
-         copied: {}",
-        copies(copied)
+        "transaction {transaction} is not committed, because its commit would leave the store \
+         otherwise than the same command in a plain directory: {}",
+        deviations::described(deviations)
     )]
-    Copied {
+    Deviations {
         transaction: TransactionId,
-        copied: Vec<CopiedByMove>,
+        deviations: Vec<Deviation>,
     },
     #[error(transparent)]
     Enter(#[from] EnterError),
@@ -204,7 +205,10 @@ impl Error {
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
             ),
-            Error::Copied { transaction, .. } => explain_copied(*transaction),
+            Error::Deviations { transaction, .. } => (
+                ExitCode::Configuration.code(),
+                Some(deviations::hint(*transaction)),
+            ),
             Error::Enter(error) => enter::explain(error),
             Error::View { errno, .. } | Error::Overwrite { errno, .. } => (of_errno(*errno), None),
             Error::TextNotRestored { saved, errno, .. } => {
@@ -348,30 +352,6 @@ fn cut_short_hint() -> String {
     "a line of it failed, and make ignored that, probably because of a `-` before the first line, \
      which make applies to all lines here; put another line before that one"
         .to_owned()
-}
-
-fn explain_copied(transaction: TransactionId) -> (u8, Option<String>) {
-    let hint = format!(
-        "`atomdir run --view exact` moves it; transaction {transaction} is still open: `atomdir \
-         commit {transaction}` lands it with the copies, `atomdir abort {transaction}` drops it"
-    );
-    (ExitCode::Configuration.code(), Some(hint))
-}
-
-/// The first copy, and how many there are.
-fn copies(copied: &[CopiedByMove]) -> String {
-    let described = copied.first().map(|first| {
-        let path = quoted(&first.path);
-        match first.lacks {
-            CopyLacks::OtherNames => format!("{path} is not the file of its other names any more"),
-            CopyLacks::Owner => format!("{path} does not have its old owner and group any more"),
-        }
-    });
-    let more = match copied.len() {
-        0 | 1 => String::new(),
-        count => format!(", and {} others", count - 1),
-    };
-    described.unwrap_or_default() + &more
 }
 
 fn numbers(transactions: &[TransactionStatus]) -> String {

@@ -26,7 +26,7 @@ mod records;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
-    ConflictKind, Conflicts, CopiedByMove, CopyLacks, Durability, EndedHow, FileRead,
+    ConflictKind, Conflicts, Deviation, DeviationKind, Durability, EndedHow, FileRead,
     HistoryStatus, Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport,
     Sequence, Side, Timestamp, TransactionId,
 };

@@ -317,9 +317,9 @@ fn replies() -> Vec<Reply> {
                 is_required: true,
             }),
             exact_because: None,
-            copied: vec![CopiedByMove {
+            deviations: vec![Deviation {
                 path: b"new/f".to_vec(),
-                lacks: CopyLacks::OtherNames,
+                kind: DeviationKind::CopyWithoutNames,
             }],
             lent: false,
             within: Some(Within {

@@ -4,6 +4,7 @@
 mod ask;
 mod backoff;
 mod begin;
+pub mod deviations;
 mod hear;
 mod landed;
 mod met;
@@ -107,8 +108,8 @@ pub fn run_command(
 }
 
 /// Carries out the wish, after asking on the terminal if one is given. After a
-/// failed commit the transaction is still open, unless the service has ended. What overlayfs has
-/// made of a move is not committed before the user has decided.
+/// failed commit the transaction is still open, unless the service has ended. If overlayfs has done
+/// something otherwise than a plain directory would, the user decides first.
 pub fn conclude(
     context: &Context,
     connected: &mut Connected,
@@ -117,13 +118,7 @@ pub fn conclude(
     others: Others,
     terminal: Option<&mut Terminal>,
 ) -> Result<Outcome, Error> {
-    if wish == Wish::Commit && !transaction.copied.is_empty() {
-        connected.connection.keep(transaction.id)?;
-        return Err(Error::Copied {
-            transaction: transaction.id,
-            copied: transaction.copied.clone(),
-        });
-    }
+    deviations::report(context, connected, transaction, wish)?;
     let wish = match (wish, terminal) {
         (Wish::Commit, Some(terminal)) => {
             ask(context, connected, transaction, others, terminal)?.unwrap_or(Wish::Commit)

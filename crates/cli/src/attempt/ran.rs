@@ -62,8 +62,8 @@ impl Ran {
             && matches!(self.ended, Ended::Exited(1..))
         {
             // The kernel does not show whether overlayfs refused a call, and most commands
-            // fail for other reasons.
-            context.output.detail(
+            // fail for other reasons. So logs are spared this.
+            context.output.advise(
                 "if it failed with ENODATA, EOVERFLOW, EXDEV or EINVAL: for ordinary users a \
                  native view cannot change files with several names, of another group or with \
                  capabilities, nor rename old directories, and shows a new link of an old file as \

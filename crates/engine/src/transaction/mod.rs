@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
 use atomdir_format::record::Before;
-use atomdir_types::{ChangeLine, CopiedByMove};
+use atomdir_types::{ChangeLine, Deviation};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
@@ -439,16 +439,17 @@ impl<D: Disk> Transaction<D> {
 
     /// Makes an upper layer's changes the view's own. The overlay must have ended, or be
     /// read-only for good. If this fails, either nothing has changed, or the transaction has
-    /// ended, or it can only be aborted. Lists what programs have copied in place of moving it.
-    pub fn take_over_upper(&self) -> Result<Vec<CopiedByMove>> {
+    /// ended, or it can only be aborted. Lists what overlayfs has done otherwise than a plain
+    /// directory would.
+    pub fn take_over_upper(&self) -> Result<Vec<Deviation>> {
         let began = self.began_change_time();
         self.wait_with(|view| {
             view.refuse_while_nested()?;
             self.leave_to_user();
-            let (taken, copied) = view.take_over_upper(began)?;
+            let (taken, deviations) = view.take_over_upper(began)?;
             *view = taken;
             self.lower.store(false, Ordering::Release);
-            Ok(copied)
+            Ok(deviations)
         })
     }
 
