@@ -241,7 +241,11 @@ fn a_new_name_that_looked_apart_is_reported_and_committed() {
     if !users_can_mount(test) {
         return;
     }
-    let fixture = Fixture::owned_by("native-user-links", User::ordinary, "echo a > old");
+    let fixture = Fixture::owned_by(
+        "native-user-links",
+        User::ordinary,
+        "echo a > old; echo d > lone",
+    );
     let (store, base) = (&fixture.store, &fixture.base);
     let native = ["--view", "native"];
     let outcome = store.run_with(&native, "ln old new; echo b > fresh; ln fresh also");
@@ -259,7 +263,7 @@ fn a_new_name_that_looked_apart_is_reported_and_committed() {
         .expect(CONFIGURATION)
         .says(&["single got", "attribute", "lost"]);
     store.call(["abort", "--all"]).expect(0);
-    let silent = store.run_with(&native, "mv fresh moved; echo c >> old");
+    let silent = store.run_with(&native, "mv lone moved; echo c >> moved; ls -l old");
     assert!(!silent.expect(0).error_text().contains("two files"));
     store.assert_at_rest();
 }
