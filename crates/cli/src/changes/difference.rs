@@ -26,9 +26,14 @@ pub struct TextChange {
 /// How the contents differ, in lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
-    Counted { added: u64, removed: u64 },
+    Counted {
+        added: u64,
+        removed: u64,
+    },
     Binary,
     TooLong,
+    /// What the transaction found is not known any more.
+    Overwritten,
 }
 
 /// The contents to compare.
@@ -37,6 +42,7 @@ enum Sides<'a> {
     Text(&'a [u8], &'a [u8]),
     Binary,
     TooLong,
+    Overwritten,
 }
 
 impl Difference<'_> {
@@ -52,6 +58,7 @@ impl Difference<'_> {
             }
             Sides::Binary => Lines::Binary,
             Sides::TooLong => Lines::TooLong,
+            Sides::Overwritten => Lines::Overwritten,
         }
     }
 
@@ -87,6 +94,10 @@ impl Difference<'_> {
     }
 
     fn sides(&self) -> Sides<'_> {
+        let before = self.before.as_ref().map(|before| &before.contents);
+        if before == Some(&Contents::Overwritten) {
+            return Sides::Overwritten;
+        }
         let (Some(old), Some(new)) = (contents(&self.before), contents(&self.after)) else {
             return Sides::TooLong;
         };
@@ -116,6 +127,7 @@ impl Difference<'_> {
                 Sides::Text(..) => "text",
                 Sides::Binary => "binary",
                 Sides::TooLong => "too_long",
+                Sides::Overwritten => "changed_outside",
             },
             diff: json::Text(&diff),
             attributes: xattr_changes(self.before.as_ref(), self.after.as_ref())
@@ -228,11 +240,11 @@ pub(super) fn xattr_changes<'a>(
     changes
 }
 
-/// Returns `None` if the contents were too long to read.
+/// Returns `None` if the contents are not known.
 fn contents(side: &Option<Version>) -> Option<&[u8]> {
     match side.as_ref().map(|version| &version.contents) {
         Some(Contents::Bytes(bytes)) => Some(bytes),
         Some(Contents::None) | None => Some(&[]),
-        Some(Contents::TooLong) => None,
+        Some(Contents::TooLong | Contents::Overwritten) => None,
     }
 }

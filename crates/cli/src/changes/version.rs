@@ -30,14 +30,16 @@ pub(super) enum Contents {
     /// The contents of a file, or the target of a symbolic link.
     Bytes(Vec<u8>),
     TooLong,
+    /// The file's contents in the snapshot, where an outside writer has overwritten them since.
+    Overwritten,
     /// For objects that are neither.
     None,
 }
 
 impl Contents {
-    /// Returns false if either is too long, since the answer is then unknown.
+    /// Returns false if the answer is unknown.
     pub(super) fn is_same(&self, other: &Contents) -> bool {
-        *self != Contents::TooLong && self == other
+        !matches!(self, Contents::TooLong | Contents::Overwritten) && self == other
     }
 }
 
@@ -75,6 +77,7 @@ impl Version {
                 device_number: object.device_number,
                 xattrs: object.xattrs,
                 contents: match object.kind {
+                    Kind::File if object.changed_outside => Contents::Overwritten,
                     Kind::File if object.too_long => Contents::TooLong,
                     Kind::File => Contents::Bytes(found.contents),
                     Kind::Symlink => Contents::Bytes(object.target),

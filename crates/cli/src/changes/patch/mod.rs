@@ -65,12 +65,15 @@ impl FilePatch<'_> {
         binary: bool,
     ) -> io::Result<()> {
         let is_renamed = old.is_some() && new.is_some() && self.old_path != self.new_path;
+        // A comparison with what an outside writer has put there would take that back.
+        let is_overwritten = old.is_some_and(|old| old.version.contents == Contents::Overwritten);
         let is_same = match (old, new) {
             (Some(old), Some(new)) => old.version.contents.is_same(&new.version.contents),
             _ => false,
         };
         let mode = |side: Option<&Side<'_>>| side.map(|side| side.mode);
-        if is_same && !is_renamed && mode(old) == mode(new) {
+        let is_shown = !is_same && !is_overwritten;
+        if !is_shown && new.is_some() && !is_renamed && mode(old) == mode(new) {
             return Ok(());
         }
         // For an added or deleted file both names are the one that it has.
@@ -98,7 +101,7 @@ impl FilePatch<'_> {
             head(format!("rename from {}", quoted(old_path)))?;
             head(format!("rename to {}", quoted(new_path)))?;
         }
-        if is_same {
+        if !is_shown {
             return Ok(());
         }
         let old_name = old.map_or("/dev/null", |_| &old_name);
@@ -160,11 +163,11 @@ fn side(version: &Option<Version>) -> Option<Side<'_>> {
     Some(Side { mode, version })
 }
 
-/// Returns `None` if the contents are too long to be compared.
+/// Returns `None` if the contents are not known.
 fn contents<'a>(side: Option<&Side<'a>>) -> Option<&'a [u8]> {
     match side.map(|side| &side.version.contents) {
         Some(Contents::Bytes(bytes)) => Some(bytes),
         Some(Contents::None) | None => Some(&[]),
-        Some(Contents::TooLong) => None,
+        Some(Contents::TooLong | Contents::Overwritten) => None,
     }
 }
