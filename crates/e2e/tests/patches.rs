@@ -47,20 +47,24 @@ fn diff_leaves_out_what_outside_writers_changed() {
         store.exec(&view, change).expect(0);
         shell(base, "echo x >> both; echo x >> mode; echo x >> removed").expect(0);
         let diff = store.call(["diff", &view.id]).expect(0).text();
-        let not_compared = "changed outside since the transaction began, so its contents are not \
-                            compared";
+        let outside = "changed outside since the transaction began";
+        let compared = "compared with what is there now:";
         let expected = format!(
-            "# both: {not_compared}\n# mode: {not_compared}\n\
+            "# both: {outside}; {compared}\n# @@ -1,5 +1,5 @@\n#  1\n# -2\n# +two\n#  3\n#  4\n#  5\n\
+             # @@ -7,4 +7,3 @@\n#  7\n#  8\n#  9\n# -x\n\
+             # mode: {outside}; {compared}\n\
              diff --git a/mode b/mode\nold mode 100644\nnew mode 100755\n\
+             # @@ -7,4 +7,3 @@\n#  7\n#  8\n#  9\n# -x\n\
              diff --git a/own b/own\n--- a/own\n+++ b/own\n@@ -1,5 +1,5 @@\n 1\n-2\n+two\n 3\n 4\n 5\n\
-             # removed: {not_compared}\n\
-             diff --git a/removed b/removed\ndeleted file mode 100644\n"
+             # removed: {outside}; {compared}\n\
+             diff --git a/removed b/removed\ndeleted file mode 100644\n\
+             # @@ -1,2 +0,0 @@\n# -theirs\n# -x\n"
         );
         assert_eq!(diff, expected);
         let stat = store.call(["diff", &view.id, "--stat"]).expect(0).text();
         assert!(stat.starts_with(" both    | changed outside meanwhile\n"));
         let json = store.call(["--json", "diff", &view.id, "--", "both"]);
-        let contents = r#""contents":"changed_outside","diff":"""#;
+        let contents = r#""contents":"changed_outside","diff":"---"#;
         assert!(json.expect(0).text().contains(contents));
         store.abort(&view).expect(0);
     });

@@ -33,7 +33,7 @@ pub enum Lines {
     Binary,
     TooLong,
     /// What the transaction found is not known any more.
-    Overwritten,
+    ChangedOutside,
 }
 
 /// The contents to compare.
@@ -42,11 +42,13 @@ enum Sides<'a> {
     Text(&'a [u8], &'a [u8]),
     Binary,
     TooLong,
-    Overwritten,
 }
 
 impl Difference<'_> {
     pub fn lines(&self) -> Lines {
+        if self.is_of_now() {
+            return Lines::ChangedOutside;
+        }
         match self.sides() {
             Sides::Same => Lines::Counted {
                 added: 0,
@@ -58,7 +60,6 @@ impl Difference<'_> {
             }
             Sides::Binary => Lines::Binary,
             Sides::TooLong => Lines::TooLong,
-            Sides::Overwritten => Lines::Overwritten,
         }
     }
 
@@ -69,7 +70,7 @@ impl Difference<'_> {
             let owner = (version.user, version.group);
             (version.kind, version.mode, owner, version.xattrs.clone())
         };
-        if attributes(&old) != attributes(&new) || old.kind != Kind::File {
+        if attributes(&old) != attributes(&new) || old.kind != Kind::File || old.is_of_now {
             return None;
         }
         match (old.contents, new.contents) {
@@ -80,6 +81,11 @@ impl Difference<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Whether what it is compared with is not what the transaction found.
+    fn is_of_now(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.is_of_now)
     }
 
     fn show_names(&self, painter: &mut Painter<'_>) -> io::Result<()> {
@@ -94,10 +100,6 @@ impl Difference<'_> {
     }
 
     fn sides(&self) -> Sides<'_> {
-        let before = self.before.as_ref().map(|before| &before.contents);
-        if before == Some(&Contents::Overwritten) {
-            return Sides::Overwritten;
-        }
         let (Some(old), Some(new)) = (contents(&self.before), contents(&self.after)) else {
             return Sides::TooLong;
         };
@@ -123,11 +125,11 @@ impl Difference<'_> {
             before: self.before.as_ref().map(VersionJson::from),
             after: self.after.as_ref().map(VersionJson::from),
             contents: match self.sides() {
+                _ if self.is_of_now() => "changed_outside",
                 Sides::Same => "same",
                 Sides::Text(..) => "text",
                 Sides::Binary => "binary",
                 Sides::TooLong => "too_long",
-                Sides::Overwritten => "changed_outside",
             },
             diff: json::Text(&diff),
             attributes: xattr_changes(self.before.as_ref(), self.after.as_ref())
@@ -240,11 +242,11 @@ pub(super) fn xattr_changes<'a>(
     changes
 }
 
-/// Returns `None` if the contents are not known.
+/// Returns `None` if the contents were too long to read.
 fn contents(side: &Option<Version>) -> Option<&[u8]> {
     match side.as_ref().map(|version| &version.contents) {
         Some(Contents::Bytes(bytes)) => Some(bytes),
         Some(Contents::None) | None => Some(&[]),
-        Some(Contents::TooLong | Contents::Overwritten) => None,
+        Some(Contents::TooLong) => None,
     }
 }

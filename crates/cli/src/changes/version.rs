@@ -23,6 +23,9 @@ pub(super) struct Version {
     /// Extended attributes, by name.
     pub(super) xattrs: files::Xattrs,
     pub(super) contents: Contents,
+    /// An outside writer has changed the object since the transaction began, so these are not
+    /// the contents that the transaction found, but those of now.
+    pub(super) is_of_now: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +33,6 @@ pub(super) enum Contents {
     /// The contents of a file, or the target of a symbolic link.
     Bytes(Vec<u8>),
     TooLong,
-    /// The file's contents in the snapshot, where an outside writer has overwritten them since.
-    Overwritten,
     /// For objects that are neither.
     None,
 }
@@ -39,7 +40,7 @@ pub(super) enum Contents {
 impl Contents {
     /// Returns false if the answer is unknown.
     pub(super) fn is_same(&self, other: &Contents) -> bool {
-        !matches!(self, Contents::TooLong | Contents::Overwritten) && self == other
+        *self != Contents::TooLong && self == other
     }
 }
 
@@ -76,8 +77,8 @@ impl Version {
                 length: object.length,
                 device_number: object.device_number,
                 xattrs: object.xattrs,
+                is_of_now: object.kind == Kind::File && object.changed_outside,
                 contents: match object.kind {
-                    Kind::File if object.changed_outside => Contents::Overwritten,
                     Kind::File if object.too_long => Contents::TooLong,
                     Kind::File => Contents::Bytes(found.contents),
                     Kind::Symlink => Contents::Bytes(object.target),
@@ -148,6 +149,7 @@ fn read_in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Version, Errno> {
         device_number: stat.st_rdev,
         xattrs: files::xattrs_at(&directory, name)?,
         contents,
+        is_of_now: false,
     })
 }
 

@@ -54,6 +54,10 @@ impl FilePatch<'_> {
             }
             (None, None) => Ok(()),
             _ => self.show_sides(painter, old.as_ref(), new.as_ref(), binary),
+        }?;
+        match &old {
+            Some(old) if old.version.is_of_now => show_beside_now(painter, old, new.as_ref()),
+            _ => Ok(()),
         }
     }
 
@@ -65,14 +69,13 @@ impl FilePatch<'_> {
         binary: bool,
     ) -> io::Result<()> {
         let is_renamed = old.is_some() && new.is_some() && self.old_path != self.new_path;
-        // A comparison with what an outside writer has put there would take that back.
-        let is_overwritten = old.is_some_and(|old| old.version.contents == Contents::Overwritten);
         let is_same = match (old, new) {
             (Some(old), Some(new)) => old.version.contents.is_same(&new.version.contents),
             _ => false,
         };
         let mode = |side: Option<&Side<'_>>| side.map(|side| side.mode);
-        let is_shown = !is_same && !is_overwritten;
+        let is_of_now = old.is_some_and(|old| old.version.is_of_now);
+        let is_shown = !is_same && !is_of_now;
         if !is_shown && new.is_some() && !is_renamed && mode(old) == mode(new) {
             return Ok(());
         }
@@ -122,6 +125,28 @@ impl FilePatch<'_> {
     }
 }
 
+/// Shows how a file differs from what an outside writer has made of it, in comments: `git apply`
+/// would take back what they did.
+fn show_beside_now(
+    painter: &mut Painter<'_>,
+    old: &Side<'_>,
+    new: Option<&Side<'_>>,
+) -> io::Result<()> {
+    let (Some(now), Some(text)) = (contents(Some(old)), contents(new)) else {
+        return Ok(());
+    };
+    if is_binary(now) || is_binary(text) {
+        return Ok(());
+    }
+    let mut hunks = Vec::new();
+    Comparison::new(now, text).show_hunks(&mut Painter::new(&mut hunks))?;
+    for line in hunks.split_inclusive(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        painter.contents_line(Style::Hint, &[b"# ", line].concat())?;
+    }
+    Ok(())
+}
+
 fn show_text(
     painter: &mut Painter<'_>,
     (old_name, old): (&str, &[u8]),
@@ -163,11 +188,11 @@ fn side(version: &Option<Version>) -> Option<Side<'_>> {
     Some(Side { mode, version })
 }
 
-/// Returns `None` if the contents are not known.
+/// Returns `None` if the contents are too long to be compared.
 fn contents<'a>(side: Option<&Side<'a>>) -> Option<&'a [u8]> {
     match side.map(|side| &side.version.contents) {
         Some(Contents::Bytes(bytes)) => Some(bytes),
         Some(Contents::None) | None => Some(&[]),
-        Some(Contents::TooLong | Contents::Overwritten) => None,
+        Some(Contents::TooLong) => None,
     }
 }

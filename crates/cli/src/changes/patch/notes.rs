@@ -2,7 +2,7 @@
 
 use super::FilePatch;
 use crate::changes::difference::{described, kind_word, xattr_changes};
-use crate::changes::version::{Contents, Version};
+use crate::changes::version::Version;
 use crate::output::{quoted, time};
 use atomdir::Kind;
 
@@ -22,11 +22,15 @@ pub(super) fn notes(patch: &FilePatch<'_>) -> Vec<String> {
         (Some(old), Some(new)) => changed(&mut notes, patch, old, new),
         (None, None) => {}
     }
-    if let Some(Contents::Overwritten) = patch.old.as_ref().map(|old| &old.contents) {
-        notes.push(
-            "changed outside since the transaction began, so its contents are not compared"
-                .to_owned(),
-        );
+    if let Some(old) = patch.old.as_ref().filter(|old| old.is_of_now) {
+        let contents = patch.new.as_ref().map(|new| &new.contents);
+        let compared = match contents.is_some_and(|contents| old.contents.is_same(contents)) {
+            true => "",
+            false => "; compared with what is there now:",
+        };
+        notes.push(format!(
+            "changed outside since the transaction began{compared}"
+        ));
     }
     let name = match (&patch.new, patch.new_path) {
         (None, _) => patch.old_path,
@@ -81,7 +85,7 @@ fn changed(notes: &mut Vec<String>, patch: &FilePatch<'_>, old: &Version, new: &
     }
     // Other changes also set a new time, and so does applying a patch.
     let is_only_time = notes.is_empty()
-        && old.contents != Contents::Overwritten
+        && !old.is_of_now
         && patch.old_path == patch.new_path
         && old.mode == new.mode
         && old.contents.is_same(&new.contents);
