@@ -205,10 +205,7 @@ impl Error {
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
             ),
-            Error::Deviations { transaction, .. } => (
-                ExitCode::Configuration.code(),
-                Some(deviations::hint(*transaction)),
-            ),
+            Error::Deviations { transaction, .. } => deviations::explain(*transaction),
             Error::Enter(error) => enter::explain(error),
             Error::View { errno, .. } | Error::Overwrite { errno, .. } => (of_errno(*errno), None),
             Error::TextNotRestored { saved, errno, .. } => {

@@ -3,6 +3,7 @@
 use super::Wish;
 use crate::context::{Connected, Context};
 use crate::error::Error;
+use crate::explain::ExitCode;
 use crate::output::quoted;
 use atomdir::TransactionId;
 use atomdir::client::{Deviation, DeviationKind, Transaction};
@@ -84,10 +85,12 @@ fn of_kind(first: &Deviation, more: usize) -> String {
     }
 }
 
-pub fn hint(transaction: TransactionId) -> String {
-    format!(
+/// The exit code, and a hint.
+pub fn explain(transaction: TransactionId) -> (u8, Option<String>) {
+    let hint = format!(
         "`atomdir run --view exact` does or refuses it as a plain directory would; transaction \
          {transaction} is still open: `atomdir commit {transaction}` lands it as it is, `atomdir \
          abort {transaction}` drops it"
-    )
+    );
+    (ExitCode::Configuration.code(), Some(hint))
 }
