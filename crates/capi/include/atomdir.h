@@ -171,6 +171,10 @@ int atomdir_keep(atomdir_tx *tx, uint64_t *id);
  * of the program; atomdir_abort drops its changes. Needs a service. */
 int atomdir_attach(atomdir_store *store, uint64_t id, atomdir_tx **tx);
 
+/* Makes what was written so far durable, in a transaction that survives its service: one to which this
+ * program has attached. Another one ends with this program, so this fails. */
+int atomdir_tx_sync(atomdir_tx *tx);
+
 /* Lists the open transactions of this user, for root those of all users; oldest first. Needs a
  * service. */
 struct atomdir_transaction_info {

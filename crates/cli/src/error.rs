@@ -68,6 +68,12 @@ pub enum Error {
     },
     #[error(transparent)]
     Undo(CommitError),
+    /// The commit of an undo or of a restore, whose transaction was then aborted.
+    #[error("{source}")]
+    NotBroughtBack {
+        transaction: TransactionId,
+        source: CommitError,
+    },
     #[error("there can be no native view: {reason}")]
     NoNativeView { reason: String },
     #[error(
@@ -200,6 +206,16 @@ impl Error {
                 Some(aborted_hint(*transaction, source)),
             ),
             Error::Undo(error) => explained(error),
+            Error::NotBroughtBack {
+                transaction,
+                source,
+            } => (
+                explained(source).0,
+                Some(format!(
+                    "transaction {transaction} was aborted, and nothing has changed: try again, or \
+                     with `--keep`, which leaves it open for a commit of your own"
+                )),
+            ),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
@@ -248,6 +264,10 @@ impl Error {
     fn conflicts(&self) -> &[Conflict] {
         match self {
             Error::Commit {
+                source: CommitError::Conflict { conflicts, .. },
+                ..
+            }
+            | Error::NotBroughtBack {
                 source: CommitError::Conflict { conflicts, .. },
                 ..
             }

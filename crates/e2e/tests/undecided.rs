@@ -137,8 +137,13 @@ fn the_service_stops_only_when_nothing_is_open_or_when_it_may_abort() {
         let view = store.begin();
         store.exec(&view, "echo new > file").expect(0);
         let stop = store.call(["service", "stop"]).expect(CONFLICT);
-        stop.says(&["open", "atomdir list", "--abort"]);
+        stop.says(&["open", "atomdir list", "--keep", "--abort"]);
         store.commit(&view).expect(0);
+        let lost = store.begin_with(&["--isolation", "serializable"]);
+        let stop = store.call(["service", "stop"]).expect(CONFLICT);
+        let stop = stop.says(&["open", "atomdir list", "--abort"]);
+        assert!(!stop.error_text().contains("--keep"), "{stop}");
+        store.commit(&lost).expect(0);
         let stopped = store.call(["service", "stop"]).expect(0);
         assert!(
             stopped.text().contains("0 transactions aborted"),

@@ -54,6 +54,7 @@ pub fn of_store() -> Vec<*const ()> {
         Linux::set_history as *const (),
         Linux::shorten_history as *const (),
         Linux::status as *const (),
+        Linux::strand as *const (),
         Linux::stranded as *const (),
         Linux::survive as *const (),
         Linux::sync as *const (),

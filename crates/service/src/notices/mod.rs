@@ -16,6 +16,7 @@
 mod explain;
 mod file;
 mod list;
+mod unflushed;
 
 pub(crate) use explain::{explain, named};
 
@@ -27,7 +28,7 @@ use crate::replies::{Unanswered, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
-use atomdir_disk::LinuxDisk;
+use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{Recovery, Store, Stranded, TransactionId};
 use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Reported};
 use atomdir_protocol::{Answer, EndedTransaction, Reply};
@@ -37,7 +38,8 @@ use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use unflushed::Unflushed;
 
 pub(crate) use atomdir_protocol::EndedHow as How;
 
@@ -56,10 +58,17 @@ pub(crate) struct Notices {
 struct State {
     list: List,
     file: NoticeFile,
+    unflushed: Unflushed,
 }
 
 impl State {
     fn note(&mut self, notice: Notice) {
+        match &notice {
+            Notice::Open(open) => self.unflushed.opened(open.transaction, Instant::now()),
+            Notice::Done { transaction } => self.unflushed.ended(*transaction),
+            Notice::Ended(ended) => self.unflushed.ended(ended.open.transaction),
+            Notice::Parts { .. } | Notice::Reported { .. } => {}
+        }
         self.list.apply(notice.clone());
         self.file.append(&notice, self.list.notices());
     }
@@ -73,7 +82,11 @@ impl Notices {
         for notice in notices {
             list.apply(notice);
         }
-        let mut state = State { list, file };
+        let mut state = State {
+            list,
+            file,
+            unflushed: Unflushed::default(),
+        };
         note_lost(&mut state, store, recovery);
         Notices {
             state: Mutex::new(state),
@@ -152,6 +165,22 @@ impl Notices {
             let up_to = newest();
             state.note(Notice::Parts { transaction, up_to });
         }
+    }
+
+    /// Makes the notes of transactions durable that have been open for a while, so that a power cut
+    /// loses none of them. Nothing is locked meanwhile. To be called every second or so, until it
+    /// returns false.
+    pub(crate) fn flush_due(&self) -> bool {
+        let mut state = self.lock();
+        if !state.unflushed.take_due(Instant::now()) {
+            return !state.unflushed.is_empty();
+        }
+        let flush = state.file.flush();
+        drop(state);
+        if let Err(errno) = flush.run() {
+            tracing::warn!("cannot flush the notices: {}", reason(errno));
+        }
+        !self.lock().unflushed.is_empty()
     }
 
     /// Those that the peer may see, the oldest first.
