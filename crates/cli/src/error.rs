@@ -301,7 +301,7 @@ fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged], marked:
     if marked {
         return format!(
             "edit the marked files in the view, then `atomdir commit {transaction} --take-mine \
-             {numbers} --merge`"
+             {numbers} --merge`, with the other sides as before"
         );
     }
     format!(

@@ -366,6 +366,9 @@ fn attached_command_says_at_once_that_its_transaction_was_ended() {
             let (line, _) = line_while_it_runs(store, &["exec", &begun.id], abort);
             assert!(line.contains("root has aborted it"), "{line}");
         }
+        let aged = ["run", "--view", view, "--max-age", "1s"];
+        let (line, _) = line_while_it_runs(store, &aged, || {});
+        assert!(line.contains("maximum age"), "{line}");
         // They know it already.
         assert_eq!(store.call(["list"]).expect(0).error_text(), "");
     });

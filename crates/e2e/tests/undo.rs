@@ -183,6 +183,23 @@ fn a_store_made_without_history_keeps_none() {
 }
 
 #[test]
+fn a_new_store_without_history_keeps_none() {
+    Fixture::for_each_owner("undo-never", "echo 0 > file", |one| {
+        // Only this makes it a store that never had a history.
+        shell(&one.base, "rm -r .atomdir");
+        one.store.call(["init", "--no-history"]).expect(0);
+        one.store.run("echo 1 > file").expect(0);
+        undo(one, &["1"]).expect(NO_SUCH);
+        let age = one.store.call(["config", "history-age"]).expect(0).text();
+        assert_eq!(age, "off\n");
+        let view = one.store.begin();
+        one.store.exec(&view, "echo 2 > file").expect(0);
+        one.store.commit(&view).expect(0);
+        one.store.call(["check"]).expect(0);
+    });
+}
+
+#[test]
 fn settings_of_the_history_hold_from_the_next_commit_on() {
     Fixture::for_each_owner("undo-settings", "echo 0 > file", |one| {
         let store = &one.store;
