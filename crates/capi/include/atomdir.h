@@ -109,6 +109,7 @@ struct atomdir_conflict {
     int by;                  /* ATOMDIR_BY_... */
     uint64_t commit;         /* the commit's number, or 0 */
     uint64_t transaction;    /* the transaction's id, or 0 */
+    struct timespec time;    /* when the commit was made, or zeros if that is not known */
 };
 
 /* The conflicts of the last call in this thread that failed, or that lists conflicts: their number,

@@ -211,10 +211,7 @@ impl Error {
                 source,
             } => (
                 explained(source).0,
-                Some(format!(
-                    "transaction {transaction} was aborted, and nothing has changed: try again, or \
-                     with `--keep`, which leaves it open for a commit of your own"
-                )),
+                Some(not_brought_back_hint(*transaction)),
             ),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
@@ -357,6 +354,13 @@ fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     )
 }
 
+fn not_brought_back_hint(transaction: TransactionId) -> String {
+    format!(
+        "transaction {transaction} was aborted, and nothing has changed: try again, or with `--keep`, \
+         which leaves it open for a commit of your own"
+    )
+}
+
 fn explain_make(error: &std::io::Error) -> (u8, Option<String>) {
     match error.kind() {
         std::io::ErrorKind::NotFound => (127, Some("install GNU make".to_owned())),
@@ -440,7 +444,9 @@ pub fn conflict_line(conflict: &Conflict) -> String {
         } => format!("{path}: {what}, by commit {sequence}"),
         ChangedBy::Commit {
             sequence,
-            author: Some(CommitAuthor { transaction, label }),
+            author: Some(CommitAuthor {
+                transaction, label, ..
+            }),
         } => {
             let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
             if label.is_empty() {

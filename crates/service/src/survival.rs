@@ -371,7 +371,6 @@ mod tests {
         assert_eq!(Note::decode(&[HAS_ASIDE, 2, 0, 0, 0, b'x']), None);
     }
 
-    /// A later version may have written the note.
     #[test]
     fn survivor_with_an_unreadable_note_is_listed_until_it_is_aborted() {
         let scratch = Scratch::new("unreadable-note");
@@ -390,7 +389,7 @@ mod tests {
             label: b"mine".to_vec(),
         });
         let transaction = begun.unwrap();
-        store.survive(&transaction, vec![0x80]).unwrap();
+        store.survive(&transaction, vec![HAS_END]).unwrap();
         let id = transaction.id().to_string();
         drop((transaction, store));
 
