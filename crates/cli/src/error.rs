@@ -14,6 +14,9 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::path::PathBuf;
 
+const INSIDE_HINT: &str = "run it outside; to reach the service from within, leave --sealed, --confine, \
+                           --ask and --dry-run out of the command around it";
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{message}")]
@@ -153,14 +156,7 @@ impl Error {
     pub fn explain(&self) -> Explained {
         let (exit_code, hint) = match self {
             Error::Usage { hint, .. } => (ExitCode::Usage.code(), hint.clone()),
-            Error::Inside { .. } => (
-                ExitCode::Usage.code(),
-                Some(
-                    "run it outside; to reach the service from within, leave --sealed, --confine, \
-                     --ask and --dry-run out of the command around it"
-                        .into(),
-                ),
-            ),
+            Error::Inside { .. } => (ExitCode::Usage.code(), Some(INSIDE_HINT.to_owned())),
             Error::Directory { errno, .. } | Error::Write { errno, .. } => (of_errno(*errno), None),
             Error::NoTransaction => (
                 ExitCode::NotFound.code(),
