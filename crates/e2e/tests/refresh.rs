@@ -115,6 +115,11 @@ fn refused_refresh_of_different_pages_of_a_file_offers_a_commit() {
             for useless in ["conflicts", &alone] {
                 assert!(!refused.error_text().contains(useless), "{refused}");
             }
+            let part = store
+                .call(["commit", &view.id, "--", "pages"])
+                .expect(CONFLICT);
+            let part = part.says(&["pages: another part of it", &way]);
+            assert!(!part.error_text().contains("--merge"), "{part}");
             if drops {
                 store.call(["abort", &view.id, "--", "pages"]).expect(0);
                 store.call(["refresh", &view.id]).expect(0);

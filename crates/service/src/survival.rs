@@ -84,7 +84,8 @@ impl Note {
             note.groups = Some(groups.collect());
             rest = left;
         }
-        rest.is_empty().then_some(note)
+        let is_known = flags & !(HAS_GROUPS | HAS_END | HAS_ASIDE) == 0;
+        (is_known && rest.is_empty()).then_some(note)
     }
 }
 
@@ -367,6 +368,7 @@ mod tests {
             }
         }
         assert_eq!(Note::decode(&[]), None);
+        assert_eq!(Note::decode(&[0x80]), None, "of a later version");
         assert_eq!(Note::decode(&[HAS_GROUPS, 1]), None);
         assert_eq!(Note::decode(&[HAS_ASIDE, 2, 0, 0, 0, b'x']), None);
     }
