@@ -124,6 +124,7 @@ pub fn of_transaction() -> Vec<*const ()> {
         Linux::set_xattr as *const (),
         Linux::status as *const (),
         Linux::survives as *const (),
+        Linux::count_staged as *const (),
         Linux::take_over_upper as *const (),
         Linux::thaw as *const (),
         Linux::unlink as *const (),

@@ -111,39 +111,43 @@ impl Notices {
     }
 
     /// Notes that the transaction has ended like this, unless its own user has ended it. Programs
-    /// that are attached to it get a message at once.
-    pub(crate) fn ended(&self, one: &OpenTransaction, how: How, connections: &Connections) {
-        let open = open_notice(&one.transaction);
-        let notice = new_notice(open.clone(), how);
-        let reply = Reply::Ended(vec![convert::ended(notice)]);
+    /// that are attached to it get a message at once. About so many changes are lost, if that is known.
+    pub(crate) fn ended(
+        &self,
+        one: &OpenTransaction,
+        (how, changes): (How, Option<u64>),
+        connections: &Connections,
+    ) {
+        let notice = EndedNotice {
+            changes,
+            ..new_notice(open_notice(&one.transaction), how)
+        };
+        let open = &notice.open;
+        let reply = Reply::Ended(vec![convert::ended(notice.clone())]);
         let mut is_reported = false;
         for (user, stream) in one.holders.keys().filter_map(|id| connections.peer(*id)) {
             is_reported |= stream.try_notify(&reply) && user == open.user;
         }
         if one.transaction.past().is_none() {
-            self.add(open, how, is_reported);
+            self.add(notice, is_reported);
         }
     }
 
     /// Like [`ended`](Self::ended), for a transaction that could not be opened.
     pub(crate) fn ended_stranded(&self, one: &Stranded, how: How) {
-        self.add(
-            OpenNotice {
-                transaction: one.id.0,
-                user: one.owner.unwrap_or_else(|| geteuid().as_raw()),
-                began: one.began,
-                label: short(&one.label),
-            },
-            how,
-            false,
-        );
+        let open = OpenNotice {
+            transaction: one.id.0,
+            user: one.owner.unwrap_or_else(|| geteuid().as_raw()),
+            began: one.began,
+            label: short(&one.label),
+        };
+        self.add(new_notice(open, how), false);
     }
 
-    fn add(&self, open: OpenNotice, how: How, user_got_it: bool) {
-        if by(how) == Some(open.user) {
-            return self.done(open.transaction);
+    fn add(&self, mut notice: EndedNotice, user_got_it: bool) {
+        if by(notice.how) == Some(notice.open.user) {
+            return self.done(notice.open.transaction);
         }
-        let mut notice = new_notice(open, how);
         notice.reported.user = user_got_it;
         self.lock().note(Notice::Ended(notice));
         self.noted.notify_all();
