@@ -15,6 +15,9 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::path::PathBuf;
 
+const INSIDE_HINT: &str = "run it outside; to reach the service from within, leave --sealed, --confine, \
+                           --ask and --dry-run out of the command around it";
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{message}")]
@@ -69,6 +72,12 @@ pub enum Error {
     },
     #[error(transparent)]
     Undo(CommitError),
+    /// The commit of an undo or of a restore, whose transaction was then aborted.
+    #[error("{source}")]
+    NotBroughtBack {
+        transaction: TransactionId,
+        source: CommitError,
+    },
     #[error("there can be no native view: {reason}")]
     NoNativeView { reason: String },
     #[error(
@@ -148,14 +157,7 @@ impl Error {
     pub fn explain(&self) -> Explained {
         let (exit_code, hint) = match self {
             Error::Usage { hint, .. } => (ExitCode::Usage.code(), hint.clone()),
-            Error::Inside { .. } => (
-                ExitCode::Usage.code(),
-                Some(
-                    "run it outside; to reach the service from within, leave --sealed, --confine, \
-                     --ask and --dry-run out of the command around it"
-                        .into(),
-                ),
-            ),
+            Error::Inside { .. } => (ExitCode::Usage.code(), Some(INSIDE_HINT.to_owned())),
             Error::Directory { errno, .. } | Error::Write { errno, .. } => (of_errno(*errno), None),
             Error::NoTransaction => (
                 ExitCode::NotFound.code(),
@@ -201,6 +203,13 @@ impl Error {
                 Some(aborted_hint(*transaction, source)),
             ),
             Error::Undo(error) => explained(error),
+            Error::NotBroughtBack {
+                transaction,
+                source,
+            } => (
+                explained(source).0,
+                Some(not_brought_back_hint(*transaction)),
+            ),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
@@ -252,6 +261,10 @@ impl Error {
                 source: CommitError::Conflict { conflicts, .. },
                 ..
             }
+            | Error::NotBroughtBack {
+                source: CommitError::Conflict { conflicts, .. },
+                ..
+            }
             | Error::Undo(CommitError::Conflict { conflicts, .. }) => conflicts,
             _ => &[],
         }
@@ -282,7 +295,7 @@ fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged], marked:
     if marked {
         return format!(
             "edit the marked files in the view, then `atomdir commit {transaction} --take-mine \
-             {numbers} --merge`"
+             {numbers} --merge`, with the other sides as before"
         );
     }
     format!(
@@ -335,6 +348,13 @@ fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     format!(
         "transaction {transaction} was aborted; {again}`--on-conflict keep` keeps the changes of a \
          commit that fails for you to look at"
+    )
+}
+
+fn not_brought_back_hint(transaction: TransactionId) -> String {
+    format!(
+        "transaction {transaction} was aborted, and nothing has changed: try again, or with `--keep`, \
+         which leaves it open for a commit of your own"
     )
 }
 
@@ -397,7 +417,9 @@ pub fn conflict_line(conflict: &Conflict) -> String {
         } => format!("{path}: {what}, by commit {sequence}"),
         ChangedBy::Commit {
             sequence,
-            author: Some(CommitAuthor { transaction, label }),
+            author: Some(CommitAuthor {
+                transaction, label, ..
+            }),
         } => {
             let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
             if label.is_empty() {

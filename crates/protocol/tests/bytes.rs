@@ -277,6 +277,10 @@ fn replies() -> Vec<Reply> {
         author: Some(CommitAuthor {
             transaction: TRANSACTION,
             label: b"first".to_vec(),
+            time: Timestamp {
+                seconds: 1_800_000_000,
+                nanoseconds: 1,
+            },
         }),
     };
     let open = ChangedBy::Open {

@@ -25,7 +25,7 @@ pub use options::{
     BeginArguments, EndArguments, EnterArguments, OthersArguments, SealArguments, Way, command_line,
 };
 pub use outcome::{Finished, Outcome};
-pub use ran::{Closed, Ran, attach};
+pub use ran::{Closed, Closing, Ran, attach};
 pub use status_descriptor::StatusDescriptor;
 
 use crate::context::{Connected, Context};
@@ -97,11 +97,12 @@ pub fn run_command(
         ));
     }
     let ended = running.wait()?;
-    let remainder = running.into_remainder();
+    let (remainder, hang_up) = running.into_remainder();
     let ran = Ran {
         ended,
         view: binding.view,
         remainder,
+        hang_up: Some(hang_up),
     };
     ran.explain_failure(context);
     Ok(ran)

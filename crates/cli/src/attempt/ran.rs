@@ -11,7 +11,7 @@
 
 use super::hear::{hear, hear_missed};
 use crate::context::{Connected, Context};
-use crate::enter::{Ended, EnterError, Overlay, Remainder, Tree};
+use crate::enter::{Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree};
 use crate::error::Error;
 use atomdir::TransactionId;
 use atomdir::client::{FailureKind, Others, RequestError, Transaction};
@@ -32,6 +32,17 @@ pub struct Ran {
     pub ended: Ended,
     pub(super) view: Tree,
     pub(super) remainder: Remainder,
+    pub(super) hang_up: Option<HeldHangUp>,
+}
+
+/// How a view is to be closed.
+pub struct Closing {
+    pub others: Others,
+    /// Whether the exact view is to be looked at, and is opened.
+    pub opened: bool,
+    /// Whether the transaction stays open if we end before we commit or abort it: the user is
+    /// asked, or wants to keep it. SIGHUP then waits until the view is closed.
+    pub stays_open: bool,
 }
 
 /// What became of the view of a command that has ended.
@@ -106,15 +117,23 @@ impl Ran {
         }
     }
 
-    /// Turns a native view into an exact one, once nobody else is in it. If the latter is not to
-    /// be looked at, it is not opened.
+    /// Turns a native view into an exact one, once nobody else is in it.
     pub fn close(
-        self,
+        mut self,
         context: &Context,
         connected: &mut Connected,
         transaction: Transaction,
-        (others, opened): (Others, bool),
+        Closing {
+            others,
+            opened,
+            stays_open,
+        }: Closing,
     ) -> Result<Closed, Error> {
+        if stays_open {
+            connected.connection.keep_on_close(transaction.id)?;
+        } else {
+            self.hang_up = None;
+        }
         if !matches!(self.view, Tree::Native(_)) {
             return Ok(Closed::Exact(transaction));
         }

@@ -34,6 +34,7 @@ impl<D: Disk> Store<D> {
                         author: Some(CommitAuthor {
                             transaction: TransactionId(summary.transaction),
                             label: summary.label.clone(),
+                            time: summary.time,
                         }),
                     };
                 }

@@ -34,7 +34,7 @@ use crate::base::core::Core;
 use crate::base::credentials::Credentials;
 use crate::base::snapshot::SnapshotPoint;
 use crate::error::SurvivalError;
-use crate::ids::{Sequence, TransactionId};
+use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::lock;
 use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
@@ -407,6 +407,22 @@ impl<D: Disk> Transaction<D> {
             let began = self.began_change_time();
             reader.look_at_upper(&self.view, began)?.changes()
         })
+    }
+
+    /// How many objects it has staged, which is about how many changes are lost if it is aborted.
+    /// `None` if that is not known at once: while it is being committed, in an overlay, and for a
+    /// nested transaction, which shares objects with the outer one.
+    pub fn count_staged(&self) -> Option<u64> {
+        let guard = self.view.try_lock().ok()?;
+        let view = guard.as_ref()?;
+        if view.lower || self.outer().is_some() {
+            return None;
+        }
+        let is_staged = |id: &NodeId| {
+            let own = view.nodes.own(*id);
+            own.is_some_and(|own| own.staged.is_some())
+        };
+        Some(view.changed_nodes().filter(is_staged).count() as u64)
     }
 
     /// Makes the view the lower layer of an overlay, which nothing changes
