@@ -63,6 +63,8 @@ const FIGURES: &[Figure] = &[
         .to(Side::Maildrop)
         .remark("Beside maildrop, which flushes. [mail.md](mail.md#how-fast) has procmail, too."),
     fast("Mail delivery, six at once", 0.77).also("to 0.93x").at("deliveries", "mbox, 6 at once").to(Side::Maildrop),
+    told("mail.local's delivery with transactions: lines of code", "0.16x as many (72 in place of 451)")
+        .remark("Not a time. 0.34x as many: 385 in place of procmail's 1 143 ([mail.md](mail.md#how-much-code))."),
     fast("8 GB, not cached: sequential read", 0.20)
         .at("beyond", "sequential read beyond memory")
         .remark("128 MiB, with program and service limited to 32 MiB of memory."),
