@@ -146,7 +146,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     let rows = measure_in(arguments, program, &directory);
     let cleared = programs::clear(&directory);
     let (machine, rows, failures) = rows?;
-    let json = report::json(&machine, arguments.scale, &rows);
+    let json = report::json(&machine, (arguments.rounds, arguments.scale), &rows);
     if arguments.json {
         println!("{json:#}");
     } else if !arguments.papers {
