@@ -101,7 +101,7 @@ fn workload_names() -> String {
     let names: Vec<&str> = workloads::ALL.iter().map(|(name, _)| *name).collect();
     format!(
         "Workloads: {}\n\nOn an idle machine of two processors `library` takes three quarters of \
-         an hour, those of the papers ten minutes with one round; on a busy one several times that.",
+         an hour, those of the papers twenty minutes with one round; on a busy one several times that.",
         names.join(", ")
     )
 }
