@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs, on Debian 12, the programs that the end-to-end tests run inside
 # transactions, and says which. A test whose programs are missing is skipped and
-# counted. What is installed stays installed.
+# counted. What is installed stays installed. Postfix is only unpacked, into the cache
+# directory of the user who runs this.
 set -eu
 
 # A line each: why it is needed.
@@ -40,6 +41,7 @@ done
 # namespaces of its own, where the users that it needs exist.
 postfix=${XDG_CACHE_HOME:-$HOME/.cache}/atomdir/postfix
 unpack_postfix() {
+    echo "unpacking Postfix for its test into $postfix"
     rm -rf "$postfix" "$postfix.new"
     mkdir -p "$postfix.new"
     cd "$postfix.new"

@@ -1,10 +1,11 @@
 //! Users and groups from the system's databases.
 
+use atomdir_types::sync;
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const BUFFER_LENGTH: usize = 16 << 10;
 /// The buffer must have room for all members of a group.
@@ -56,7 +57,7 @@ impl Account {
 /// All users that the databases list. A network database may not list its users.
 pub(crate) fn accounts() -> Vec<Account> {
     static LIST: Mutex<()> = Mutex::new(());
-    let _one_reader = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_reader = sync::lock(&LIST);
     let mut accounts = Vec::new();
     // SAFETY: these functions share one position in the list and one buffer. The lock
     // excludes our other threads, and we copy each entry before we read the next.

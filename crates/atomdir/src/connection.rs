@@ -15,6 +15,7 @@ use atomdir_protocol::{
     Answer, ChangeLine, CommitSummary, Conflict, EndedTransaction, MergeStep, Progress, Reply,
     Request, TransactionId, TransactionStatus, frame,
 };
+use atomdir_types::sync;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The limit for the memory of a reply's parts together. The list of a million changes
 /// takes a fourth of that, and the largest contents that can be asked for take half.
@@ -223,7 +224,7 @@ impl Connection {
 
     /// Keeps a notice that came before a reply.
     fn miss(&self, reply: Reply, descriptor: Option<OwnedFd>) {
-        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missed = sync::lock(&self.missed);
         missed.extend(Notice::of_sharing(reply, descriptor));
     }
 

@@ -4,8 +4,8 @@ use crate::accounts::describe_user;
 use crate::connection::Connection;
 use crate::error::RequestError;
 use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Reply, Request, TransactionId};
+use atomdir_types::sync;
 use std::os::fd::OwnedFd;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 /// What a service sends unasked.
@@ -65,13 +65,13 @@ impl Connection {
 
     /// A notice that came before the reply to a request. Nothing is readable for it.
     pub fn missed_notice(&self) -> Option<Notice> {
-        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missed = sync::lock(&self.missed);
         missed.pop_front()
     }
 
     /// Whether [`missed_notice`](Self::missed_notice) would return one.
     pub fn has_missed(&self) -> bool {
-        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let missed = sync::lock(&self.missed);
         !missed.is_empty()
     }
 

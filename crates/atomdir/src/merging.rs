@@ -5,8 +5,8 @@ use crate::ended::Notice;
 use crate::error::RequestError;
 use crate::view_root;
 use atomdir_protocol::{Answer, MergeStep, Request, TransactionId};
+use atomdir_types::sync;
 use std::os::fd::OwnedFd;
-use std::sync::PoisonError;
 
 impl Connection {
     /// Returns what the commit announced by [`Notice::Merge`](crate::Notice::Merge) changes, and the
@@ -51,7 +51,7 @@ impl Connection {
     ) -> Result<(Answer, Option<OwnedFd>, Parts), RequestError> {
         let mut parts = Parts::default();
         let asked = self.ask_with(request, &mut parts, &mut |_| {});
-        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missed = sync::lock(&self.missed);
         if !parts.ended.is_empty() {
             missed.push_back(Notice::Ended(std::mem::take(&mut parts.ended)));
         }

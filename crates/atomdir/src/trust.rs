@@ -239,7 +239,7 @@ mod tests {
         // Containers: one with a user 65534 of its own, and one without.
         assert!(!hides_outer_root(&[[0, 100_000, 65_536]]));
         assert!(hides_outer_root(&[[0, 1000, 1], [1, 100_000, 1000]]));
-        // A user who is nobody outside cannot be told from root.
+        // A user who is nobody outside cannot be distinguished from root.
         assert!(!hides_outer_root(&[[65_534, 65_534, 1]]));
     }
 

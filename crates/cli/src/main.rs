@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     completion::answer();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return ExitCode::from(not_understood(&error)),
+        Err(error) => return ExitCode::from(not_understood(&nearest_first(error))),
     };
     let global = &arguments.global;
     let output =
@@ -87,6 +87,16 @@ fn not_understood(error: &clap::Error) -> u8 {
             error => error.explain().exit_code,
         },
     }
+}
+
+/// Clap suggests the verb that is most like the unknown one last.
+fn nearest_first(mut error: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    if let Some(ContextValue::Strings(verbs)) = error.get(kind) {
+        let verbs = verbs.iter().rev().cloned().collect();
+        error.insert(kind, ContextValue::Strings(verbs));
+    }
+    error
 }
 
 fn unknown_verb(error: &clap::Error) -> Option<&str> {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commits_and_times_are_told_apart() {
+    fn commits_and_times_are_distinguished() {
         assert_eq!(parse("41"), Ok(When::Commit(Sequence(41))));
         let moment = Timestamp {
             seconds: 1_700_000_000,

@@ -97,7 +97,7 @@ fn every_verb_gives_an_example() {
 #[test]
 fn usage_errors_exit_with_64() {
     check_exit(&[], 64, "Usage");
-    check_exit(&["comit", "12"], 64, "similar");
+    check_exit(&["comit", "12"], 64, "exist: 'commit', 'comp");
     check_exit(&["run"], 64, "<CMD>");
     check_exit(
         &["run", "--isolaton", "snapshot", "--", "true"],
@@ -223,13 +223,39 @@ fn manual_pages_cover_every_verb() {
     fs::remove_dir_all(&folder).unwrap();
     assert_eq!(written.status.code(), Some(0));
     for (verb, page) in VERBS.iter().zip(pages) {
-        assert!(page.unwrap().contains("EXTRA"), "{verb}");
+        let page = page.unwrap();
+        assert!(page.contains("EXTRA"), "{verb}");
+        assert!(page.contains(r"[\-C DIR]"), "{verb}: {page}");
     }
+}
+
+#[test]
+fn the_manual_shows_the_values_of_options_and_operands() {
+    let synopsis = |arguments: &[&str]| {
+        let page = text(&output(&[&["man"], arguments].concat()).stdout).replace('\\', "");
+        let (_, rest) = page.split_once("SYNOPSIS\n").unwrap();
+        rest.lines().next().unwrap().to_owned()
+    };
+    let undo = synopsis(&["undo"]);
+    for part in [
+        "[--dry-run]",
+        "[-m|--message TEXT]",
+        "COMMIT...",
+        "[-- PATH...]",
+    ] {
+        assert!(undo.contains(part), "{part}: {undo}");
+    }
+    let all = synopsis(&[]);
+    assert!(all.ends_with("VERB") && all.contains("[-C DIR]"), "{all}");
 }
 
 #[test]
 fn usage_errors_are_explained() {
     check_exit(&["show", "first"], 64, "it is not a whole number");
+    for wrong in ["x", "1..x", "1..2..3"] {
+        let why = "it is neither a commit's number nor a range such as 10..12";
+        check_exit(&["undo", wrong], 64, why);
+    }
     check_exit(&["log", "-n", "-1"], 64, "it is not a whole number");
     check_exit(
         &["run", "--status-fd", "x", "--", "true"],

@@ -1,12 +1,13 @@
 //! One file of a FUSE file system: a disk in memory that records each write and
 //! each flush.
 
+use atomdir_disk::sync;
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -150,7 +151,7 @@ impl Disk {
 }
 
 fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
-    disk.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(disk)
 }
 
 fn serve(disk: &Mutex<Disk>, mount_point: &Path, ready: &Sender<io::Result<()>>) {

@@ -37,7 +37,7 @@ mod name;
 mod reason;
 mod types;
 
-pub use atomdir_types::{Kind, Timestamp};
+pub use atomdir_types::{Kind, Timestamp, sync};
 pub use charge::Charge;
 pub use linux::LinuxDisk;
 pub use name::{Name, NameError};

@@ -14,7 +14,7 @@ mod xattrs;
 use std::path::Path;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, StatVfsMountFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatVfsMountFlags};
 use rustix::io::retry_on_intr;
 
 use crate::{
@@ -90,13 +90,8 @@ impl Disk for LinuxDisk {
         to: (&OwnedFd, &Name),
         mode: RenameMode,
     ) -> Result<()> {
-        let flags = match mode {
-            RenameMode::Replace => RenameFlags::empty(),
-            RenameMode::NoReplace => RenameFlags::NOREPLACE,
-            RenameMode::Exchange => RenameFlags::EXCHANGE,
-        };
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
-        retry_on_intr(|| rustix::fs::renameat_with(from.0, from.1, to.0, to.1, flags))
+        retry_on_intr(|| rustix::fs::renameat_with(from.0, from.1, to.0, to.1, mode.into()))
     }
 
     fn uncover(&self, directory: &OwnedFd, name: &Name) -> Result<bool> {

@@ -1,5 +1,6 @@
 use crate::Name;
 use atomdir_types::{Kind, Timestamp};
+use rustix::fs::RenameFlags;
 
 /// Identifies an object. Two objects that exist at the same time never have the
 /// same identity; thanks to the birth time, two that exist one after the other
@@ -113,6 +114,16 @@ pub enum RenameMode {
     NoReplace,
     /// The two objects change places.
     Exchange,
+}
+
+impl From<RenameMode> for RenameFlags {
+    fn from(mode: RenameMode) -> RenameFlags {
+        match mode {
+            RenameMode::Replace => RenameFlags::empty(),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 
 use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal, compare};
-use atomdir_testing::{Fixture, Random, Scratch, Store, look, pick, wait_until};
+use atomdir_testing::{Fixture, Random, Scratch, Store, Waiting, look, pick, wait_until};
 
 const FILES: u64 = 24;
 
@@ -345,35 +345,19 @@ fn a_run_that_is_killed_itself_is_aborted() {
     let fixture = Fixture::new("kill-client", "echo old > file");
     let store = &fixture.store;
     let before = fixture.look();
-    let (ready, go) = (fixture.scratch.join("ready"), fixture.scratch.join("go"));
-    let script = format!(
-        "echo new > file; echo $ATOMDIR_TX > {0}.part; mv {0}.part {0}
-         while [ -e {0} ] && [ ! -e {1} ]; do sleep 0.01; done",
-        ready.display(),
-        go.display()
-    );
-    let mut run = store
-        .command(["run", "--", "sh", "-ec", &script])
-        .spawn()
-        .expect("started");
-    wait_until("the script", || {
-        assert_eq!(run.try_wait().expect("asked"), None, "it has ended");
-        ready.exists()
-    });
-    run.kill().expect("killed");
-    run.wait().expect("ended");
-    let id = fs::read_to_string(&ready).expect("the script had begun");
+    let mut run = Waiting::start(store, &["run"], "echo new > file; echo $ATOMDIR_TX", "true");
+    run.kill();
     // The service sees the connection close a moment later.
-    wait_until("the abort", || store.call(["status", id.trim()]).code != 0);
-    store.call(["status", id.trim()]).expect(NO_SUCH);
+    wait_until("the abort", || store.call(["status", &run.said]).code != 0);
+    store.call(["status", &run.said]).expect(NO_SUCH);
     assert_equal(
         "before (left) and after (right)",
         &before,
         &fixture.look(),
         &CompareOptions::untouched(),
     );
-    // The command outlived its run. It may end now, or when the files are removed.
-    fs::write(&go, "").expect("written");
+    // The command has outlived its run.
+    run.let_go();
     store.assert_at_rest();
 }
 

@@ -338,7 +338,7 @@ fn early_conflicts_show_at_the_write() {
         // A native view gets no early conflict either: only its commit shows what it wrote.
         let run = store.run("echo plain > file").expect(CONFLICT);
         run.says(&["file", &older.id]);
-        // Of two that conflict the older wins, even if it writes later.
+        // If two conflict, the older one wins, even if it writes later.
         let third = store.begin_with(EARLY);
         store.exec(&third, "echo third > dir/sub/new").expect(0);
         assert_ne!(

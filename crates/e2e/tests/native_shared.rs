@@ -177,7 +177,9 @@ fn a_run_waits_for_others_in_its_native_view_or_ends_them() {
         let id = &first.said.clone();
         let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late >> file");
         first.let_go();
-        while exec(store, id, "cat file") != "old\nover\n" {}
+        wait_until("what the first command writes", || {
+            exec(store, id, "cat file") == "old\nover\n"
+        });
         // A commit into the view comes through the process that waits.
         let nested = format!("'{}' run -- sh -c 'echo n > nested'", binary().display());
         exec(store, id, &nested);
@@ -270,6 +272,27 @@ fn heir(one: &Fixture) -> Pid {
     let found: Vec<i32> = processes.collect();
     assert_eq!(found.len(), 1, "{found:?}");
     Pid::from_raw(found[0]).expect("not 0")
+}
+
+/// A program that nobody can end still writes in the view when its transaction is aborted.
+#[test]
+fn a_run_that_stayed_behind_ends_with_its_transaction() {
+    for_each_native_owner("native-heir", |one| {
+        let store = &one.store;
+        let mut run = run(store, &["--on-error", "keep"], "true", "exit 3");
+        let id = &run.said.clone();
+        let writer = "exec 3>> log; echo first >&3; echo in";
+        let mut inside = Waiting::start(store, &["exec", id], writer, "true");
+        inside.kill();
+        assert_eq!(run.end(), Some(3));
+        let stat = format!("/proc/{}/stat", heir(one).as_raw_nonzero());
+        store.call(["abort", id]).expect(0);
+        wait_until("the end of the process that stayed behind", || {
+            fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+        });
+        inside.let_go();
+        assert_eq!(base(one, "log"), None);
+    });
 }
 
 /// What an attached command has left is not killed with its `exec`. It ends before the commit, or

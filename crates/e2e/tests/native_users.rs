@@ -191,8 +191,8 @@ fn nested_commits_that_overlayfs_would_refuse_change_nothing() {
 
 /// `mv` copies a directory that overlayfs refuses to move, and says nothing.
 #[test]
-fn what_a_move_has_only_copied_is_committed_only_on_request() {
-    let test = "what_a_move_has_only_copied_is_committed_only_on_request";
+fn a_move_that_only_copied_is_committed_only_on_request() {
+    let test = "a_move_that_only_copied_is_committed_only_on_request";
     if !users_can_mount(test) {
         return;
     }

@@ -1,6 +1,7 @@
 #![cfg(test)]
 
-//! Who had a transaction ended otherwise than they wanted learns which one, how and by whom.
+//! If a transaction has ended otherwise than its user wanted, the user learns which one, how and by
+//! whom.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -206,7 +207,7 @@ fn users_learn_who_ended_their_transactions_and_nothing_of_others() {
     let said = store.call_as(&user, ["--trust", "list"]).expect(0);
     said.says(&[&aged, "maximum age"]);
     let last = begin_as(store, &user);
-    // root is told of what its service did to others only where that was an accident.
+    // root learns what its service did to others only where that was an accident.
     quiet(root);
     store.call(["service", "stop", "--abort"]).expect(0);
     store.call(["service", "start"]).expect(0);

@@ -87,8 +87,8 @@ fn recovery_writes_to_files_of_others() {
 
 /// The commit fails before anything has changed, and the store goes on.
 #[test]
-fn what_only_the_owner_may_change_is_refused() {
-    let test = "what_only_the_owner_may_change_is_refused";
+fn changes_that_only_the_owner_may_make_are_refused() {
+    let test = "changes_that_only_the_owner_may_make_are_refused";
     if !users_can_mount(test) || !tools_present(test, &["setfattr"]) {
         return;
     }

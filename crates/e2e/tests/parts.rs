@@ -180,7 +180,7 @@ fn a_conflict_in_one_place_does_not_hold_up_the_rest() {
 }
 
 #[test]
-fn what_cannot_be_split_is_refused() {
+fn changes_that_cannot_be_split_are_refused() {
     Fixture::for_each_owner("parts-refused", PREPARE, |fixture| {
         let store = &fixture.store;
         let view = store.begin_with(&["--isolation", "serializable"]);

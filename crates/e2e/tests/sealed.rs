@@ -329,7 +329,7 @@ fn signals_are_passed_on_to_a_sealed_command() {
         let ready = signs.join("ready");
         let ready = ready.display();
         let mut child = start(&format!(
-            "trap 'exit 42' USR1; : > {ready}; while :; do sleep 0.01; done"
+            "trap 'exit 42' USR1; : > {ready}; for i in $(seq 30000); do sleep 0.01; done"
         ));
         kill(&child, rustix::process::Signal::USR1);
         assert_eq!(child.wait().expect("it ends").code(), Some(42));

@@ -5,7 +5,7 @@
 use std::fs;
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
-use atomdir_testing::{Fixture, Store, Waiting};
+use atomdir_testing::{Fixture, Store, Waiting, wait_until};
 
 fn for_each_owner(test: &str, check: impl Fn(&Store, &dyn Fn(&str) -> Option<String>)) {
     Fixture::for_each_owner(test, "echo old > file", |fixture| {
@@ -87,7 +87,7 @@ fn transaction_without_holders_is_aborted() {
         run.kill();
         store.call(["status", &id]).expect(0);
         assert_eq!(inside.end(), Some(0));
-        while store.call(["status", &id]).code != NO_SUCH {}
+        wait_until("the abort", || store.call(["status", &id]).code == NO_SUCH);
         assert_eq!(base("file").as_deref(), Some("old\n"));
 
         // While another program is attached, `run` does not commit, and nothing is lost.

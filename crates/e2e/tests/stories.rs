@@ -44,7 +44,7 @@ fn offered(outcome: &Outcome, start: &str) -> Vec<String> {
 /// A cleaning script has deleted too much. Its commit is found in the log, looked at, and taken
 /// back: first one file, from the time before, then all of it.
 #[test]
-fn what_a_shell_command_did_is_undone() {
+fn an_undo_takes_back_a_shell_command() {
     Fixture::for_each_owner("story-undo", SITE, |one| {
         let store = &one.store;
         let before = one.look();

@@ -35,7 +35,7 @@ mod undo;
 mod view;
 mod write_set;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use atomdir_types::sync::{self, lock};
 
 pub use atomdir_format::header::StoreId;
 pub use atomdir_types::{
@@ -74,9 +74,3 @@ pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
     SetTime,
 };
-
-/// Locks a mutex even if a thread panicked while it held it: what a lock guards
-/// is changed last, and as a whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -236,7 +236,7 @@ impl ObjectWrite {
     /// All extended attributes that the object will have: those now in the base
     /// with the transaction's changes.
     pub fn xattrs_to_be<D: Disk>(&self, core: &Core<D>) -> Result<Xattrs, Errno> {
-        let at = Sequence(u64::MAX);
+        let at = Sequence::AFTER_ALL;
         let mut xattrs = Snapshot::new(core, at).xattrs(&self.base)?;
         for (name, value) in &self.xattrs {
             xattrs.retain(|(of, _)| of != name);

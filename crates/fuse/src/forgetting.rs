@@ -5,8 +5,9 @@
 //! orders. A thread that ends a transaction (root may abort another user's) waits for a
 //! name to be forgotten only while the child is not held up.
 
+use atomdir_disk::sync;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// The kernel forgets a name within a millisecond unless something is in the way.
@@ -33,7 +34,7 @@ struct State {
 impl Forgetting {
     /// Returns when the kernel has forgotten the name, or when that takes too long.
     pub fn forget(&self, name: &[u8]) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if state.is_over || state.names.len() >= NAMES_MAX {
             return;
         }
@@ -43,9 +44,8 @@ impl Forgetting {
         self.changed.notify_all();
         let waits =
             |state: &mut State| state.forgotten < number && !state.is_held_up && !state.is_over;
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, waits);
-        let (mut state, result) = waited.unwrap_or_else(PoisonError::into_inner);
-        if result.timed_out() {
+        let (mut state, is_over) = sync::wait_for_while(&self.changed, state, PATIENCE, waits);
+        if is_over {
             state.is_held_up = true;
             self.changed.notify_all();
         }
@@ -53,29 +53,24 @@ impl Forgetting {
 
     /// Makes the kernel forget the queued names, until [`end`](Self::end).
     pub fn run(&self, forget: impl Fn(&[u8])) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         while !state.is_over {
             let Some(name) = state.names.pop_front() else {
                 state.is_held_up = false;
-                let woken = self.changed.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
+                state = sync::wait(&self.changed, state);
                 continue;
             };
             drop(state);
             forget(&name);
-            state = self.lock();
+            state = sync::lock(&self.state);
             state.forgotten += 1;
             self.changed.notify_all();
         }
     }
 
     pub fn end(&self) {
-        self.lock().is_over = true;
+        sync::lock(&self.state).is_over = true;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

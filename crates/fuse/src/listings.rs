@@ -11,10 +11,11 @@
 //! directory is then not listed again for each piece. When an entry is removed, it is
 //! struck out of a kept listing; any other change drops the listing.
 
+use atomdir_disk::sync;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::filesystem::ListEntry;
 
@@ -83,12 +84,12 @@ impl Default for Kept {
 
 impl Listings {
     pub fn kept(&self, node: u64) -> Option<Arc<Listing>> {
-        self.lock().by_node.get(&node).cloned()
+        sync::lock(&self.kept).by_node.get(&node).cloned()
     }
 
     /// Call before listing the directory.
     pub fn moment(&self, node: u64) -> Moment {
-        Moment(*self.lock().version(node))
+        Moment(*sync::lock(&self.kept).version(node))
     }
 
     pub fn sort(&self, entries: Vec<ListEntry>) -> Arc<Listing> {
@@ -115,7 +116,7 @@ impl Listings {
 
     /// Keeps a listing unless the directory changed since `moment`.
     pub fn keep(&self, node: u64, listing: &Arc<Listing>, moment: Moment) {
-        let mut kept = self.lock();
+        let mut kept = sync::lock(&self.kept);
         if *kept.version(node) != moment.0 {
             return;
         }
@@ -133,18 +134,18 @@ impl Listings {
 
     /// Drops the listing: the directory was read to its end, or its node is gone.
     pub fn finished(&self, node: u64) {
-        self.lock().drop_listing(node);
+        sync::lock(&self.kept).drop_listing(node);
     }
 
     /// Some entry was added or changed.
     pub fn changed(&self, node: u64) {
-        let mut kept = self.lock();
+        let mut kept = sync::lock(&self.kept);
         *kept.version(node) += 1;
         kept.drop_listing(node);
     }
 
     pub fn removed(&self, node: u64, name: &[u8]) {
-        let mut kept = self.lock();
+        let mut kept = sync::lock(&self.kept);
         *kept.version(node) += 1;
         let Some(listing) = kept.by_node.get(&node) else {
             return;
@@ -157,11 +158,6 @@ impl Listings {
         if let Some(item) = found {
             item.removed.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        // A poisoned lock is harmless: no change below can panic half-way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,7 @@
+use atomdir_disk::sync;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use atomdir_disk::{Errno, reason};
@@ -120,7 +121,7 @@ impl Session {
     ) -> Result<(), std::io::Error> {
         let shared = Arc::clone(&self.shared);
         let inboxes = shared.set_rings(rings.inboxes()?);
-        self.lock_threads().rings = rings.serve(|| Running::new(&shared));
+        sync::lock(&self.threads).rings = rings.serve(|| Running::new(&shared));
         let mut transport = Device::beside_rings(device, Arc::clone(&inboxes.device))?;
         let inboxes = Arc::clone(inboxes);
         self.start_worker("fuse-device".to_owned(), dispatcher, move |worker| {
@@ -163,7 +164,7 @@ impl Session {
             let _running = running;
             run(worker);
         })?;
-        self.lock_threads().workers.push(thread);
+        sync::lock(&self.threads).workers.push(thread);
         Ok(())
     }
 
@@ -176,7 +177,7 @@ impl Session {
         let worker = Worker::new(dispatcher.clone(), Arc::clone(&shared));
         let waiting = std::thread::Builder::new().name("fuse-waiting".to_owned());
         let waiting = waiting.spawn(move || shared.waiting.run(worker))?;
-        self.lock_threads().others.push(waiting);
+        sync::lock(&self.threads).others.push(waiting);
         let shared = Arc::clone(&self.shared);
         let forgetting = std::thread::Builder::new().name("fuse-forgetting".to_owned());
         let forgetting = forgetting.spawn(move || {
@@ -187,12 +188,8 @@ impl Session {
                 }
             })
         })?;
-        self.lock_threads().others.push(forgetting);
+        sync::lock(&self.threads).others.push(forgetting);
         Ok(())
-    }
-
-    fn lock_threads(&self) -> MutexGuard<'_, Threads> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn mountpoint(&self) -> &Path {
@@ -257,7 +254,7 @@ impl Session {
     /// Waits until the session has ended. After [`unmount`](Session::unmount) this is at
     /// once; after someone else's lazy unmount, it is when no program is in it any more.
     pub fn join(&self) {
-        let threads = std::mem::take(&mut *self.lock_threads());
+        let threads = std::mem::take(&mut *sync::lock(&self.threads));
         for worker in threads.workers {
             // A worker catches its panics, so nothing is left to report.
             let _ = worker.join();

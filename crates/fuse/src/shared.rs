@@ -1,6 +1,7 @@
+use atomdir_disk::sync;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use rustix::fs::{Mode, OFlags};
@@ -136,7 +137,7 @@ impl Shared {
             .name("fuse-end".to_owned())
             .spawn(finish)
         {
-            Ok(thread) => *self.lock_finisher() = Some(thread),
+            Ok(thread) => *sync::lock(&self.finisher) = Some(thread),
             Err(error) => {
                 self.worker_stopped();
                 tracing::error!(%error, "cannot unmount; requests are refused one by one");
@@ -146,14 +147,10 @@ impl Shared {
 
     /// Waits for what [`end_in_background`](Self::end_in_background) began.
     pub fn join_finisher(&self) {
-        let finisher = self.lock_finisher().take();
+        let finisher = sync::lock(&self.finisher).take();
         if let Some(finisher) = finisher {
             let _ = finisher.join();
         }
-    }
-
-    fn lock_finisher(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.finisher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn finish(&self) -> Result<(), UnmountError> {

@@ -14,7 +14,8 @@
 //! The kernel announces the end of a lease only to an open that blocks. So while a
 //! request waits for a lease, and only then, all requests are also tried at intervals.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use atomdir_disk::sync;
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::filesystem::Filesystem;
@@ -107,7 +108,7 @@ impl Deferred {
 impl Waiting {
     /// Takes a request that a worker could not serve.
     pub fn defer(&self, request: Deferred) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if !state.is_over {
             state.requests.push(request);
             self.make_due(&mut state);
@@ -116,7 +117,7 @@ impl Waiting {
 
     /// Takes back a request that could not be served when it was tried again.
     pub fn put_back(&self, request: Deferred) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if !state.is_over {
             state.requests.push(request);
         }
@@ -124,7 +125,7 @@ impl Waiting {
 
     /// Wakes the thread, since the waiting requests may be served now.
     pub fn retry(&self) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if state.is_trying || !state.requests.is_empty() {
             self.make_due(&mut state);
         }
@@ -137,7 +138,7 @@ impl Waiting {
 
     /// Tries the waiting requests whenever they are due, until [`end`](Self::end).
     pub fn run<F: Filesystem>(&self, mut worker: Worker<F>) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         while !state.is_over {
             if !state.is_due {
                 state = self.sleep(state);
@@ -150,7 +151,7 @@ impl Waiting {
             for request in requests {
                 worker.retry(request);
             }
-            state = self.lock();
+            state = sync::lock(&self.state);
             state.is_trying = false;
             state.tries += 1;
             self.changed.notify_all();
@@ -161,19 +162,17 @@ impl Waiting {
     /// Sleeps until something changes, or only briefly if a request waits for a lease.
     fn sleep<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if !state.requests.iter().any(|one| one.lease_ends.is_some()) {
-            let woken = self.changed.wait(state);
-            return woken.unwrap_or_else(PoisonError::into_inner);
+            return sync::wait(&self.changed, state);
         }
-        let woken = self.changed.wait_timeout(state, LEASE_PAUSE);
-        let (mut state, waited) = woken.unwrap_or_else(PoisonError::into_inner);
-        state.is_due |= waited.timed_out();
+        let (mut state, is_over) = sync::wait_for(&self.changed, state, LEASE_PAUSE);
+        state.is_due |= is_over;
         state
     }
 
     /// Waits until all requests that wait now have been tried since the call. Returns
     /// whether no write waits for a lease any more.
     pub fn try_all(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         let enough = state.tries + 1 + u64::from(state.is_trying);
         if state.is_trying || !state.requests.is_empty() {
             self.make_due(&mut state);
@@ -182,19 +181,14 @@ impl Waiting {
             && state.tries < enough
             && !state.is_over
         {
-            let woken = self.changed.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
+            state = sync::wait(&self.changed, state);
         }
         let waits = |one: &Deferred| one.lease_ends.is_some() && one.is_write();
         !state.requests.iter().any(waits)
     }
 
     pub fn end(&self) {
-        self.lock().is_over = true;
+        sync::lock(&self.state).is_over = true;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ use atomdir_sim::{AtRest, workloads};
 use crate::format::fit_checksums;
 
 /// The log's checksums fit, so that what it says is believed. Whatever that is,
-/// looking and recovering come to an end, and a look tells of the damage that
+/// looking and recovering come to an end, and a look reports the damage that
 /// recovery meets.
 pub fn recovery(bytes: &[u8]) {
     static STORE: OnceLock<AtRest> = OnceLock::new();

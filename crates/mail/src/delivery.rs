@@ -30,7 +30,7 @@ pub fn deliver(
             error,
         )
     };
-    let place = Place::find(mailbox).map_err(|error| failed(&error))?;
+    let place = MailboxInStore::find(mailbox).map_err(|error| failed(&error))?;
     let mut tries = 0;
     loop {
         tries += 1;
@@ -64,13 +64,13 @@ fn pause(tries: u32) {
 }
 
 /// The store that holds a mailbox, and the mailbox's path in it.
-struct Place {
+struct MailboxInStore {
     store: Store,
     path: PathBuf,
 }
 
-impl Place {
-    fn find(mailbox: &Mailbox) -> Result<Place, Error> {
+impl MailboxInStore {
+    fn find(mailbox: &Mailbox) -> Result<MailboxInStore, Error> {
         let (directory, below) = existing_directory(mailbox)?;
         let found = atomdir::client::find_with(&directory, atomdir::Trust::Listed);
         let location = found.map_err(|error| Error::Open(error.into()))?;
@@ -82,7 +82,7 @@ impl Place {
         let mut options = StoreOptions::new();
         options.start_service(StartService::with_program(command(), &location));
         let store = options.open(&directory)?;
-        Ok(Place {
+        Ok(MailboxInStore {
             path: match below.as_os_str().is_empty() {
                 // Not `join`, which would add a slash.
                 true => location.start,

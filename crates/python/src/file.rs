@@ -2,11 +2,12 @@
 
 use crate::errors::{Outcome, Raised};
 use atomdir::SharedFile;
+use atomdir::hosting::sync;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A buffer of this size is always made.
 const CERTAIN_SIZE_MAX: u64 = 1 << 20;
@@ -32,14 +33,10 @@ impl File {
         act: impl FnOnce(&SharedFile) -> io::Result<T> + Send,
     ) -> PyResult<T> {
         let outcome: Outcome<T> = python.detach(|| {
-            let file = self.slot().clone().ok_or(Raised::Ended)?;
+            let file = sync::lock(&self.file).clone().ok_or(Raised::Ended)?;
             act(&file).map_err(|error| Raised::OpenFile(error, self.path.clone()))
         });
         outcome.map_err(|error| error.into_exception(python))
-    }
-
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<SharedFile>>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,7 +82,7 @@ impl File {
 
     fn close(&self, python: Python<'_>) {
         python.detach(|| {
-            let file = self.slot().take();
+            let file = sync::lock(&self.file).take();
             drop(file);
         });
     }

@@ -6,12 +6,13 @@ use crate::convert::{
 };
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::transaction::Transaction;
+use atomdir::hosting::sync;
 use atomdir::{Door, Sequence, StartService, StoreError, StoreOptions, TransactionId};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const DOORS: &[(&str, Door)] = &[
     ("any", Door::Any),
@@ -57,12 +58,9 @@ impl Store {
         python: Python<'_>,
         act: impl FnOnce(atomdir::Store) -> Outcome<T> + Send,
     ) -> PyResult<T> {
-        let outcome = python.detach(|| act(self.slot().clone().ok_or(Raised::Closed)?));
+        let outcome =
+            python.detach(|| act(sync::lock(&self.store).clone().ok_or(Raised::Closed)?));
         outcome.map_err(|error| error.into_exception(python))
-    }
-
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<atomdir::Store>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -236,7 +234,7 @@ impl Store {
     /// Closes the store. If transactions are left, it closes with the last of them.
     fn close(&self, python: Python<'_>) -> PyResult<()> {
         let closed: Outcome<()> = python.detach(|| {
-            let Some(store) = self.slot().take() else {
+            let Some(store) = sync::lock(&self.store).take() else {
                 return Ok(());
             };
             match store.close() {

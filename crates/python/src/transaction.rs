@@ -3,13 +3,14 @@
 use crate::convert::{self, Change, Committed, SIDES, Stat, choose};
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::file::File;
+use atomdir::hosting::sync;
 use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction, Take};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 #[pyclass(frozen)]
 pub(crate) struct Transaction {
@@ -41,12 +42,7 @@ impl Transaction {
     }
 
     fn open_one(&self) -> Outcome<SharedTransaction> {
-        self.slot().clone().ok_or(Raised::Ended)
-    }
-
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<SharedTransaction>> {
-        let slot = self.transaction.lock();
-        slot.unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.transaction).clone().ok_or(Raised::Ended)
     }
 }
 
@@ -228,7 +224,7 @@ impl Transaction {
     fn commit(&self, python: Python<'_>) -> PyResult<Committed> {
         self.run(python, |tx| {
             let receipt = tx.commit()?;
-            drop(self.slot().take());
+            drop(sync::lock(&self.transaction).take());
             Ok(convert::committed(&receipt))
         })
     }
@@ -239,7 +235,7 @@ impl Transaction {
         let sides: Vec<Take> = sides.collect::<PyResult<_>>()?;
         self.run(python, |tx| {
             let receipt = tx.commit_with_sides(&sides)?;
-            drop(self.slot().take());
+            drop(sync::lock(&self.transaction).take());
             Ok(convert::committed(&receipt))
         })
     }
@@ -303,7 +299,7 @@ impl Transaction {
     fn keep(&self, python: Python<'_>) -> PyResult<u64> {
         self.run(python, |tx| {
             let id = tx.keep()?;
-            drop(self.slot().take());
+            drop(sync::lock(&self.transaction).take());
             Ok(id.0)
         })
     }
@@ -316,7 +312,7 @@ impl Transaction {
     /// Aborts, if it has not ended.
     fn abort(&self, python: Python<'_>) {
         python.detach(|| {
-            let open = self.slot().take();
+            let open = sync::lock(&self.transaction).take();
             if let Some(transaction) = open {
                 transaction.abort();
             }

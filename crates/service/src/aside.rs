@@ -10,10 +10,11 @@ use crate::service::Service;
 use crate::survival;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::Arrived;
+use atomdir_disk::sync;
 use atomdir_engine::SetAside;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The transactions that a thread looks after at the moment.
 #[derive(Default)]
@@ -21,7 +22,7 @@ pub(crate) struct Tended(Mutex<HashSet<TransactionId>>);
 
 impl Tended {
     fn lock(&self) -> MutexGuard<'_, HashSet<TransactionId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 /// How much of a transaction's changes is to be committed.
 #[derive(Clone, Copy)]
-enum Extent<'a> {
+enum Portion<'a> {
     All,
     Part(&'a [Vec<u8>]),
     Sides(&'a Sides),
@@ -37,7 +37,7 @@ pub(crate) fn commit(
             let committed = merges::merge(service, connection, &one, &outer)?;
             return Ok(answer(connection, committed));
         }
-        let committed = try_commit(service, connection, &one, Extent::All)?;
+        let committed = try_commit(service, connection, &one, Portion::All)?;
         if let Some(outer) = one.outer() {
             let owner = one.transaction.owner();
             service.views.forget(owner, outer, &committed.outdated);
@@ -58,7 +58,7 @@ pub(crate) fn commit_part(
 ) -> Result<Answer, Unanswered> {
     let mut committed = sharing::when_free(service, connection, id, others, || {
         let one = sharing::claim(service, connection, id, others)?;
-        let committed = try_commit(service, connection, &one, Extent::Part(paths))?;
+        let committed = try_commit(service, connection, &one, Portion::Part(paths))?;
         let owner = one.transaction.owner();
         service.views.forget(owner, id, &committed.outdated);
         Ok(committed)
@@ -79,7 +79,7 @@ pub(crate) fn commit_with_sides(
 ) -> Result<Answer, Unanswered> {
     let mut committed = sharing::when_free(service, connection, id, others, || {
         let one = sharing::claim(service, connection, id, others)?;
-        let committed = try_commit(service, connection, &one, Extent::Sides(sides))?;
+        let committed = try_commit(service, connection, &one, Portion::Sides(sides))?;
         service.forget(&one);
         Ok(committed)
     })?;
@@ -102,7 +102,7 @@ fn try_commit(
     service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
-    extent: Extent<'_>,
+    portion: Portion<'_>,
 ) -> Result<atomdir_engine::Committed, Unanswered> {
     let id = one.id();
     service
@@ -127,13 +127,13 @@ fn try_commit(
             Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
         }
         let (store, transaction) = (&service.store, &one.transaction);
-        let is_part = matches!(extent, Extent::Part(_));
+        let is_part = matches!(portion, Portion::Part(_));
         let newest = || store.status().sequence.0;
         service.notices.before_commit(id.0, is_part, newest);
-        let committed = match extent {
-            Extent::All => store.commit_reporting(transaction, &mut report),
-            Extent::Part(paths) => store.commit_part(transaction, paths, &mut report),
-            Extent::Sides(sides) => store.commit_with_sides(transaction, sides, &mut report),
+        let committed = match portion {
+            Portion::All => store.commit_reporting(transaction, &mut report),
+            Portion::Part(paths) => store.commit_part(transaction, paths, &mut report),
+            Portion::Sides(sides) => store.commit_with_sides(transaction, sides, &mut report),
         };
         Ok(match committed {
             Err(CommitError::Leased { step, path }) => Attempt::Leased(Some((step, path))),

@@ -3,8 +3,9 @@
 use crate::latch::Latch;
 use crate::limits;
 use crate::socket::Stream;
+use atomdir_disk::sync;
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Reserved for root and the store's owner when all other connections are taken.
@@ -122,14 +123,11 @@ impl Connections {
 
     fn is_empty_within(&self, time: Duration) -> bool {
         let is_open = |open: &mut Open| !open.streams.is_empty();
-        let waited = self
-            .one_closed
-            .wait_timeout_while(self.lock(), time, is_open);
-        let (open, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (open, _) = sync::wait_for_while(&self.one_closed, self.lock(), time, is_open);
         open.streams.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.open)
     }
 }

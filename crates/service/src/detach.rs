@@ -18,7 +18,7 @@ const DESCRIPTORS_AHEAD: i32 = 1024;
 pub(crate) struct Starter(OwnedFd);
 
 impl Starter {
-    pub(crate) fn tell(self, readiness: &Readiness) {
+    pub(crate) fn report(self, readiness: &Readiness) {
         let Ok(mut bytes) = frame::encode(readiness, frame::REQUEST_LENGTH_MAX) else {
             return;
         };

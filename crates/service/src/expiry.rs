@@ -9,9 +9,10 @@ use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::survival;
 use crate::transactions::Transaction;
+use atomdir_disk::sync;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// The limit for one transaction.
@@ -85,7 +86,7 @@ impl Expiry {
     /// Several connections may check at once and all succeed, which exceeds the limit
     /// a little.
     pub(crate) fn check_room(&self, transaction: TransactionId) -> Result<(), Failure> {
-        let state = self.lock();
+        let state = sync::lock(&self.state);
         let is_of_it = |due: &&Due| due.transaction == transaction;
         if state.due.values().filter(is_of_it).count() < ENDINGS_MAX {
             return Ok(());
@@ -107,7 +108,7 @@ impl Expiry {
         let Some(at) = Instant::now().checked_add(left) else {
             return;
         };
-        self.add_at(&mut self.lock(), due, at);
+        self.add_at(&mut sync::lock(&self.state), due, at);
     }
 
     fn add_at(&self, state: &mut State, due: Due, at: Instant) {
@@ -119,7 +120,7 @@ impl Expiry {
 
     /// The age at which a transaction ends first, and the time until then.
     pub(crate) fn end_of(&self, transaction: TransactionId) -> Option<(Duration, Duration)> {
-        let state = self.lock();
+        let state = sync::lock(&self.state);
         let mut due = state.due.iter();
         let ((at, _), due) = due.find(|(_, due)| {
             due.transaction == transaction && matches!(due.ending, Ending::Transaction)
@@ -130,7 +131,7 @@ impl Expiry {
     /// Forgets a transaction that has ended, until [`resume`](Self::resume).
     pub(crate) fn forget(&self, transaction: &Arc<Transaction>) {
         let id = transaction.id();
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if state.due.is_empty() {
             return;
         }
@@ -153,7 +154,7 @@ impl Expiry {
     /// The transaction is open again, and ends when it would have ended before.
     pub(crate) fn resume(&self, transaction: &Transaction) {
         let id = transaction.id();
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if let Some(Former { at, age, .. }) = state.former.remove(&id) {
             self.add_at(&mut state, Due::transaction(id, age), at);
         }
@@ -161,30 +162,24 @@ impl Expiry {
 
     /// Waits for the next that is due. Returns `None` at the end of the service.
     fn next(&self) -> Option<Due> {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         while !state.is_over {
             let Some(first) = state.due.first_entry() else {
-                let woken = self.changed.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
+                state = sync::wait(&self.changed, state);
                 continue;
             };
             let left = first.key().0.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Some(first.remove());
             }
-            let woken = self.changed.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = sync::wait_for(&self.changed, state, left).0;
         }
         None
     }
 
     pub(crate) fn end(&self) {
-        self.lock().is_over = true;
+        sync::lock(&self.state).is_over = true;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Settings of the history, which take effect while the service runs.
 
+use atomdir_disk::sync;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use atomdir::hosting::history_limits;
 use atomdir_disk::{LinuxDisk, Timestamp};
@@ -28,7 +29,7 @@ impl HistorySettings {
     /// Lets the store keep as much as its settings say now. If that fails, it goes on as before,
     /// and the next commit tries again.
     pub(crate) fn heed(&self, control: &OwnedFd, store: &Store<LinuxDisk>) {
-        let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = || sync::lock(&self.seen);
         let now = version(control);
         if *seen() == now {
             return;

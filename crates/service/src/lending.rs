@@ -11,7 +11,7 @@
 //!    [`Peer::require_views`](crate::permissions::Peer::require_views) and
 //!    [`Transactions::control`](crate::transactions::Transactions::control).
 //! 2. A closed view gets no new holders, and is closed only when the mounter alone holds its
-//!    transaction, or when the others have been told to leave.
+//!    transaction, or when the others have been asked to leave.
 //! 3. Only the mounter takes a view over, after it was closed and when nobody else holds the
 //!    transaction.
 //! 4. A native view ends with its mounter's connection: nobody else could say when nothing

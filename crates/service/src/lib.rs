@@ -59,6 +59,7 @@ mod status;
 mod store;
 mod survival;
 mod transactions;
+mod turn;
 mod undo;
 mod view_mount;
 mod views;

@@ -90,25 +90,25 @@ pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     });
     match started {
         Ok(running) => {
-            tell(starter, Readiness::Ready);
+            report(starter, Readiness::Ready);
             running.serve();
             Ok(())
         }
         // A starter can use the other service just as well.
         Err(ServiceError::AlreadyRunning { .. }) if starter.is_some() => {
-            tell(starter, Readiness::Ready);
+            report(starter, Readiness::Ready);
             Ok(())
         }
         Err(error) => {
-            tell(starter, Readiness::Failed(error.to_failure()));
+            report(starter, Readiness::Failed(error.to_failure()));
             Err(error)
         }
     }
 }
 
-fn tell(starter: Option<Starter>, readiness: Readiness) {
+fn report(starter: Option<Starter>, readiness: Readiness) {
     if let Some(starter) = starter {
-        starter.tell(&readiness);
+        starter.report(&readiness);
     }
 }
 

@@ -6,11 +6,12 @@
 //! Bytes of contents have no limit here. The file system limits what a user stages,
 //! like anything that the user writes outside.
 
+use atomdir_disk::sync;
 use atomdir_engine::Budget;
 use atomdir_protocol::Limits;
 use rustix::process::{Resource, geteuid, getrlimit};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Each connection has a thread and may have an answer of some hundred kilobytes in memory.
@@ -59,7 +60,7 @@ impl Budgets {
         if !bind(user) {
             return None;
         }
-        let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budgets = sync::lock(&self.0);
         if let Some(budget) = budgets.get(&user).and_then(Weak::upgrade) {
             return Some(budget);
         }

@@ -100,7 +100,7 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
             ),
             None => "others have asked for these locks before".to_owned(),
         },
-        engine::LockError::Deadlock(cycle) => tell(&cycle),
+        engine::LockError::Deadlock(cycle) => describe(&cycle),
         engine::LockError::Changed(_) => {
             hint = format!(
                 "`atomdir refresh {id}` brings its snapshot up to date if nothing conflicts; then \
@@ -131,7 +131,7 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
         .into()
 }
 
-fn tell(cycle: &[Waits]) -> String {
+fn describe(cycle: &[Waits]) -> String {
     let steps: Vec<String> = cycle
         .iter()
         .map(|waits| {

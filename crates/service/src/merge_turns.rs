@@ -5,9 +5,10 @@
 //! of them. So for each outer transaction either one such commit is on its way, or any number of
 //! begins are. A commit that waits goes before later begins.
 
+use atomdir_disk::sync;
 use atomdir_protocol::TransactionId;
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Default)]
 pub(crate) struct MergeTurns {
@@ -42,7 +43,7 @@ impl MergeTurns {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, Turn>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.turns)
     }
 
     fn wait(
@@ -50,11 +51,9 @@ impl MergeTurns {
         outer: TransactionId,
         is_taken: impl Fn(&Turn) -> bool,
     ) -> MutexGuard<'_, BTreeMap<TransactionId, Turn>> {
-        self.ended
-            .wait_while(self.lock(), |turns| {
-                turns.get(&outer).is_some_and(&is_taken)
-            })
-            .unwrap_or_else(PoisonError::into_inner)
+        sync::wait_while(&self.ended, self.lock(), |turns| {
+            turns.get(&outer).is_some_and(&is_taken)
+        })
     }
 
     fn end(&self, outer: TransactionId, end: impl FnOnce(&mut Turn)) {

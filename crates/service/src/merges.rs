@@ -19,11 +19,12 @@ use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::Arrived;
 use crate::{commit, lending, native, permissions, sharing};
 use atomdir_disk::reason;
+use atomdir_disk::sync;
 use atomdir_engine::Committed;
 use atomdir_protocol::{Answer, Failure, FailureKind, MergeStep, Reply, Request, TransactionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Default)]
 pub(crate) struct Merges {
@@ -45,9 +46,7 @@ struct Merge {
 
 impl Merges {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, Merge>> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.under_way)
     }
 
     /// Waits until the native view may be read for a transaction to be nested in it.
@@ -212,14 +211,9 @@ fn steps(
     connection: &Connection,
     id: TransactionId,
 ) -> Result<Outcome, Unanswered> {
-    let (transaction, steps) = {
-        let mut merges = service.merges.lock();
-        let merge = merges
-            .get_mut(&id)
-            .filter(|one| one.mounter == connection.id);
-        let merge = merge.ok_or_else(|| permissions::no_such_transaction(id))?;
+    let (transaction, steps) = with_mounters_own(service, connection, id, |merge| {
         (merge.transaction.clone(), std::mem::take(&mut merge.steps))
-    };
+    })?;
     let root = service.views.open(&transaction)?;
     send_parts(&connection.stream, steps, length, Reply::MergeSteps)?;
     Ok(Outcome::LastWith(Reply::Done(Answer::Nothing), root))
@@ -243,12 +237,25 @@ fn merged(
     id: TransactionId,
     refused: Option<String>,
 ) -> Result<Outcome, Unanswered> {
+    with_mounters_own(service, connection, id, |merge| {
+        merge.result = Some(refused.map_or(Ok(()), Err));
+        merge.latch.set();
+    })?;
+    Ok(Outcome::Last(Reply::Done(Answer::Nothing)))
+}
+
+/// Fails unless the connection mounted the overlay into which this transaction is committed.
+fn with_mounters_own<T>(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    act: impl FnOnce(&mut Merge) -> T,
+) -> Result<T, Failure> {
     let mut merges = service.merges.lock();
     let merge = merges
         .get_mut(&id)
         .filter(|one| one.mounter == connection.id);
-    let merge = merge.ok_or_else(|| permissions::no_such_transaction(id))?;
-    merge.result = Some(refused.map_or(Ok(()), Err));
-    merge.latch.set();
-    Ok(Outcome::Last(Reply::Done(Answer::Nothing)))
+    merge
+        .map(act)
+        .ok_or_else(|| permissions::no_such_transaction(id))
 }

@@ -45,12 +45,13 @@ use crate::views::Views;
 use crate::{lending, survival};
 use atomdir::hosting::Ticks;
 use atomdir_disk::LinuxDisk;
+use atomdir_disk::sync;
 use atomdir_engine::Store;
 use atomdir_protocol::{RecoveryReport, Timestamp, TransactionId, WhileOpen};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Service {
@@ -91,12 +92,12 @@ impl IdleTime {
     }
 
     pub(crate) fn get(&self) -> Option<Duration> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *sync::lock(&self.0)
     }
 
     /// The service applies it when the connection that asks has closed.
     pub(crate) fn set(&self, time: Option<Duration>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+        *sync::lock(&self.0) = time;
     }
 }
 
@@ -140,7 +141,7 @@ impl Stop {
     }
 
     pub(crate) fn take_waiting(&self) -> Vec<Asker> {
-        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *sync::lock(&self.waiting))
     }
 }
 
@@ -151,11 +152,7 @@ impl Service {
             self.stop.aborts_all.store(true, Ordering::Release);
         }
         let transactions_open = self.transactions.count() as u64;
-        let mut waiting = self
-            .stop
-            .waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = sync::lock(&self.stop.waiting);
         waiting.push(Asker {
             stream,
             transactions_open,

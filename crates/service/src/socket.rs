@@ -2,6 +2,7 @@
 //! peer sends garbage, sends nothing or never reads, it holds up only its own thread.
 
 use crate::latch::Latch;
+use crate::turn::Turn;
 use atomdir_protocol::frame::{self, FrameError, HEADER_LENGTH, REQUEST_LENGTH_MAX};
 use atomdir_protocol::{Reply, Request, handshake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,8 +16,8 @@ use rustix::net::{
 };
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The socket's name in the control directory.
@@ -29,7 +30,6 @@ const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long a reply to the same peer may delay a short one that the peer has not asked for.
 const NOTICE_TIME_MAX: Duration = Duration::from_millis(100);
-const TURN_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Listener(OwnedFd);
 
@@ -129,8 +129,8 @@ impl From<Errno> for ReceiveError {
 pub(crate) struct Stream {
     socket: Arc<OwnedFd>,
     sending: Arc<AtomicBool>,
-    /// Held while a frame is sent, so that no other is sent in its middle.
-    turn: Arc<Mutex<()>>,
+    /// Taken while a frame is sent, so that no other is sent in its middle.
+    turn: Arc<Turn>,
     takes_notices: Arc<AtomicBool>,
 }
 
@@ -223,7 +223,7 @@ impl Stream {
     }
 
     fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.take();
         self.sending.store(true, Ordering::Relaxed);
         let sent = self.send_all(bytes, descriptor, SendFlags::empty());
         self.sending.store(false, Ordering::Relaxed);
@@ -271,7 +271,8 @@ impl Stream {
         if !self.takes_notices.load(Ordering::Relaxed) {
             return false;
         }
-        let (Ok(_turn), Ok(bytes)) = (self.turn.try_lock(), encode_reply(reply)) else {
+        let turn = self.turn.take_within(Duration::ZERO);
+        let (Some(_turn), Ok(bytes)) = (turn, encode_reply(reply)) else {
             return false;
         };
         // The kernel takes so few bytes as a whole or not at all.
@@ -284,15 +285,9 @@ impl Stream {
         let Ok(bytes) = encode_reply(reply) else {
             return false;
         };
-        let deadline = Instant::now() + NOTICE_TIME_MAX;
-        loop {
-            match self.turn.try_lock() {
-                // The kernel takes so few bytes as a whole or not at all.
-                Ok(_turn) => return self.send_all(&bytes, None, SendFlags::DONTWAIT).is_ok(),
-                Err(_) if Instant::now() < deadline => std::thread::sleep(TURN_PAUSE),
-                Err(_) => return false,
-            }
-        }
+        // The kernel takes so few bytes as a whole or not at all.
+        let send = |_turn| self.send_all(&bytes, None, SendFlags::DONTWAIT).is_ok();
+        self.turn.take_within(NOTICE_TIME_MAX).is_some_and(send)
     }
 
     /// Ends the connection for both sides.
@@ -366,7 +361,10 @@ fn encode_reply(reply: &Reply) -> Result<Vec<u8>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atomdir_protocol::TransactionId;
     use rustix::net::socketpair;
+
+    const ID: TransactionId = TransactionId(7);
 
     impl Stream {
         /// A connection, and its peer's end.
@@ -431,6 +429,24 @@ mod tests {
             stream.close_for_reading();
             assert!(!waiting.join().unwrap());
         });
+    }
+
+    #[test]
+    fn a_notice_waits_a_moment_for_a_reply_that_is_being_sent() {
+        let (stream, peer) = Stream::pair();
+        let turn = stream.turn.take();
+        assert!(!stream.try_send(&Reply::Left(ID)));
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let _turn = stream.turn.take_within(Duration::MAX).unwrap();
+                stream.sending.store(true, Ordering::Relaxed);
+            });
+            drop(turn);
+            sending.join().unwrap();
+        });
+        assert!(stream.sending.load(Ordering::Relaxed));
+        assert!(stream.try_send(&Reply::Left(ID)));
+        assert!(rustix::io::read(&peer, &mut [0; 64]).unwrap() > 0);
     }
 
     #[test]

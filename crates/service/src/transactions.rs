@@ -15,9 +15,10 @@ use crate::waiters::Waiters;
 use atomdir::client::describe_user;
 use atomdir_disk::Errno;
 use atomdir_disk::LinuxDisk;
+use atomdir_disk::sync;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(crate) type Transaction = atomdir_engine::Transaction<LinuxDisk>;
 
@@ -77,7 +78,7 @@ impl OpenTransaction {
 
 impl Transactions {
     pub(crate) fn check_room(&self, user: u32) -> Result<(), Failure> {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         let own = open
             .values()
             .filter(|one| one.transaction.owner() == user)
@@ -101,7 +102,7 @@ impl Transactions {
     /// well.
     #[must_use]
     pub(crate) fn add(&self, one: &OpenTransaction) -> bool {
-        let mut open = self.lock();
+        let mut open = sync::lock(&self.open);
         let is_open = one.outer().is_none_or(|outer| open.contains_key(&outer));
         if is_open {
             open.insert(one.id(), one.clone());
@@ -120,14 +121,14 @@ impl Transactions {
     /// Whether anybody but this connection works in the transaction. One that is not
     /// listed is just being begun, or has just ended.
     pub(crate) fn is_worked_in(&self, id: TransactionId, but: ConnectionId) -> bool {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         open.get(&id)
             .is_none_or(|one| one.holders.keys().any(|holder| *holder != but))
     }
 
     /// The transaction, if it is open and the peer may use it.
     pub(crate) fn find(&self, id: TransactionId, peer: &Peer) -> Result<OpenTransaction, Failure> {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         match open.get(&id) {
             Some(one) if may_act_on(&open, one, peer) => Ok(one.clone()),
             _ => Err(no_such_transaction(id)),
@@ -157,7 +158,7 @@ impl Transactions {
         peer: &Peer,
     ) -> Result<OpenTransaction, Failure> {
         if peer.may_administer() {
-            let open = self.lock();
+            let open = sync::lock(&self.open);
             return open
                 .get(&id)
                 .cloned()
@@ -168,7 +169,7 @@ impl Transactions {
 
     /// The transactions that the peer may use; for the store's owner, all of them.
     pub(crate) fn visible(&self, peer: &Peer) -> Vec<OpenTransaction> {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         let mine = open
             .values()
             .filter(|one| peer.may_administer() || may_act_on(&open, one, peer));
@@ -177,13 +178,13 @@ impl Transactions {
 
     /// Returns `None` if the transaction has ended or is sealed.
     pub(crate) fn secret(&self, id: TransactionId) -> Option<Secret> {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         let one = open.get(&id)?;
         one.controller.is_none().then(|| one.secret.clone())
     }
 
     pub(crate) fn keep(&self, id: TransactionId, holder: ConnectionId) {
-        if let Some(one) = self.lock().get_mut(&id) {
+        if let Some(one) = sync::lock(&self.open).get_mut(&id) {
             one.detached = true;
             one.controller = None;
             one.kept_after = None;
@@ -194,20 +195,20 @@ impl Transactions {
 
     /// Notes that the transaction is to be kept when the connection closes.
     pub(crate) fn keep_on_close(&self, id: TransactionId, holder: ConnectionId) {
-        if let Some(one) = self.lock().get_mut(&id) {
+        if let Some(one) = sync::lock(&self.open).get_mut(&id) {
             one.kept_after = Some(holder);
         }
     }
 
     /// The transactions that are to be kept now that the connection closes.
     pub(crate) fn kept_after(&self, holder: ConnectionId) -> Vec<OpenTransaction> {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         let kept = open.values().filter(|one| one.kept_after == Some(holder));
         kept.cloned().collect()
     }
 
     pub(crate) fn holds_any(&self, holder: ConnectionId) -> bool {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         open.values().any(|one| one.holders.contains_key(&holder))
     }
 
@@ -218,7 +219,7 @@ impl Transactions {
         id: TransactionId,
         holder: Option<(ConnectionId, u32)>,
     ) -> Result<Option<ConnectionId>, Failure> {
-        let mut open = self.lock();
+        let mut open = sync::lock(&self.open);
         let one = open.get_mut(&id).ok_or_else(|| no_such_transaction(id))?;
         if !one.transaction.is_lower() {
             return Ok(None);
@@ -242,7 +243,7 @@ impl Transactions {
         force: bool,
         connections: &Connections,
     ) -> BTreeMap<ConnectionId, u32> {
-        let mut open = self.lock();
+        let mut open = sync::lock(&self.open);
         let Some(one) = open.get_mut(&id) else {
             return BTreeMap::new();
         };
@@ -255,7 +256,7 @@ impl Transactions {
     /// The transactions that this connection holds in a native view that another connection has
     /// mounted, and the latter.
     pub(crate) fn lent_to(&self, holder: ConnectionId) -> Vec<(TransactionId, ConnectionId)> {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         let lent = open
             .values()
             .filter(|one| one.transaction.is_lower() && one.holders.contains_key(&holder));
@@ -267,7 +268,7 @@ impl Transactions {
     /// Removes the transactions with native views that this connection has mounted, and those
     /// nested in them.
     pub(crate) fn remove_mounted_by(&self, mounter: ConnectionId) -> Vec<OpenTransaction> {
-        let mut open = self.lock();
+        let mut open = sync::lock(&self.open);
         let mounted = open
             .values()
             .filter(|one| one.transaction.is_lower() && one.mounter == Some(mounter));
@@ -279,7 +280,7 @@ impl Transactions {
     }
 
     pub(crate) fn hold(&self, id: TransactionId, holder: ConnectionId, process: u32) {
-        if let Some(one) = self.lock().get_mut(&id) {
+        if let Some(one) = sync::lock(&self.open).get_mut(&id) {
             one.holders.insert(holder, process);
         }
     }
@@ -287,7 +288,7 @@ impl Transactions {
     /// Returns the transactions that must be aborted because nobody holds them any
     /// more.
     pub(crate) fn release(&self, id: TransactionId, holder: ConnectionId) -> Vec<OpenTransaction> {
-        let mut open = self.lock();
+        let mut open = sync::lock(&self.open);
         let Some(one) = open.get_mut(&id) else {
             return Vec::new();
         };
@@ -304,7 +305,7 @@ impl Transactions {
     /// holds.
     pub(crate) fn release_all(&self, holder: ConnectionId) -> Vec<OpenTransaction> {
         let held: Vec<TransactionId> = {
-            let open = self.lock();
+            let open = sync::lock(&self.open);
             let held = open
                 .values()
                 .filter(|one| one.holders.contains_key(&holder));
@@ -318,12 +319,12 @@ impl Transactions {
     /// Removes the transaction and those nested in it. Returns nothing if it has
     /// ended.
     pub(crate) fn remove(&self, id: TransactionId) -> Vec<OpenTransaction> {
-        remove_with_nested(&mut self.lock(), id)
+        remove_with_nested(&mut sync::lock(&self.open), id)
     }
 
     /// Removes it as it was listed then: since, it may have been listed anew.
     pub(crate) fn remove_listing(&self, listed: &OpenTransaction) {
-        let mut open = self.lock();
+        let mut open = sync::lock(&self.open);
         let now = open.get(&listed.id());
         if now.is_some_and(|now| now.secret == listed.secret) {
             remove_with_nested(&mut open, listed.id());
@@ -331,12 +332,12 @@ impl Transactions {
     }
 
     pub(crate) fn get(&self, id: TransactionId) -> Option<OpenTransaction> {
-        self.lock().get(&id).cloned()
+        sync::lock(&self.open).get(&id).cloned()
     }
 
     /// Removes the transactions nested in it.
     pub(crate) fn remove_nested(&self, id: TransactionId) -> Vec<OpenTransaction> {
-        let mut open = self.lock();
+        let mut open = sync::lock(&self.open);
         let nested = nested_in(&open, id);
         let removed = nested
             .into_iter()
@@ -345,17 +346,19 @@ impl Transactions {
     }
 
     pub(crate) fn remove_all(&self) -> Vec<OpenTransaction> {
-        std::mem::take(&mut *self.lock()).into_values().collect()
+        std::mem::take(&mut *sync::lock(&self.open))
+            .into_values()
+            .collect()
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        sync::lock(&self.open).len()
     }
 
     /// Those that stay open by themselves, or are held by somebody who is still there. The
     /// others are about to be aborted.
     pub(crate) fn staying(&self, connections: &Connections) -> Vec<OpenTransaction> {
-        let open = self.lock();
+        let open = sync::lock(&self.open);
         let stays = |one: &&OpenTransaction| {
             let mut holders = one.holders.keys();
             one.detached
@@ -363,10 +366,6 @@ impl Transactions {
                 || holders.any(|holder| connections.has_peer(*holder))
         };
         open.values().filter(stays).cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, OpenTransaction>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -478,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_too_late_does_not_remove_a_newer_listing() {
+    fn removing_an_old_listing_keeps_a_newer_one() {
         let scratch = Scratch::new("listed-anew");
         let store = store(&scratch);
         let transactions = Transactions::default();

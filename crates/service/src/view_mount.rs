@@ -11,6 +11,7 @@ use crate::mountpoint;
 use crate::permissions::no_such_transaction;
 use crate::transactions::Transaction;
 use atomdir_disk::reason;
+use atomdir_disk::sync;
 use atomdir_engine::{NodeId, Outdated};
 use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
@@ -21,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// If the variable is `classic`, requests come by /dev/fuse even where io_uring is possible.
 const FUSE_VARIABLE: &str = "ATOMDIR_FUSE";
@@ -92,7 +93,7 @@ impl ViewMount {
     }
 
     fn serving(&self) -> Result<Arc<Session>, Failure> {
-        let mut mounted = self.lock();
+        let mut mounted = sync::lock(&self.mounted);
         if self.is_serving(&mut mounted)
             && let Some(session) = &*mounted
         {
@@ -110,7 +111,7 @@ impl ViewMount {
             return mounted.is_some();
         };
         end(&ended);
-        self.lock_whole().clear();
+        sync::lock(&self.whole).clear();
         false
     }
 
@@ -134,11 +135,11 @@ impl ViewMount {
     /// before that, so this mount, or the first one from now on, will have received every write
     /// when a commit runs the barrier.
     pub(crate) fn expect(&self, id: TransactionId) -> Result<(), Failure> {
-        let mut mounted = self.lock();
+        let mut mounted = sync::lock(&self.mounted);
         if !self.is_serving(&mut mounted) {
             self.refuse_if_over()?;
         }
-        self.lock_whole().insert(id);
+        sync::lock(&self.whole).insert(id);
         Ok(())
     }
 
@@ -173,8 +174,8 @@ impl ViewMount {
     /// Waits until writes through memory mappings have reached the transaction.
     /// Programs of the mount's user can hold this up.
     pub(crate) fn write_back(&self, id: TransactionId) -> Result<Arrived, Failure> {
-        let session = self.lock().clone();
-        if !self.lock_whole().contains(&id) {
+        let session = sync::lock(&self.mounted).clone();
+        if !sync::lock(&self.whole).contains(&id) {
             return Ok(Arrived::PerhapsNotAll);
         }
         if !self
@@ -189,7 +190,7 @@ impl ViewMount {
         };
         match session.run_barrier() {
             // Another mount may have replaced this one meanwhile.
-            Ok(()) if self.lock_whole().contains(&id) => Ok(Arrived::All),
+            Ok(()) if sync::lock(&self.whole).contains(&id) => Ok(Arrived::All),
             Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => {
                 // The connection may have broken because this service gave up.
                 self.refuse_if_over()?;
@@ -215,35 +216,35 @@ impl ViewMount {
 
     /// Whether requests of the present mount come over io_uring.
     pub(crate) fn comes_over_io_uring(&self) -> bool {
-        self.lock()
+        sync::lock(&self.mounted)
             .as_ref()
             .is_some_and(|session| session.has_rings())
     }
 
     /// How many requests the present mount has served.
     pub(crate) fn requests(&self) -> u64 {
-        let mounted = self.lock();
+        let mounted = sync::lock(&self.mounted);
         let counts = mounted.iter().flat_map(|session| session.requests());
         counts.map(|(_, count)| count).sum()
     }
 
     pub(crate) fn hide(&self, id: TransactionId) {
         self.filesystem.remove(id);
-        self.lock_whole().remove(&id);
+        sync::lock(&self.whole).remove(&id);
     }
 
     /// Ends the threads' wait for programs in the mount. Nothing mounts here again.
     pub(crate) fn give_up_barriers(&self) {
         self.is_over.store(true, Ordering::Release);
-        if let Some(session) = &*self.lock() {
+        if let Some(session) = &*sync::lock(&self.mounted) {
             session.give_up_barriers();
         }
     }
 
     /// Meanwhile new transactions of this user wait, but nobody else's.
     pub(crate) fn unmount_if_idle(&self) {
-        let mut mounted = self.lock();
-        if !self.lock_whole().is_empty() {
+        let mut mounted = sync::lock(&self.mounted);
+        if !sync::lock(&self.whole).is_empty() {
             return;
         }
         if let Some(mounted) = mounted.take() {
@@ -266,7 +267,7 @@ impl ViewMount {
     }
 
     pub(crate) fn unmount(&self) {
-        let mounted = self.lock().take();
+        let mounted = sync::lock(&self.mounted).take();
         if let Some(mounted) = mounted {
             end(&mounted);
             // A mount whose FUSE connection someone has aborted counts as ended, but
@@ -276,14 +277,6 @@ impl ViewMount {
             }
         }
         mountpoint::remove(&self.place);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
-        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_whole(&self) -> MutexGuard<'_, HashSet<TransactionId>> {
-        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::mountpoint;
 use crate::transactions::Transaction;
 pub(crate) use crate::view_mount::Arrived;
 use crate::view_mount::ViewMount;
+use atomdir_disk::sync;
 use atomdir_engine::{NodeId, Outdated};
 use atomdir_fuse::MountFlags;
 use atomdir_protocol::{Failure, TransactionId};
@@ -22,7 +23,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The store `/` has no name of its own.
 const UNNAMED: &str = "root";
@@ -75,7 +76,7 @@ impl Views {
         if owner == self.user {
             return self.own.clone();
         }
-        let mut others = self.lock_others();
+        let mut others = sync::lock(&self.others);
         if let Some(mount) = others.get(&owner) {
             return mount.clone();
         }
@@ -92,12 +93,8 @@ impl Views {
 
     /// All mounts for exact views.
     fn all_exact(&self) -> Vec<Arc<ViewMount>> {
-        let others = self.lock_others();
+        let others = sync::lock(&self.others);
         others.values().chain([&self.own]).cloned().collect()
-    }
-
-    fn lock_others(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<ViewMount>>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The path of the view's root; for a native view, of the snapshot below it.

@@ -10,9 +10,10 @@ use crate::latch::Latch;
 use crate::replies::{Unanswered, send_one};
 use crate::socket::Stream;
 use atomdir_disk::reason;
+use atomdir_disk::sync;
 use atomdir_protocol::{Failure, FailureKind, Progress, Reply, TransactionId};
 use rustix::io::Errno;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Default)]
 pub(crate) struct Waiters(Mutex<Vec<(TransactionId, Arc<Latch>)>>);
@@ -80,7 +81,7 @@ impl Waiters {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(TransactionId, Arc<Latch>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 }
 

@@ -84,7 +84,7 @@ fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
     match &opened {
         Err(StoreError::Apply { .. } | StoreError::Control { .. }) if reported.is_none() => {}
         Err(error) if reported != Some(&error.to_string()) => {
-            return Err(format!("a look tells {reported:?}, recovery {error}"));
+            return Err(format!("a look reports {reported:?}, recovery {error}"));
         }
         Err(_) if disk.image().hash() != untouched => {
             return Err("what is damaged was changed".to_owned());
@@ -96,7 +96,9 @@ fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
                 || torn != recovery.report.torn_tail_bytes
                 || inspected.commits.len() as u64 != recovery.report.commits_replayed
             {
-                return Err(format!("a look tells {inspected:?}, recovery {recovery:?}"));
+                return Err(format!(
+                    "a look reports {inspected:?}, recovery {recovery:?}"
+                ));
             }
         }
     }

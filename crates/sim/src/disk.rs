@@ -4,8 +4,9 @@ mod attributes;
 mod contents;
 mod entries;
 
+use atomdir_disk::sync;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use atomdir_disk::{
     Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode, Owner,
@@ -41,7 +42,7 @@ impl Drop for Handle {
 }
 
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(world)
 }
 
 impl Default for SimDisk {

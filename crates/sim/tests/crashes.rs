@@ -95,7 +95,7 @@ fn after_any_crash_kept_commits_can_be_undone() {
     check_all(&all, explore_kills, &fewer, pick(1_000, 10_000));
 }
 
-/// Until the caller is told that the commit did not happen, a crash leaves it whole or not at
+/// Until the caller gets the error of the commit, a crash leaves it whole or not at
 /// all. From then on it never appears.
 #[test]
 fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {

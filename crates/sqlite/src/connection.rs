@@ -51,9 +51,10 @@ use crate::state::{State, begin, closed, ended, misuse};
 use crate::stores::Held;
 use crate::super_journals;
 use atomdir::SharedTransaction;
+use atomdir::hosting::sync;
 use std::ffi::{CStr, c_int};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The connections of this process, by the address of SQLite's own.
 static CONNECTIONS: Mutex<Vec<(usize, Weak<Connection>)>> = Mutex::new(Vec::new());
@@ -108,7 +109,7 @@ impl Connection {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(mutex)
 }
 
 /// One open database file.

@@ -12,11 +12,12 @@
 use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::failure::{Failure, Result};
 use atomdir::SharedTransaction;
+use atomdir::hosting::sync;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 static OPEN: Mutex<Vec<Weak<Outer>>> = Mutex::new(Vec::new());
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -38,7 +39,7 @@ pub(crate) fn key() -> u64 {
 }
 
 fn open() -> MutexGuard<'static, Vec<Weak<Outer>>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&OPEN)
 }
 
 impl Outer {
@@ -63,12 +64,8 @@ impl Outer {
         found.find(|outer| outer.number == number && !outer.has_ended())
     }
 
-    fn locks(&self) -> MutexGuard<'_, BTreeMap<u64, (PathBuf, c_int)>> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn lock(&self, key: u64, path: &Path, level: c_int) -> Result<()> {
-        let mut locks = self.locks();
+        let mut locks = sync::lock(&self.locks);
         let in_the_way = locks.iter().any(|(other, (locked, theirs))| {
             *other != key
                 && locked == path
@@ -88,7 +85,7 @@ impl Outer {
     }
 
     pub(crate) fn unlock(&self, key: u64, level: c_int) {
-        let mut locks = self.locks();
+        let mut locks = sync::lock(&self.locks);
         if level == LOCK_NONE {
             locks.remove(&key);
         } else if let Some(lock) = locks.get_mut(&key) {
@@ -105,7 +102,7 @@ impl Outer {
     }
 
     fn refuse_locked(&self) -> Result<()> {
-        match self.locks().is_empty() {
+        match sync::lock(&self.locks).is_empty() {
             true => Ok(()),
             false => Err(Failure::new(
                 abi::ERROR,

@@ -2,9 +2,10 @@
 //! open in a process only once. The last of them closes it.
 
 use crate::failure::Failure;
+use atomdir::hosting::sync;
 use atomdir::{Door, Store, StoreOptions};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
 
@@ -28,7 +29,7 @@ impl Drop for Held {
 }
 
 fn stores() -> MutexGuard<'static, Vec<Weak<Store>>> {
-    STORES.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&STORES)
 }
 
 /// Opens the store that contains the file, and returns the file's path in it.

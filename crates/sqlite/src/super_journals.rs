@@ -1,13 +1,14 @@
 //! The names of the super-journals that SQLite has open in this file system. SQLite makes one for a
 //! commit of several databases, and removes it to commit them. Another file system's are not here.
 
+use atomdir::hosting::sync;
 use std::ffi::{CStr, CString};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 static OPEN: Mutex<Vec<CString>> = Mutex::new(Vec::new());
 
 fn names() -> MutexGuard<'static, Vec<CString>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&OPEN)
 }
 
 pub(crate) fn open(name: &CStr) {

@@ -9,7 +9,7 @@ use crate::skip::users_can_mount;
 use crate::store::Store;
 use crate::tree::{CaptureOptions, Tree, capture};
 use crate::user::User;
-use crate::wait_until::wait_until;
+use crate::wait_until::{WAIT_UNTIL, wait_until};
 
 /// Makes the user who owns a store, with a home in this scratch directory.
 pub type Owner = fn(&Path) -> User;
@@ -89,7 +89,7 @@ impl Fixture {
         // A directory that every user can write.
         shell(self.scratch.path(), "rm -rf signs; mkdir -m 1777 signs");
         let script = format!(
-            "{first}; : > {}; while [ ! -e {} ]; do sleep 0.01; done",
+            "{WAIT_UNTIL}{first}; : > {}; wait_until test -e {}",
             ready.display(),
             go.display()
         );

@@ -8,7 +8,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
@@ -19,6 +18,7 @@ use crate::store::Store;
 use crate::tier::full_tier;
 use crate::tree::{CompareOptions, Moment, Times, Tree, assert_equal};
 use crate::user::User;
+use crate::wait_until::wait_for;
 
 /// What a scenario does in the directory.
 pub enum Action {
@@ -388,13 +388,18 @@ fn copy_times(from: &Path, to: &Path) {
 /// The present time by the clock from which this file system takes its files' times.
 /// Everything written before has an earlier time, even if that clock ticks slowly.
 pub fn moment_now(directory: &Path) -> Moment {
-    std::thread::sleep(Duration::from_millis(25));
     let probe = directory.join("clock-probe");
-    fs::write(&probe, "").expect("the scratch directory can be written");
-    let metadata = fs::metadata(&probe).expect("the probe is there");
+    let touch = || {
+        fs::write(&probe, "x").expect("the scratch directory can be written");
+        let metadata = fs::metadata(&probe).expect("the probe is there");
+        (metadata.mtime(), metadata.mtime_nsec())
+    };
+    let first = touch();
+    let moved = || Some(touch()).filter(|time| *time != first);
+    let (seconds, nanoseconds) = wait_for("a tick of the file system's clock", moved);
     fs::remove_file(&probe).expect("the probe can be removed");
     Moment {
-        seconds: metadata.mtime(),
-        nanoseconds: u32::try_from(metadata.mtime_nsec()).expect("nanoseconds are below 10^9"),
+        seconds,
+        nanoseconds: u32::try_from(nanoseconds).expect("nanoseconds are below 10^9"),
     }
 }

@@ -15,6 +15,9 @@ pub struct TransactionId(pub u64);
 pub struct Sequence(pub u64);
 
 impl Sequence {
+    /// Later than every commit. A snapshot as of it shows the newest state.
+    pub const AFTER_ALL: Sequence = Sequence(u64::MAX);
+
     /// The place after this one.
     pub fn next(self) -> Sequence {
         Sequence(self.0 + 1)

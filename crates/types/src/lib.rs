@@ -22,6 +22,7 @@ mod merge;
 mod options;
 mod read;
 mod side;
+pub mod sync;
 mod time;
 
 pub use change::{Change, ChangeLine};

@@ -7,8 +7,8 @@ use crate::api::session::{AttributeChange, OpenFile, Result};
 use crate::api::{Metadata, OpenOptions};
 use atomdir_disk::Errno;
 use atomdir_engine::NodeId;
+use atomdir_types::sync;
 use std::ops::Deref;
-use std::sync::PoisonError;
 
 /// `S` borrows the transaction or shares it.
 pub(super) struct EmbeddedFile<S: Deref<Target = EmbeddedTransaction>> {
@@ -72,8 +72,7 @@ where
     }
 
     fn append(&self, data: &[u8]) -> Result<u64> {
-        let appending = self.session.appending.lock();
-        let _appending = appending.unwrap_or_else(PoisonError::into_inner);
+        let _appending = sync::lock(&self.session.appending);
         let end = self.session.engine()?.attributes(self.node)?.length;
         self.write_at(data, end)?;
         Ok(end + data.len() as u64)

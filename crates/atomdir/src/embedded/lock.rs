@@ -6,8 +6,9 @@ use crate::api::session::LockWanted;
 use crate::api::{Conflict, LockError};
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
+use atomdir_types::sync;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 /// Set when a request may succeed.
@@ -19,25 +20,23 @@ struct Latch {
 
 impl Latch {
     fn set(&self) {
-        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *sync::lock(&self.is_set) = true;
         self.changed.notify_all();
     }
 
     /// Waits until it is set, and clears it. Returns `false` if the time is over before.
     fn wait(&self, deadline: Option<Instant>) -> bool {
-        let mut is_set = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_set = sync::lock(&self.is_set);
         while !*is_set {
             let Some(deadline) = deadline else {
-                let woken = self.changed.wait(is_set);
-                is_set = woken.unwrap_or_else(PoisonError::into_inner);
+                is_set = sync::wait(&self.changed, is_set);
                 continue;
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            let woken = self.changed.wait_timeout(is_set, left);
-            is_set = woken.unwrap_or_else(PoisonError::into_inner).0;
+            is_set = sync::wait_for(&self.changed, is_set, left).0;
         }
         *is_set = false;
         true

@@ -30,13 +30,14 @@ use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
 use atomdir_protocol::Past;
+use atomdir_types::sync;
 use atomdir_types::{Conflicts, Durability, Isolation};
 use history::look;
 use permission::Protection;
 use session::EmbeddedTransaction;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// A store that is open in this process.
@@ -75,10 +76,7 @@ impl Embedded {
             })
         };
         let maintainer = without_signals(|| thread.spawn(maintain))?;
-        let mut slot = self
-            .maintainer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut slot = sync::lock(&self.maintainer);
         *slot = Some(maintainer);
         Ok(())
     }
@@ -169,11 +167,7 @@ impl Embedded {
     }
 
     fn end(&mut self) -> Result<(), StoreError> {
-        let maintainer = self
-            .maintainer
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        let Some(maintainer) = maintainer.take() else {
+        let Some(maintainer) = sync::lock(&self.maintainer).take() else {
             return Ok(());
         };
         self.ticks.end();

@@ -3,7 +3,7 @@
 use super::attributes::{change_attributes, set_attributes};
 use super::file::EmbeddedFile;
 use super::permission::Rights;
-use super::walk::{Known, Place, walk};
+use super::walk::{Known, PathEnd, walk};
 use super::{Embedded, convert, history, lock};
 use crate::api::session::{
     AttributeChange, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
@@ -12,6 +12,7 @@ use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions, Refreshed,
     SavepointError, StoreError, Take, bytes_of,
 };
+use crate::hosting::outlast_leases;
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
@@ -23,17 +24,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
 
 pub(super) type Engine = engine::Transaction<LinuxDisk>;
 type Committing = std::result::Result<engine::Committed, engine::CommitError>;
 
 /// The longest target of a symbolic link (PATH_MAX, without the zero at its end).
 const TARGET_LENGTH_MAX: usize = 4095;
-/// How often a commit asks again for a file on which another program holds a lease.
-const LEASE_PAUSE: Duration = Duration::from_millis(20);
-/// Longer than the kernel's default limit for breaking a lease.
-const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct EmbeddedTransaction {
     store: Arc<Embedded>,
@@ -73,7 +69,7 @@ impl EmbeddedTransaction {
         }
     }
 
-    fn walk(&self, path: &Path, links: Links) -> Result<Place<'_>> {
+    fn walk(&self, path: &Path, links: Links) -> Result<PathEnd<'_>> {
         let follow = links == Links::Follow;
         walk(self.engine()?, &self.rights, path, follow)
     }
@@ -83,7 +79,7 @@ impl EmbeddedTransaction {
     }
 
     /// Where a new object will be. A path without a last name fails with `EEXIST`.
-    fn vacant(&self, path: &Path) -> Result<Place<'_>> {
+    fn vacant(&self, path: &Path) -> Result<PathEnd<'_>> {
         let place = self.walk(path, Links::Keep)?;
         place.name(Errno::EXIST)?;
         if place.object.is_some() {
@@ -94,7 +90,7 @@ impl EmbeddedTransaction {
         Ok(place)
     }
 
-    fn make(&self, place: &Place<'_>, what: NewNode, mode: u32) -> Result<Known<'_>> {
+    fn make(&self, place: &PathEnd<'_>, what: NewNode, mode: u32) -> Result<Known<'_>> {
         let engine = self.engine()?;
         let name = place.name(Errno::EXIST)?;
         let umask = self.store.umask;
@@ -104,7 +100,7 @@ impl EmbeddedTransaction {
     }
 
     /// The place of an object that is to be removed or renamed, and the object's attributes.
-    fn removable<'a>(&self, place: &'a Place<'_>) -> Result<&'a Known<'a>> {
+    fn removable<'a>(&self, place: &'a PathEnd<'_>) -> Result<&'a Known<'a>> {
         let object = place.object.as_ref().ok_or(Errno::NOENT)?;
         self.rights
             .require_entries(self.engine()?, place.directory.node)?;
@@ -180,15 +176,16 @@ impl EmbeddedTransaction {
         commit: impl Fn(&engine::Store<LinuxDisk>) -> Committing,
     ) -> std::result::Result<engine::Committed, CommitError> {
         let store = self.store.here()?;
-        let ends = Instant::now() + LEASE_TIME_MAX;
-        let committed = loop {
-            match commit(store) {
-                Err(engine::CommitError::Leased { .. }) if Instant::now() < ends => {
-                    std::thread::sleep(LEASE_PAUSE);
-                }
-                committed => break committed,
-            }
-        };
+        let is_leased =
+            |tried: &Committing| matches!(tried, Err(engine::CommitError::Leased { .. }));
+        let committed = outlast_leases(
+            || commit(store),
+            is_leased,
+            |time| {
+                std::thread::sleep(time);
+                true
+            },
+        );
         let committed = committed.map_err(convert::commit_error)?;
         self.store.ticks.wake();
         Ok(committed)

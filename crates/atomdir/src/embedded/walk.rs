@@ -57,7 +57,7 @@ impl Drop for Known<'_> {
 }
 
 /// Where a path leads.
-pub(super) struct Place<'a> {
+pub(super) struct PathEnd<'a> {
     /// The directory that has the path's last name. If the path ends in `..` or is empty, the
     /// object itself.
     pub(super) directory: Known<'a>,
@@ -67,7 +67,7 @@ pub(super) struct Place<'a> {
     pub(super) object: Option<Known<'a>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> PathEnd<'a> {
     /// The object, which must exist.
     pub(super) fn existing(self) -> Result<Known<'a>> {
         match (self.name, self.object) {
@@ -95,7 +95,7 @@ pub(super) fn walk<'a>(
     rights: &Rights,
     path: &Path,
     follow: bool,
-) -> Result<Place<'a>> {
+) -> Result<PathEnd<'a>> {
     let mut steps = steps(path)?;
     let mut above: Vec<Known<'a>> = Vec::new();
     let mut at = Known::root(engine)?;
@@ -142,7 +142,7 @@ pub(super) fn walk<'a>(
                 }
             }
             object if is_last => {
-                return Ok(Place {
+                return Ok(PathEnd {
                     directory: at,
                     name: Some(name),
                     object,
@@ -152,7 +152,7 @@ pub(super) fn walk<'a>(
             None => return Err(Errno::NOENT),
         }
     }
-    Ok(Place {
+    Ok(PathEnd {
         directory: at,
         name: None,
         object: None,

@@ -153,9 +153,7 @@ mod tests {
             program: "true".to_owned(),
         };
         // The child stays a zombie until it is waited for.
-        while !holder.is_ending() {
-            std::thread::yield_now();
-        }
+        atomdir_testing::wait_until("the child's end", || holder.is_ending());
         child.wait().expect("ended");
         assert!(holder.is_ending());
     }

@@ -3,14 +3,17 @@
 
 mod clock;
 mod holder;
+mod leases;
 mod maintenance;
 mod options;
 mod patience;
 mod start_lock;
 mod ticks;
 
+pub use atomdir_types::sync;
 pub use clock::now;
 pub use holder::Holder;
+pub use leases::outlast_leases;
 pub use maintenance::{
     PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, without_signals,
 };

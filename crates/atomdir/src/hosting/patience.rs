@@ -1,12 +1,15 @@
 //! Waiting for a store that another process still has open.
 
 use super::holder::Holder;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A killed process may hold the lock until its last system call is done.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// The kernel has no lock with a time limit, so we try again at intervals.
+/// The kernel reports the end of a process, but not that a living one gives the lock back, and it
+/// has no lock with a time limit. So for a living one we try again at intervals.
 const RETRY: Duration = Duration::from_millis(20);
 /// So often a holder must seem alive: between the signal and its end there is a moment in
 /// which a killed process does.
@@ -27,23 +30,90 @@ impl LockPatience {
         }
     }
 
-    /// Waits a little before the next attempt. Fails with the holder, if it can be found, when
-    /// there is no point in another attempt. `is_brief`: whether a holder is known to give the
-    /// store back soon.
+    /// Waits before the next attempt: for the end of a holder that is ending, or a little. Fails
+    /// with the holder, if it can be found, when there is no point in another attempt. `is_brief`:
+    /// whether a holder is known to give the store back soon.
     pub fn wait(
         &mut self,
         control: impl AsFd,
         is_brief: impl Fn(&Holder) -> bool,
     ) -> Result<(), Option<Holder>> {
         let holder = Holder::find(control);
+        let is_ending = holder.as_ref().is_some_and(Holder::is_ending);
         let stays = holder
             .as_ref()
-            .is_some_and(|holder| !is_brief(holder) && !holder.is_ending());
+            .is_some_and(|holder| !is_brief(holder) && !is_ending);
         self.looks = if stays { self.looks + 1 } else { 0 };
-        if self.looks >= LOOKS || Instant::now() >= self.ends {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        if self.looks >= LOOKS || left.is_zero() {
             return Err(holder);
         }
-        std::thread::sleep(RETRY);
+        let time = if is_ending { left } else { left.min(RETRY) };
+        match holder {
+            Some(holder) => wait_for_end(&holder, time),
+            None => std::thread::sleep(time),
+        }
         Ok(())
+    }
+}
+
+/// Waits until the process has ended, at most so long.
+fn wait_for_end(holder: &Holder, time: Duration) {
+    let process = i32::try_from(holder.process).ok().and_then(Pid::from_raw);
+    // If it has ended by now, there is nothing to wait for.
+    let Some(Ok(process)) = process.map(|process| pidfd_open(process, PidfdFlags::empty())) else {
+        return;
+    };
+    let time = Timespec::try_from(time).ok();
+    // After an interruption the next attempt comes early.
+    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], time.as_ref());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atomdir_testing::{Scratch, wait_until};
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use std::process::Command;
+
+    #[test]
+    fn a_wait_for_a_killed_holder_lasts_until_its_end() {
+        let scratch = Scratch::new("patience");
+        let mut holder = Command::new("flock")
+            .args(["--no-fork", "lock", "sleep", "1000"])
+            .current_dir(scratch.path())
+            .spawn()
+            .expect("started");
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let control = openat(CWD, scratch.path(), flags, Mode::empty()).expect("opened");
+        wait_until("the lock", || Holder::find(&control).is_some());
+        holder.kill().expect("killed");
+        let mut patience = LockPatience::new();
+        // Between the signal and its end there is a moment in which it seems alive.
+        wait_until("the sign of its end", || {
+            Holder::find(&control).is_none_or(|holder| holder.is_ending())
+        });
+        patience.wait(&control, |_| false).expect("it is ending");
+        assert_eq!(Holder::find(&control), None);
+        holder.wait().expect("ended");
+    }
+
+    #[test]
+    fn a_holder_that_stays_is_named() {
+        let scratch = Scratch::new("patience-stays");
+        let mut holder = Command::new("flock")
+            .args(["--no-fork", "lock", "sleep", "1000"])
+            .current_dir(scratch.path())
+            .spawn()
+            .expect("started");
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let control = openat(CWD, scratch.path(), flags, Mode::empty()).expect("opened");
+        wait_until("the lock", || Holder::find(&control).is_some());
+        let mut patience = LockPatience::new();
+        let found = (0..LOOKS).find_map(|_| patience.wait(&control, |_| false).err());
+        let process = found.flatten().map(|found| found.process);
+        assert_eq!(process, Some(holder.id()));
+        holder.kill().expect("killed");
+        holder.wait().expect("ended");
     }
 }

@@ -1,7 +1,8 @@
 //! Wakes a thread that works at intervals, and lets it sleep while there is no
 //! work.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use atomdir_types::sync;
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -19,7 +20,7 @@ struct State {
 impl Ticks {
     /// Announces work: at least one more tick follows.
     pub fn wake(&self) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if !state.awake {
             state.awake = true;
             self.changed.notify_one();
@@ -28,7 +29,7 @@ impl Ticks {
 
     /// Announces that no more ticks follow.
     pub fn end(&self) {
-        self.lock().ending = true;
+        sync::lock(&self.state).ending = true;
         self.changed.notify_one();
     }
 
@@ -37,26 +38,13 @@ impl Ticks {
     /// thread shall end.
     pub fn next(&self, pause: Duration, sleep_max: Option<Duration>) -> bool {
         let is_asleep = |state: &mut State| !state.awake && !state.ending;
-        let state = self.lock();
+        let state = sync::lock(&self.state);
         let state = match sleep_max {
-            None => self
-                .changed
-                .wait_while(state, is_asleep)
-                .unwrap_or_else(PoisonError::into_inner),
-            Some(limit) => {
-                let asleep = self.changed.wait_timeout_while(state, limit, is_asleep);
-                asleep.unwrap_or_else(PoisonError::into_inner).0
-            }
+            None => sync::wait_while(&self.changed, state, is_asleep),
+            Some(limit) => sync::wait_for_while(&self.changed, state, limit, is_asleep).0,
         };
-        let pausing = self
-            .changed
-            .wait_timeout_while(state, pause, |state| !state.ending);
-        let mut state = pausing.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = sync::wait_for_while(&self.changed, state, pause, |state| !state.ending).0;
         state.awake = false;
         !state.ending
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,16 +12,17 @@ use crate::api::{DirectoryEntry, Metadata, OpenOptions};
 use crate::process::Opener;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
+use atomdir_types::sync;
 use atomdir_types::{Kind, Timestamp};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec,
-    Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, Uid, XattrFlags,
 };
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// The longest value and the longest list of names of extended attributes.
 const XATTR_LENGTH_MAX: usize = 64 << 10;
@@ -61,12 +62,11 @@ impl Directory {
 
     /// From now on paths are found below another directory.
     pub(super) fn replace(&self, root: OwnedFd) {
-        *self.root.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(root);
+        *sync::write(&self.root) = Arc::new(root);
     }
 
     fn root(&self) -> Arc<OwnedFd> {
-        let root = self.root.read();
-        root.unwrap_or_else(PoisonError::into_inner).clone()
+        sync::read(&self.root).clone()
     }
 
     /// The directory itself, for the caller to use with openat(2).
@@ -202,14 +202,9 @@ impl Files for Directory {
     }
 
     fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<()> {
-        let flags = match mode {
-            RenameMode::Replace => RenameFlags::empty(),
-            RenameMode::NoReplace => RenameFlags::NOREPLACE,
-            RenameMode::Exchange => RenameFlags::EXCHANGE,
-        };
         let (from, name) = self.place(from, Errno::BUSY)?;
         let (to, new_name) = self.place(to, Errno::BUSY)?;
-        rustix::fs::renameat_with(from, name, to, new_name, flags)
+        rustix::fs::renameat_with(from, name, to, new_name, mode.into())
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {

@@ -6,9 +6,10 @@ use crate::api::Metadata;
 use crate::api::session::{AttributeChange, OpenFile, Result};
 use crate::process::Opener;
 use atomdir_disk::Errno;
+use atomdir_types::sync;
 use rustix::fs::{SeekFrom, ftruncate};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(super) struct KernelFile {
     file: Arc<OwnedFd>,
@@ -68,8 +69,7 @@ impl OpenFile for KernelFile {
     /// The file is open with `O_APPEND`.
     fn append(&self, data: &[u8]) -> Result<u64> {
         let file = self.here()?;
-        let appending = self.appending.lock();
-        let _appending = appending.unwrap_or_else(PoisonError::into_inner);
+        let _appending = sync::lock(&self.appending);
         write_all(data, |rest, _| rustix::io::write(file, rest))?;
         self.note(Noted::length)?;
         rustix::fs::seek(file, SeekFrom::Current(0))

@@ -21,10 +21,11 @@ use crate::process::Opener;
 use crate::requests::BeginOptions;
 use crate::{ConnectError, StartService, StoreLocation};
 use atomdir_protocol::{Past, Sequence};
+use atomdir_types::sync;
 use atomdir_types::{CommitDetails, Durability, TransactionId};
 use session::ServedTransaction;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// So many connections are kept for the next transactions.
 const IDLE_MAX: usize = 8;
@@ -125,14 +126,10 @@ impl Served {
         ServedTransaction::attach(self, id)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns a connection that still works, if possible one that is open.
     fn connection(&self) -> Result<Connection, ConnectError> {
         loop {
-            let idle = self.idle().pop();
+            let idle = sync::lock(&self.idle).pop();
             match idle {
                 Some(idle) if idle.is_closed() => {}
                 Some(idle) => return Ok(idle),
@@ -142,7 +139,7 @@ impl Served {
     }
 
     fn give_back(&self, connection: Connection) {
-        let mut idle = self.idle();
+        let mut idle = sync::lock(&self.idle);
         if idle.len() < IDLE_MAX {
             idle.push(connection);
         }

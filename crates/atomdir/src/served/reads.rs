@@ -11,9 +11,10 @@ use crate::connection::Connection;
 use crate::error::RequestError;
 use atomdir_disk::Errno;
 use atomdir_protocol::{FileRead, TransactionId};
+use atomdir_types::sync;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The unit of conflicts in a file's contents.
 const PAGE: u64 = 4096;
@@ -53,21 +54,14 @@ impl Reads {
         }
     }
 
-    fn files(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Declares everything that was read so far. If that fails, the next call tries again.
     pub(super) fn declare(&self) -> Result<(), RequestError> {
-        let mut known = self.files();
+        let mut known = sync::lock(&self.files);
         if known.is_empty() {
             return Ok(());
         }
         let files = known.values().map(|known| known.read.clone()).collect();
-        let mut connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connection = sync::lock(&self.connection);
         // If there is none, the transaction has ended.
         if let Some(connection) = connection.as_mut() {
             connection.declare_reads(self.transaction, files)?;
@@ -82,7 +76,7 @@ impl Reads {
         add: impl FnOnce(&mut FileRead),
     ) -> Result<(), Errno> {
         let count = {
-            let mut files = self.files();
+            let mut files = sync::lock(&self.files);
             let known = files.entry(inode).or_insert_with(|| Known {
                 _file: file.clone(),
                 read: FileRead {

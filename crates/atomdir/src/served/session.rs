@@ -24,10 +24,11 @@ use atomdir_protocol::{
     ChangeLine, Committed, Conflicts, Durability, FailureKind, Isolation, Others, Past, Side,
     TransactionId, ViewChoice,
 };
+use atomdir_types::sync;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 pub(super) struct ServedTransaction {
     store: Arc<Served>,
@@ -48,6 +49,16 @@ struct Guards {
     declares_reads: bool,
 }
 
+impl Guards {
+    fn of(options: &BeginOptions) -> Guards {
+        Guards {
+            isolation: options.isolation,
+            conflicts: options.conflicts,
+            declares_reads: options.declares_reads,
+        }
+    }
+}
+
 impl ServedTransaction {
     pub(super) fn begin(
         store: &Arc<Served>,
@@ -55,12 +66,7 @@ impl ServedTransaction {
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let transaction = connection.begin(options).map_err(failure::begin)?;
-        let guards = Guards {
-            isolation: options.isolation,
-            conflicts: options.conflicts,
-            declares_reads: options.declares_reads,
-        };
-        ServedTransaction::of(store, connection, transaction, guards)
+        ServedTransaction::of(store, connection, transaction, Guards::of(options))
     }
 
     pub(super) fn begin_from(
@@ -83,12 +89,7 @@ impl ServedTransaction {
             Past::View(view) => connection.past(view, &options),
         };
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;
-        let guards = Guards {
-            isolation: options.isolation,
-            conflicts: options.conflicts,
-            declares_reads: options.declares_reads,
-        };
-        let session = ServedTransaction::of(store, connection, transaction, guards)?;
+        let session = ServedTransaction::of(store, connection, transaction, Guards::of(&options))?;
         Ok((session, Conflict::all(not_as_then)))
     }
 
@@ -149,7 +150,7 @@ impl ServedTransaction {
         ask: impl FnOnce(&mut Connection) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         self.store.opener.require()?;
-        let mut slot = self.slot();
+        let mut slot = sync::lock(&self.connection);
         ask(slot.as_mut().ok_or_else(ended)?)
     }
 
@@ -172,12 +173,6 @@ impl ServedTransaction {
         )
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn commit_by(
         &self,
         commit: impl FnOnce(
@@ -198,7 +193,7 @@ impl ServedTransaction {
 
     /// Gives the connection back for the next transaction.
     fn ended(&self) {
-        if let Some(connection) = self.slot().take() {
+        if let Some(connection) = sync::lock(&self.connection).take() {
             self.store.give_back(connection);
         }
     }
@@ -244,7 +239,7 @@ impl Session for ServedTransaction {
 
     fn changes(&self) -> Result<Vec<ChangeLine>> {
         self.store.opener.require_for_files()?;
-        let mut slot = self.slot();
+        let mut slot = sync::lock(&self.connection);
         let connection = slot.as_mut().ok_or(Errno::STALE)?;
         let changes = connection.changes(self.transaction.id);
         changes.map_err(|error| match error {
@@ -260,7 +255,7 @@ impl Session for ServedTransaction {
         contents_length_max: u64,
     ) -> Result<Option<SnapshotContents>> {
         self.store.opener.require_for_files()?;
-        let mut slot = self.slot();
+        let mut slot = sync::lock(&self.connection);
         let connection = slot.as_mut().ok_or(Errno::STALE)?;
         let found = connection.object_of((self.transaction.id, side), path, contents_length_max);
         found.map_err(|error| match error.kind() {
@@ -426,7 +421,7 @@ impl Session for ServedTransaction {
         if !self.store.opener.is_here() {
             return;
         }
-        let aborted = match self.slot().as_mut() {
+        let aborted = match sync::lock(&self.connection).as_mut() {
             Some(connection) => connection.abort(self.transaction.id),
             None => return,
         };
@@ -434,7 +429,7 @@ impl Session for ServedTransaction {
             Ok(()) => self.ended(),
             Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => self.ended(),
             // Closing the connection aborts the transaction, if the service still runs.
-            Err(_) => drop(self.slot().take()),
+            Err(_) => drop(sync::lock(&self.connection).take()),
         }
     }
 

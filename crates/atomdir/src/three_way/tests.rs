@@ -62,8 +62,8 @@ fn merged_by_git(texts: [&str; 3]) -> Option<String> {
 }
 
 #[test]
-fn what_git_merges_too_comes_out_the_same() {
-    let name = "what_git_merges_too_comes_out_the_same";
+fn merges_that_git_can_do_have_its_result() {
+    let name = "merges_that_git_can_do_have_its_result";
     if !atomdir_testing::tools_present(name, &["git"]) {
         return;
     }

@@ -37,9 +37,9 @@ fn start_holder(base: &Path) -> Child {
 }
 
 #[test]
-fn a_second_process_is_refused_and_told_who_has_the_store() {
+fn a_second_process_is_refused_and_the_error_names_the_holder() {
     for_each_user(
-        "holding::a_second_process_is_refused_and_told_who_has_the_store",
+        "holding::a_second_process_is_refused_and_the_error_names_the_holder",
         || {
             let place = Place::new("library-held");
             let mut holder = start_holder(&place.base);

@@ -1,4 +1,4 @@
-use super::{Figure, Paper, fast, long, rate, told};
+use super::{Figure, Paper, fast, long, rate, stated};
 use crate::measure::Side;
 
 pub const AMINO: Paper = Paper {
@@ -85,7 +85,7 @@ const FIGURES: &[Figure] = &[
         .to(Side::Maildrop)
         .remark("Beside maildrop, which flushes. [mail.md](mail.md#how-fast) has procmail, too."),
     fast("Mail delivery, six at once", 0.77).also("to 0.93x").at("deliveries", "mbox, 6 at once").to(Side::Maildrop),
-    told("mail.local's delivery with transactions: lines of code", "0.16x as many (72 in place of 451)")
+    stated("mail.local's delivery with transactions: lines of code", "0.16x as many (72 in place of 451)")
         .remark("Not a time. 0.34x as many: 385 in place of procmail's 1 143 ([mail.md](mail.md#how-much-code))."),
     fast("8 GB, not cached: sequential read", 0.20)
         .at("beyond", "sequential read beyond memory")
@@ -103,7 +103,7 @@ const FIGURES: &[Figure] = &[
         .at("granularity", "transactions of 1 pages")
         .remark("A page each, in the cache; the plain side flushes after each."),
     fast("Durable writes, random", 1.1).at("granularity", "transactions of a random page"),
-    told("One intercepted call, beside a bare getpid", "46x to 89x as long")
+    stated("One intercepted call, beside a bare getpid", "46x to 89x as long")
         .at("files", "stat, first, beside getpid")
         .remark("Atomdir intercepts no call. A first stat in a view, which is a request to the service, beside getpid."),
 ];

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_between_the_lines_is_replaced() {
+    fn text_between_the_marking_lines_is_replaced() {
         let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let once = replaced(&document, "new").expect("both lines");
         assert_eq!(once, format!("before\n{BEGIN}\n\nnew\n{END}\nafter\n"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Figure, Ours, Place, Unit};
+use super::{BenchRow, Figure, Ours, Unit};
 use crate::error::{Describe, Error, Result};
 use crate::measure::Side;
 
@@ -103,7 +103,7 @@ impl Measured {
         }
     }
 
-    fn row(&self, place: Place) -> Option<&Row> {
+    fn row(&self, place: BenchRow) -> Option<&Row> {
         self.rows
             .iter()
             .find(|row| row.workload == place.workload && row.name == place.row)
@@ -163,7 +163,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::papers::{fast, flushes, long, told, written};
+    use crate::papers::{fast, flushes, long, stated, written};
     use serde_json::json;
 
     fn run(row: &str, milliseconds: f64) -> Value {
@@ -196,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(measured.found(&figure), expected, "{figure:?}");
         }
-        assert_eq!(measured.found(&told("what", "words")), Found::Nowhere);
+        assert_eq!(measured.found(&stated("what", "words")), Found::Nowhere);
         let other = |workload| measured.found(&long("what", 2.0).at(workload, "other"));
         assert_eq!(other("work"), Found::NoRow);
         assert_eq!(other("elsewhere"), Found::Ratios(vec![]));
@@ -208,14 +208,14 @@ mod tests {
         for (row, milliseconds) in [("half", 30.0), ("all", 90.0), ("half", 45.0)] {
             measured.add(&run(row, milliseconds)).expect("rows");
         }
-        let figure = told("what", "2x").growth("work", "half", "all");
+        let figure = stated("what", "2x").growth("work", "half", "all");
         let expected = Found::Ratios(vec![(Side::Exact, 2.0)]);
         assert_eq!(measured.found(&figure), expected);
         assert_eq!(measured.machine, "a machine");
     }
 
     #[test]
-    fn what_is_no_run_is_refused() {
+    fn output_that_is_no_run_is_refused() {
         for json in [
             json!([]),
             json!({ "rows": [] }),

@@ -64,7 +64,7 @@ impl Unit {
 
 /// Where the bench measures it: a row of a workload.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct BenchRow {
     pub workload: &'static str,
     pub row: &'static str,
 }
@@ -73,14 +73,14 @@ pub struct Place {
 pub enum Ours {
     /// Each of these sides, where it took part, to the side `to`.
     Ratio {
-        at: Place,
+        at: BenchRow,
         sides: &'static [Side],
         to: Side,
     },
     /// A row's time to that of a row with half as much to do.
-    Growth { at: Place, half: Place },
+    Growth { at: BenchRow, half: BenchRow },
     /// A row's own figure, in bytes.
-    Bytes(Place),
+    Bytes(BenchRow),
     /// The remark says where it is shown, or why it is not measured.
     Nowhere,
 }
@@ -135,7 +135,7 @@ const fn written(what: &'static str, value: f64) -> Figure {
 }
 
 /// A figure that is no ratio, or that the paper gives without a number.
-const fn told(what: &'static str, also: &'static str) -> Figure {
+const fn stated(what: &'static str, also: &'static str) -> Figure {
     figure(what, None, Unit::Long).also(also)
 }
 
@@ -156,7 +156,7 @@ impl Figure {
     /// Beside the plain side of a row.
     const fn at(self, workload: &'static str, row: &'static str) -> Figure {
         let ours = Ours::Ratio {
-            at: Place { workload, row },
+            at: BenchRow { workload, row },
             sides: OURS,
             to: Side::Plain,
         };
@@ -181,8 +181,8 @@ impl Figure {
 
     const fn growth(self, workload: &'static str, half: &'static str, row: &'static str) -> Figure {
         let ours = Ours::Growth {
-            at: Place { workload, row },
-            half: Place {
+            at: BenchRow { workload, row },
+            half: BenchRow {
                 workload,
                 row: half,
             },
@@ -191,11 +191,11 @@ impl Figure {
     }
 
     const fn bytes(self, workload: &'static str, row: &'static str) -> Figure {
-        let ours = Ours::Bytes(Place { workload, row });
+        let ours = Ours::Bytes(BenchRow { workload, row });
         Figure { ours, ..self }
     }
 
-    fn places(&self) -> impl Iterator<Item = Place> + use<> {
+    fn places(&self) -> impl Iterator<Item = BenchRow> + use<> {
         let (one, other) = match self.ours {
             Ours::Ratio { at, .. } | Ours::Bytes(at) => (Some(at), None),
             Ours::Growth { at, half } => (Some(at), Some(half)),

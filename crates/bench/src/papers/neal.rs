@@ -1,4 +1,4 @@
-use super::{Figure, Paper, fast, told, written};
+use super::{Figure, Paper, fast, stated, written};
 use crate::measure::Side;
 
 pub const NEAL: Paper = Paper {
@@ -46,6 +46,6 @@ const FIGURES: &[Figure] = &[
         .at("entries", "add and search, one client")
         .to(Side::BackLdif)
         .remark("100 entries added, as in the paper, beside 60 searches."),
-    told("slapd killed during changes: temporary files left", "after 96 % of the kills, never with transactions")
+    stated("slapd killed during changes: temporary files left", "after 96 % of the kills, never with transactions")
         .remark("Not a time. Of 100 kills here, back-ldif left some after 20, `atomdir-ldap` never: [ldap.md](ldap.md)."),
 ];

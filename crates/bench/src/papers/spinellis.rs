@@ -1,4 +1,4 @@
-use super::{Figure, Paper, long, told};
+use super::{Figure, Paper, long, stated};
 
 pub const SPINELLIS: Paper = Paper {
     key: "spinellis",
@@ -41,10 +41,10 @@ const FIGURES: &[Figure] = &[
         .at("build", "all of less"),
     long("All steps, and the commit: dash", 1.0).at("build", "all of dash"),
     long("All steps, and the commit: zlib", 1.0).at("build", "all of zlib"),
-    told("PostMark, 5 000 files", "5 000 to 100 000 files")
+    stated("PostMark, 5 000 files", "5 000 to 100 000 files")
         .at("postmark", "PostMark, 5 000 files")
         .remark("One transaction; the numbers of steps are ours."),
-    told("PostMark, 100 000 files", "").at("postmark", "PostMark, 100 000 files"),
+    stated("PostMark, 100 000 files", "").at("postmark", "PostMark, 100 000 files"),
     long("Whole workloads beside an empty open transaction", 1.0)
         .at("postmark", "PostMark, small files, outside")
         .remark("PostMark with 2 500 files."),
@@ -54,7 +54,7 @@ const FIGURES: &[Figure] = &[
         .remark(
             "Create, stat and unlink of 2 000 files beside a transaction with as many changes.",
         ),
-    told("Memory for each event", "127 bytes: 13 MB for 107 000")
+    stated("Memory for each event", "127 bytes: 13 MB for 107 000")
         .bytes("memory", "memory per change, open")
         .remark("For each new file, which is several events."),
 ];

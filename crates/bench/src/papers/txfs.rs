@@ -1,4 +1,4 @@
-use super::{Figure, Paper, Unit, fast, figure, flushes, told, written};
+use super::{Figure, Paper, Unit, fast, figure, flushes, stated, written};
 use crate::measure::Side;
 
 pub const TXFS: Paper = Paper {
@@ -69,7 +69,7 @@ const FIGURES: &[Figure] = &[
         .at("sqlite", UPDATE)
         .of(EXTENSION)
         .to(Side::Sqlite),
-    told(
+    stated(
         "SQLite without a journal, beside its rollback journal",
         "1.02x and 1.81x as fast as with it",
     )
@@ -159,16 +159,16 @@ const FIGURES: &[Figure] = &[
         .also("of add alone")
         .at("git", "git init, add, commit")
         .remark("9 000 entries, 118 MiB."),
-    told(
+    stated(
         "git: a crash during `git add` corrupts the index",
         "never in a transaction",
     )
     .remark("Not a time. `killed_git_add_leaves_the_old_or_the_new_index` shows it for kills. In its long form (`ATOMDIR_TIER=full`, 20 000 files), 12 kills left the old or the new index and nothing else; 12 kills of plain `git add` left a lock 12 times and temporary files 5 times, and the next `git add` failed each time."),
-    told(
+    stated(
         "More than 100 crashes of a virtual machine",
         "all recovered",
     )
     .remark("Not a time. `./test` recovers from 240 power cuts, 80 on each of ext4, xfs and btrfs, and its long form from 3 000 (`crates/crash/tests/power_cut`). [guarantees.md](guarantees.md) names the tests that kill and that simulate crashes."),
-    told("24 hours of stress by six threads", "passed")
+    stated("24 hours of stress by six threads", "passed")
         .remark("Not a time, and not done at that length. `./test --full` runs random work, kills and a million commits for some hours."),
 ];

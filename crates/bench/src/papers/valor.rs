@@ -1,4 +1,4 @@
-use super::{Figure, Paper, fast, long, told};
+use super::{Figure, Paper, fast, long, stated};
 use crate::measure::Side;
 
 pub const VALOR: Paper = Paper {
@@ -23,30 +23,30 @@ const FIGURES: &[Figure] = &[
     long("4 writers", 2.6).at("writers", "4 writers"),
     long("8 writers", 2.4).at("writers", "8 writers"),
     long("16 writers", 2.3).at("writers", "16 writers"),
-    told("Durable transactions of a page, beside ext3", "a curve from here on")
+    stated("Durable transactions of a page, beside ext3", "a curve from here on")
         .at("granularity", "transactions of 1 pages")
         .remark("The plain side flushes the file after each write."),
-    told("Durable transactions of 4 pages", "").at("granularity", "transactions of 4 pages"),
-    told("Durable transactions of 16 pages", "").at("granularity", "transactions of 16 pages"),
-    told("Durable transactions of 64 pages", "").at("granularity", "transactions of 64 pages"),
+    stated("Durable transactions of 4 pages", "").at("granularity", "transactions of 4 pages"),
+    stated("Durable transactions of 16 pages", "").at("granularity", "transactions of 16 pages"),
+    stated("Durable transactions of 64 pages", "").at("granularity", "transactions of 64 pages"),
     long("Durable transactions of many pages: the limit", 2.9)
         .also("Stasis 4.2x, Berkeley DB 23x")
         .at("granularity", "transactions of 256 pages")
         .remark("256 pages."),
-    told("Recovery of uncommitted data, 2 processes, 8 to 16 MiB", "1.5x to 2.3x for each doubling")
+    stated("Recovery of uncommitted data, 2 processes, 8 to 16 MiB", "1.5x to 2.3x for each doubling")
         .growth("uncommitted", "recover uncommitted by 2, 8x", "recover uncommitted by 2, 16x")
         .remark("The time includes the start of the service. What was not committed is in no log: recovery drops files."),
-    told("The same, 16 to 32 MiB", "1.5x to 2.3x")
+    stated("The same, 16 to 32 MiB", "1.5x to 2.3x")
         .growth("uncommitted", "recover uncommitted by 2, 16x", "recover uncommitted by 2, 32x"),
-    told("3 processes, 8 to 16 MiB", "1.5x to 2.3x")
+    stated("3 processes, 8 to 16 MiB", "1.5x to 2.3x")
         .growth("uncommitted", "recover uncommitted by 3, 8x", "recover uncommitted by 3, 16x"),
-    told("The same, 16 to 32 MiB", "1.5x to 2.3x")
+    stated("The same, 16 to 32 MiB", "1.5x to 2.3x")
         .growth("uncommitted", "recover uncommitted by 3, 16x", "recover uncommitted by 3, 32x"),
     fast("passwd, shadow and group changed together", 1.0)
         .also("\"statistically indistinguishable\"")
         .at("idioms", "three files changed together")
         .remark("The plain side replaces each file durably, one after the other."),
-    told("Programs that know nothing of transactions", "negligible, by word")
+    stated("Programs that know nothing of transactions", "negligible, by word")
         .at("outside", "outside, one open")
         .remark("The paper did not measure it. Create, stat and unlink beside an open transaction with changes."),
 ];

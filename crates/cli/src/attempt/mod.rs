@@ -140,7 +140,7 @@ pub fn conclude(
     };
     match &outcome {
         Outcome::Committed(committed) => summary::show(context, connection, committed),
-        outcome => tell(context, transaction.id, ended, outcome),
+        outcome => report(context, transaction.id, ended, outcome),
     }
     Ok(outcome)
 }
@@ -156,7 +156,7 @@ pub fn left_open(
         | Error::Enter(EnterError::StillWriting { transaction })
             if wish == Wish::Keep =>
         {
-            tell(context, transaction, ended, &Outcome::Kept);
+            report(context, transaction, ended, &Outcome::Kept);
             Ok((ended, Outcome::Kept))
         }
         error => Err(error),
@@ -164,7 +164,7 @@ pub fn left_open(
 }
 
 /// Reports what became of a transaction that was not committed.
-fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &Outcome) {
+fn report(context: &Context, transaction: TransactionId, ended: Ended, outcome: &Outcome) {
     let how = match ended {
         Ended::Exited(code) => format!("the command exited with {code}"),
         Ended::Killed {
@@ -216,14 +216,9 @@ pub fn commit(
     transaction: TransactionId,
     others: Others,
 ) -> Result<Committed, Error> {
-    let mut line = context.output.progress("committing");
-    let committed = connection
-        .commit_with(transaction, others, &mut |progress| match progress {
-            Progress::Committing { done, total } => line.update(done, total),
-            waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
-        })
-        .map_err(|source| not_committed(transaction, source))?;
-    drop(line);
+    let committed = reporting(context, transaction, |report| {
+        connection.commit_with(transaction, others, report)
+    })?;
     note_stalled(context, &committed);
     Ok(committed)
 }
@@ -236,14 +231,9 @@ pub fn commit_part(
     paths: &[Vec<u8>],
     others: Others,
 ) -> Result<CommittedPart, Error> {
-    let mut line = context.output.progress("committing");
-    let part = connection
-        .commit_part(transaction, paths, others, &mut |progress| match progress {
-            Progress::Committing { done, total } => line.update(done, total),
-            waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
-        })
-        .map_err(|source| not_committed(transaction, source))?;
-    drop(line);
+    let part = reporting(context, transaction, |report| {
+        connection.commit_part(transaction, paths, others, report)
+    })?;
     note_stalled(context, &part.committed);
     Ok(part)
 }
@@ -265,24 +255,29 @@ pub fn commit_with_sides(
     sides: &Sides,
     others: Others,
 ) -> Result<(Committed, Vec<ChangeLine>), Error> {
-    let mut line = context.output.progress("committing");
-    let done = connection
-        .commit_with_sides(transaction, sides, others, &mut |progress| match progress {
-            Progress::Committing { done, total } => line.update(done, total),
-            waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
-        })
-        .map_err(|source| not_committed(transaction, source))?;
-    drop(line);
+    let done = reporting(context, transaction, |report| {
+        connection.commit_with_sides(transaction, sides, others, report)
+    })?;
     note_stalled(context, &done.0);
     Ok(done)
 }
 
-fn not_committed(transaction: TransactionId, source: CommitError) -> Error {
-    Error::Commit {
+/// Shows how far a commit is.
+fn reporting<T>(
+    context: &Context,
+    transaction: TransactionId,
+    commit: impl FnOnce(&mut dyn FnMut(Progress)) -> Result<T, CommitError>,
+) -> Result<T, Error> {
+    let mut line = context.output.progress("committing");
+    let committed = commit(&mut |progress| match progress {
+        Progress::Committing { done, total } => line.update(done, total),
+        waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
+    });
+    committed.map_err(|source| Error::Commit {
         transaction,
         open: !source.is_logged(),
         source,
-    }
+    })
 }
 
 fn note_stalled(context: &Context, committed: &Committed) {

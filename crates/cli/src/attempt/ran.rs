@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// How long others may take to end their commands after they were asked to leave.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(15);
-/// How long the heir waits before it tries again to end all writing.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A command that has ended.
 pub struct Ran {
@@ -250,7 +248,9 @@ impl Ran {
             if !matches!(error, EnterError::LeftBehind(Errno::BUSY)) {
                 return Err(error.into());
             }
-            std::thread::sleep(RETRY_PAUSE);
+            // Each try takes a second. If the transaction or the service has ended meanwhile, this
+            // fails.
+            self.wait_until_alone(context, connected, transaction, Others::Wait)?;
         }
         connected.connection.take_over(transaction.id, false)?;
         Ok(connected.connection.keep(transaction.id)?)

@@ -31,7 +31,7 @@ impl StatusDescriptor {
         Ok(StatusDescriptor { number, descriptor })
     }
 
-    pub fn tell(&self, line: &str) -> Result<(), Error> {
+    pub fn write(&self, line: &str) -> Result<(), Error> {
         let text = format!("{line}\n");
         let mut left = text.as_bytes();
         while !left.is_empty() {

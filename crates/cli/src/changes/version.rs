@@ -92,17 +92,9 @@ impl Version {
         transaction: &Transaction,
         path: &[u8],
     ) -> Result<Option<Stat>, Error> {
-        let failed = |errno| Error::View {
-            path: path.to_owned(),
-            errno,
-        };
-        let root = transaction.root().map_err(failed)?;
-        let stat = files::open_parent(root, path).and_then(|place| stat_at(&place));
-        match stat {
-            Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(failed(errno)),
-        }
+        look_in_view(transaction, path, |root| {
+            stat_at(&files::open_parent(root, path)?)
+        })
     }
 
     /// Also returns `None` if the object was removed after the list of changes
@@ -111,17 +103,26 @@ impl Version {
         transaction: &Transaction,
         path: &[u8],
     ) -> Result<Option<Version>, Error> {
-        let failed = |errno| Error::View {
-            path: path.to_owned(),
-            errno,
-        };
-        // A view that has ended must not look like a removed file.
-        let root = transaction.root().map_err(failed)?;
-        match read_in_view(root, path) {
-            Ok(version) => Ok(Some(version)),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(failed(errno)),
-        }
+        look_in_view(transaction, path, |root| read_in_view(root, path))
+    }
+}
+
+/// Returns `None` if nothing is at the path.
+fn look_in_view<T>(
+    transaction: &Transaction,
+    path: &[u8],
+    look: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+) -> Result<Option<T>, Error> {
+    let failed = |errno| Error::View {
+        path: path.to_owned(),
+        errno,
+    };
+    // A view that has ended must not look like a removed file.
+    let root = transaction.root().map_err(failed)?;
+    match look(root) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(failed(errno)),
     }
 }
 

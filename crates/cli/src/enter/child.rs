@@ -5,6 +5,7 @@ use super::launch::{Apart, Launch};
 use super::seal::{self, Foreground};
 use super::signals::{self, HeldHangUp, HeldSignals, Received};
 use super::{EnterError, Overlay, SetUpFailure, Tree, ViewBinding};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::ffi::OsString;
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a command's background processes may go on writing in a native view.
 const PATIENCE: Duration = Duration::from_secs(1);
-const RETRY_PAUSE: Duration = Duration::from_millis(5);
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// So many of them are watched for their end. Each takes a descriptor.
+const WATCHED_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -300,19 +303,20 @@ impl Remainder {
     /// have a moment to finish; then they get SIGTERM, and at last they are killed.
     /// Returns whether they got a signal.
     pub fn end_writing(&self, overlay: &Overlay) -> Result<bool, EnterError> {
-        if is_read_only(overlay, PATIENCE)? {
+        let is_read_only = |patience| is_read_only(overlay, &self.others, patience);
+        if is_read_only(PATIENCE)? {
             return Ok(false);
         }
         if !signal_all(&self.others, Signal::TERM).map_err(EnterError::Wait)? {
             // What writes is none of ours, or has just ended.
-            return match is_read_only(overlay, PATIENCE)? {
+            return match is_read_only(PATIENCE)? {
                 true => Ok(false),
                 false => Err(EnterError::LeftBehind(Errno::BUSY)),
             };
         }
-        if !is_read_only(overlay, GRACE)? {
+        if !is_read_only(GRACE)? {
             kill_all(&self.others).map_err(EnterError::Wait)?;
-            if !is_read_only(overlay, GRACE)? {
+            if !is_read_only(GRACE)? {
                 return Err(EnterError::LeftBehind(Errno::BUSY));
             }
         }
@@ -338,17 +342,48 @@ fn kill_all(others: &[Pid]) -> io::Result<()> {
     Ok(())
 }
 
-/// Tries to make the overlay read-only while others may write. The kernel does not
-/// report when the last of them has closed its files, so we try again at intervals.
-fn is_read_only(overlay: &Overlay, patience: Duration) -> Result<bool, EnterError> {
-    let deadline = Instant::now() + patience;
+/// Tries to make the overlay read-only while others may write. It tries again when one of our
+/// descendants ends. The kernel does not report when a process that lives on, or one that is not
+/// our descendant, has closed its files, so it also tries at intervals.
+fn is_read_only(overlay: &Overlay, others: &[Pid], patience: Duration) -> Result<bool, EnterError> {
+    let begun = Instant::now();
+    let mut writers = None;
     loop {
         match overlay.make_read_only() {
             Ok(()) => return Ok(true),
-            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(RETRY_PAUSE),
+            Err(Errno::BUSY) if begun.elapsed() < patience => {}
             Err(Errno::BUSY) => return Ok(false),
             Err(errno) => return Err(EnterError::LeftBehind(errno)),
         }
+        // Those that they start later are found at the next interval.
+        let writers = match &mut writers {
+            Some(writers) => writers,
+            None => writers.insert(living(others)?),
+        };
+        let interval = (begun.elapsed() / 5).max(RETRY_PAUSE_MIN);
+        wait_for_end(writers, interval);
+    }
+}
+
+/// The descriptors of our living descendants, except `others` and theirs.
+fn living(others: &[Pid]) -> Result<Vec<OwnedFd>, EnterError> {
+    let living = descendants::living(others).map_err(EnterError::Wait)?;
+    // One that has ended by now has no descriptor.
+    let opened = living
+        .into_iter()
+        .map(|id| pidfd_open(id, PidfdFlags::empty()));
+    Ok(opened.flatten().take(WATCHED_MAX).collect())
+}
+
+/// Waits until one of the processes has ended, at most so long. Leaves out those that have.
+fn wait_for_end(processes: &mut Vec<OwnedFd>, time: Duration) {
+    let time = Timespec::try_from(time).ok();
+    let watch = |process| PollFd::new(process, PollFlags::IN);
+    let mut polled: Vec<_> = processes.iter().map(watch).collect();
+    if poll(&mut polled, time.as_ref()).is_ok() {
+        let ended: Vec<_> = polled.iter().map(PollFd::revents).collect();
+        let mut ended = ended.into_iter();
+        processes.retain(|_| ended.next().is_none_or(|events| events.is_empty()));
     }
 }
 

@@ -1,10 +1,11 @@
 //! A plain directory replaces the view here: it is bound in the same way.
 
 use super::*;
+use atomdir::hosting::sync;
 use rustix::process::{Pid, test_kill_process};
 use std::ffi::OsString;
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A timeout kills all descendants of this process, so these tests run one at a time.
@@ -18,7 +19,7 @@ struct Scene {
 
 impl Scene {
     fn new(name: &str) -> Scene {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = sync::lock(&ALONE);
         let directory = std::env::temp_dir()
             .canonicalize()
             .unwrap()

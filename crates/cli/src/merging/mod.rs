@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 pub enum Otherwise {
     Refuse,
     /// Write both sides into the view, between markers.
-    Mark,
+    Markers,
     /// Run the user's merge tool.
     Tool,
 }
@@ -72,7 +72,7 @@ pub fn merge(
         };
         match (texts.merged(), otherwise) {
             (Ok(text), _) => merged.push((texts, text)),
-            (Err(text), Otherwise::Mark) => {
+            (Err(text), Otherwise::Markers) => {
                 marked.push((texts, text));
                 not_merged.push(refuse("it has markers in the view now"));
             }

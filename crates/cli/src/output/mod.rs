@@ -149,7 +149,7 @@ impl Output {
             let warning = message.to_string();
             return self.tell_json(&Warning { warning });
         }
-        self.tell(Style::Hint, "warning: ", &message);
+        self.write_line(Style::Hint, "warning: ", &message);
     }
 
     /// Prints to standard error, even with `-q`.
@@ -177,19 +177,19 @@ impl Output {
             let note = message.to_string();
             return self.tell_json(&Note { note });
         }
-        self.tell(Style::Plain, "", message);
+        self.write_line(Style::Plain, "", message);
     }
 
     pub fn failure(&self, failure: &Explained) {
         if self.json {
             return self.tell_json(&failure.json());
         }
-        self.tell(Style::Failure, "error: ", &failure.message);
+        self.write_line(Style::Failure, "error: ", &failure.message);
         for line in &failure.lines {
-            self.tell(Style::Plain, "  ", line);
+            self.write_line(Style::Plain, "  ", line);
         }
         if let Some(hint) = &failure.hint {
-            self.tell(Style::Hint, "hint: ", hint);
+            self.write_line(Style::Hint, "hint: ", hint);
         }
     }
 
@@ -201,7 +201,7 @@ impl Output {
     }
 
     /// Prints one line. If standard error cannot be written to, there is nothing to be done.
-    fn tell(&self, style: Style, start: &str, message: &dyn Display) {
+    fn write_line(&self, style: Style, start: &str, message: &dyn Display) {
         let mut text = Vec::new();
         let mut painter = self.painter(&mut text, self.is_error_terminal);
         let message = escaped(message.to_string().as_bytes());

@@ -10,7 +10,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek};
 use std::os::fd::OwnedFd;
 
-/// As many bytes as the longest mark of a format has.
+/// As many bytes as the longest magic number of a format has.
 const MARK_LENGTH: usize = 6;
 
 /// An archive that is open for reading.
@@ -23,17 +23,17 @@ impl Archive {
 
     /// Passes each entry to the sink.
     pub fn read(mut self, sink: &mut Sink<'_>) -> io::Result<()> {
-        let mut mark = Vec::new();
+        let mut magic = Vec::new();
         self.by_ref()
             .take(MARK_LENGTH as u64)
-            .read_to_end(&mut mark)?;
-        if mark.starts_with(b"PK\x03\x04") || mark.starts_with(b"PK\x05\x06") {
+            .read_to_end(&mut magic)?;
+        if magic.starts_with(b"PK\x03\x04") || magic.starts_with(b"PK\x05\x06") {
             self.seek(io::SeekFrom::Start(0))
                 .map_err(|_| invalid("a zip archive cannot be read from a pipe"))?;
             return zip::read(BufReader::new(self), sink);
         }
-        let whole = Cursor::new(mark.clone()).chain(BufReader::with_capacity(1 << 16, self));
-        match &mark[..] {
+        let whole = Cursor::new(magic.clone()).chain(BufReader::with_capacity(1 << 16, self));
+        match &magic[..] {
             [0x1f, 0x8b, ..] => tar::read(MultiGzDecoder::new(whole), sink),
             [0xfd, b'7', b'z', b'X', b'Z', 0] => tar::read(XzReader::new(whole, true), sink),
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {

@@ -1,7 +1,7 @@
 //! Unpacks tar and zip archives.
 //!
 //! `archive` finds out what an archive is and decompresses it, `tar` and `zip` read its entries, and
-//! `place` creates what they describe. An archive is made by strangers, so
+//! `unpacker` creates what they describe. An archive is made by strangers, so
 //!
 //! 1. nothing is created, changed or linked outside the directory, by whatever names and links the
 //!    archive, or the directory, contains: the kernel resolves each path beneath it;
@@ -9,13 +9,13 @@
 //! 3. device nodes are refused, and so is what we do not understand. Nothing is left out silently.
 
 mod archive;
-mod place;
 mod source;
 mod tar;
+mod unpacker;
 mod zip;
 
 pub use archive::Archive;
-pub use place::Place;
+pub use unpacker::Unpacker;
 
 use rustix::fs::Timespec;
 use std::io::{self, Read};

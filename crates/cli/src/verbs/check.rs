@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use crate::inspection::{Seen, look};
+use crate::inspection::{Inspected, look};
 use crate::output::{Painter, Show, counted, escaped};
 use atomdir::client::Checked;
 use clap::Args;
@@ -41,7 +41,7 @@ impl Show for Report {
 
 pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let report = match look(context)? {
-        Seen::InUse(mut connected) => {
+        Inspected::InUse(mut connected) => {
             let Checked { report, problems } = connected.connection.check()?;
             Report {
                 problems,
@@ -50,7 +50,7 @@ pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
                 log_bytes: report.log_bytes,
             }
         }
-        Seen::AtRest(found) => {
+        Inspected::AtRest(found) => {
             let problems = found.damage.into_iter().map(|damage| damage.message);
             Report {
                 problems: problems.collect(),

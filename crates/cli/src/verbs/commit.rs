@@ -78,7 +78,7 @@ pub struct Arguments {
 impl Arguments {
     fn otherwise(&self) -> Otherwise {
         match (self.markers, self.tool) {
-            (true, _) => Otherwise::Mark,
+            (true, _) => Otherwise::Markers,
             (_, true) => Otherwise::Tool,
             _ => Otherwise::Refuse,
         }

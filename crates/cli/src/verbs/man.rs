@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use clap::{Args, CommandFactory, ValueHint};
+use clap::{Arg, Args, Command, CommandFactory, ValueHint};
 use clap_mangen::Man;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -22,7 +22,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut command = crate::arguments::Arguments::command();
+    let mut command = crate::arguments::Arguments::command().disable_help_subcommand(true);
+    command.build();
+    let command = with_synopsis(command);
     if let Some(directory) = &arguments.pages {
         let path = context.directory().join(directory);
         let written = clap_mangen::generate_to(command, &path);
@@ -34,7 +36,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             }),
         };
     }
-    command.build();
     let command = match &arguments.verb {
         None => &command,
         Some(verb) => command
@@ -46,4 +47,63 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     page.render(&mut text).map_err(Error::Output)?;
     context.output.write(|painter| painter.exact(&text))?;
     Ok(SUCCESS)
+}
+
+/// Adds a synopsis to a command and its verbs: clap_mangen's own leaves out the options' values.
+fn with_synopsis(command: Command) -> Command {
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let (positional, options): (Vec<&Arg>, Vec<&Arg>) = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set())
+        .partition(|argument| argument.is_positional());
+    let mut words = vec![name.to_owned()];
+    words.extend(options.into_iter().map(option));
+    words.extend(positional.into_iter().map(operand));
+    if command.has_subcommands() {
+        words.push("VERB".to_owned());
+    }
+    command
+        .override_usage(words.join(" "))
+        .mut_subcommands(with_synopsis)
+}
+
+/// For example `[-m|--message TEXT]`.
+fn option(argument: &Arg) -> String {
+    let short = argument.get_short().map(|short| format!("-{short}"));
+    let long = argument.get_long().map(|long| format!("--{long}"));
+    let mut text: String = short.into_iter().chain(long).collect::<Vec<_>>().join("|");
+    if argument.get_action().takes_values() {
+        let is_optional = argument
+            .get_num_args()
+            .is_some_and(|range| range.min_values() == 0);
+        match (is_optional, values(argument)) {
+            (true, values) => text.push_str(&format!("[={values}]")),
+            (false, values) => text.push_str(&format!(" {values}")),
+        }
+    }
+    match argument.is_required_set() {
+        true => text,
+        false => format!("[{text}]"),
+    }
+}
+
+/// For example `[-- PATH...]`.
+fn operand(argument: &Arg) -> String {
+    let is_many = argument
+        .get_num_args()
+        .is_some_and(|range| range.max_values() > 1);
+    let before = if argument.is_last_set() { "-- " } else { "" };
+    let after = if is_many { "..." } else { "" };
+    let text = format!("{before}{}{after}", values(argument));
+    match argument.is_required_set() {
+        true => text,
+        false => format!("[{text}]"),
+    }
+}
+
+fn values(argument: &Arg) -> String {
+    match argument.get_value_names() {
+        Some(names) => names.join(" "),
+        None => argument.get_id().as_str().to_uppercase(),
+    }
 }

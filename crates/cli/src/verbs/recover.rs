@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use crate::inspection::{Seen, look};
+use crate::inspection::{Inspected, look};
 use crate::output::{Painter, Show, Style, counted, escaped, json};
 use atomdir_service::Inspection;
 use clap::Args;
@@ -169,13 +169,13 @@ impl Show for Plan<'_> {
 
 fn dry_run(context: &Context) -> Result<ExitCode, Error> {
     let found = match look(context)? {
-        Seen::InUse(mut connected) => {
+        Inspected::InUse(mut connected) => {
             let status = connected.connection.service_status()?;
             let plan = Plan::in_use(status.poisoned.as_deref());
             context.output.print(&plan)?;
             return Ok(SUCCESS);
         }
-        Seen::AtRest(found) => found,
+        Inspected::AtRest(found) => found,
     };
     context.output.print(&Plan::at_rest(&found))?;
     match found.damage.len() as u64 {

@@ -89,8 +89,8 @@ fn print(
     context: &Context,
 ) -> Result<(), Error> {
     match (status, context.output.is_json()) {
-        (Some(status), true) => status.tell(&to_json(finished)),
-        (Some(status), false) => status.tell(&escaped(finished.to_string().as_bytes())),
+        (Some(status), true) => status.write(&to_json(finished)),
+        (Some(status), false) => status.write(&escaped(finished.to_string().as_bytes())),
         (None, true) if finished.result.is_ok() => {
             context.output.tell_json(finished);
             Ok(())

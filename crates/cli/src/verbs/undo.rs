@@ -1,6 +1,5 @@
 use super::commit::Done;
 use super::{ExitCode, SUCCESS};
-use crate::arguments::number;
 use crate::attempt;
 use crate::changes::{ChangeList, Listing, paths_in_store};
 use crate::completion::commits;
@@ -51,7 +50,11 @@ pub struct Arguments {
 
 fn range(text: &str) -> Result<RangeInclusive<u64>, String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
-    let (first, last) = (number(first)?, number(last)?);
+    let parse = |text: &str| {
+        let wrong = || "it is neither a commit's number nor a range such as 10..12".to_owned();
+        text.parse().map_err(|_| wrong())
+    };
+    let (first, last) = (parse(first)?, parse(last)?);
     if first > last {
         return Err("the first commit of a range comes before the last".to_owned());
     }

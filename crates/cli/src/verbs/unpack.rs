@@ -3,7 +3,7 @@ use crate::attempt;
 use crate::context::{Context, own_program};
 use crate::error::Error;
 use crate::output::quoted;
-use crate::unpacking::{Archive, Entry, Place};
+use crate::unpacking::{Archive, Entry, Unpacker};
 use atomdir::Durability;
 use atomdir::client::{BeginOptions, Others, ViewChoice};
 use clap::{Args, Parser, ValueHint};
@@ -114,13 +114,13 @@ fn here(start: u64) -> Result<ExitCode, Error> {
         rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_err(|errno| failed(&errno.into()))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, ".", flags, Mode::empty()).map_err(|errno| failed(&errno.into()))?;
-    let mut place = Place::new();
+    let mut unpacker = Unpacker::new();
     let mut create = |entry: &mut Entry<'_>| {
-        let created = place.create(root.as_fd(), entry);
+        let created = unpacker.create(root.as_fd(), entry);
         created.map_err(|error| named(entry, &error))
     };
     let read = Archive::new(archive).read(&mut create);
-    read.and_then(|()| place.finish(root.as_fd()))
+    read.and_then(|()| unpacker.finish(root.as_fd()))
         .map_err(|error| failed(&error))?;
     Ok(SUCCESS)
 }
@@ -129,7 +129,7 @@ fn here(start: u64) -> Result<ExitCode, Error> {
 fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
     let mut connected = context.connect()?;
     let current = context.current(&connected);
-    let mut place = Place::new();
+    let mut unpacker = Unpacker::new();
     let mut broken = None;
     let mut refused: u64 = 0;
     let mut in_transaction =
@@ -171,7 +171,7 @@ fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
         };
     let read = Archive::new(archive).read(&mut |entry: &mut Entry<'_>| {
         let label = entry.path.clone();
-        match in_transaction(&label, &mut |root| place.create(root, entry)) {
+        match in_transaction(&label, &mut |root| unpacker.create(root, entry)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 refused += 1;
@@ -187,7 +187,7 @@ fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
     if let Some(error) = broken {
         return Err(error);
     }
-    let finished = in_transaction(b"directories", &mut |root| place.finish(root))?;
+    let finished = in_transaction(b"directories", &mut |root| unpacker.finish(root))?;
     connected.connection.sync()?;
     read.and(finished).map_err(|error| failed(&error))?;
     match refused {

@@ -214,8 +214,7 @@ fn a_timeout_aborts() {
 #[test]
 fn signals_sent_to_us_reach_the_command() {
     let store = Store::new("signals");
-    let script =
-        "trap 'echo caught > signal; exit 0' TERM; touch \"$READY\"; while :; do sleep 0.01; done";
+    let script = "trap 'echo caught > signal; exit 0' TERM; touch \"$READY\"; for i in $(seq 30000); do sleep 0.01; done; exit 1";
     let outcome = store.shell(&format!(
         "export READY=\"$PWD.ready\"
         $ATOMDIR run -- sh -c '{}' & process=$!
@@ -427,7 +426,7 @@ fn a_terminal_that_is_closed_aborts_what_the_command_did() {
             "export READY=\"$PWD.ready\" GO=\"$PWD.go\"
             script -qec \"exec {run} -- sh -c '
                 trap \\\"exit 0\\\" HUP; rm file; touch \\\"\\$READY\\\"
-                until [ -e \\\"\\$GO\\\" ]; do sleep 0.01; done'\" /dev/null & script=$!
+                for i in \\$(seq 30000); do [ ! -e \\\"\\$GO\\\" ] || break; sleep 0.01; done'\" /dev/null & script=$!
             wait_until test -e \"$READY\"
             kill -KILL $script; wait $script
             touch \"$GO\"; rm \"$READY\"

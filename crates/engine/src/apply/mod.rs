@@ -21,7 +21,7 @@
 //! 7. What the history keeps is at every moment in the base, in limbo, or in a staging directory
 //!    that is durable: it is moved by renames only.
 //! 8. A later attempt of the same process does not repeat what an earlier one has
-//!    done ([`Progress`]), because outside writers may have changed it since.
+//!    done ([`ApplyProgress`]), because outside writers may have changed it since.
 
 mod again;
 mod bury;
@@ -40,7 +40,7 @@ use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 
 pub(crate) use desired::Desired;
 pub(crate) use error::ApplyError;
-pub(crate) use progress::Progress;
+pub(crate) use progress::ApplyProgress;
 
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
@@ -69,7 +69,7 @@ pub(crate) struct Apply<'a, D: Disk> {
     pub replays: bool,
     /// How many objects outside writers have removed.
     pub objects_missing: u64,
-    progress: Progress,
+    progress: ApplyProgress,
     directories: HashMap<Identity, Arc<D::Handle>>,
     stages: HashMap<TransactionId, Option<Arc<D::Handle>>>,
     looking_for: HashSet<Identity>,
@@ -108,7 +108,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             writers,
             replays: false,
             objects_missing: 0,
-            progress: Progress::default(),
+            progress: ApplyProgress::default(),
             directories: HashMap::new(),
             stages: HashMap::new(),
             looking_for: HashSet::new(),
@@ -120,13 +120,13 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     /// Continues where an earlier attempt stopped.
-    pub fn resume(&mut self, progress: Progress) {
+    pub fn resume(&mut self, progress: ApplyProgress) {
         self.replays |= progress.has_begun;
         self.progress = progress;
     }
 
     /// What has been done, for a later attempt.
-    pub fn into_progress(self) -> Progress {
+    pub fn into_progress(self) -> ApplyProgress {
         self.progress
     }
 

@@ -8,7 +8,7 @@ use atomdir_disk::{Identity, Kind, Name};
 use super::{EntryPlace, Parent};
 
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct ApplyProgress {
     pub(super) has_begun: bool,
     /// Names that are as they shall be.
     pub(super) entries: HashSet<(Identity, Name)>,
@@ -29,12 +29,12 @@ pub(crate) struct Progress {
     pub linked_in_limbo: Vec<Name>,
 }
 
-impl Progress {
+impl ApplyProgress {
     /// For an apply that leaves these directories alone.
-    pub fn leaving(closed: HashSet<Identity>) -> Progress {
-        Progress {
+    pub fn leaving(closed: HashSet<Identity>) -> ApplyProgress {
+        ApplyProgress {
             closed,
-            ..Progress::default()
+            ..ApplyProgress::default()
         }
     }
 

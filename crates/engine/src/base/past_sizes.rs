@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_from_the_first_commit_on_is_a_part_of_what_is_beyond() {
+    fn a_later_first_commit_leaves_less_beyond_the_limits() {
         let held: Vec<u64> = (3..=9).map(|after| beyond(after, 0, 0)).collect();
         assert_eq!(held, [100, 100, 90, 70, 40, 0, 0]);
         let held: Vec<u64> = (3..=9).map(|after| beyond(after, 650, 1000)).collect();

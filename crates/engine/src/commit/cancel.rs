@@ -32,7 +32,7 @@
 //!
 //! A commit that meets its obstacle later than the second check is not cancelled: a part of it may
 //! be in the base. It is stalled. So is a commit that cannot be cancelled because no record can be
-//! appended to the log, and a durable one whose caller was told that it waits for an obstacle.
+//! appended to the log, and a durable one that was reported to its caller as stalled.
 
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;

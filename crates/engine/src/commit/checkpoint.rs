@@ -1,6 +1,6 @@
 //! Checkpoint: makes the base durable, then drops the log and what it refers to.
 
-use std::sync::PoisonError;
+use crate::sync;
 
 use atomdir_disk::{Disk, Errno};
 
@@ -169,10 +169,7 @@ impl<D: Disk> Store<D> {
         self.shorten_histories(state)?;
         // No transaction may begin meanwhile, because removing links shows in change
         // times.
-        let _not_beginning = core
-            .applying
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _not_beginning = sync::write(&core.applying);
         if self.oldest_snapshot().is_none() && state.journal.needs_purge() {
             let purged = state.journal.purge_limbo(core);
             purged.map_err(failed("empty limbo"))?;

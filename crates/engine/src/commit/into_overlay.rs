@@ -16,7 +16,8 @@ use atomdir_disk::Disk;
 use atomdir_types::MergeStep;
 
 use crate::commit::Committed;
-use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::commit::nested::changed_in;
+use crate::error::CommitError;
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::view::conflicts;
@@ -47,16 +48,7 @@ impl<D: Disk> Store<D> {
         let plan = view.plan_since(&begun.nodes).map_err(failed)?;
         let conflicts = conflicts(&plan.touched, &seen.since(&begun.seen));
         if !conflicts.is_empty() {
-            let conflict = |path| Conflict {
-                path,
-                what: ConflictKind::Outer,
-                by: ChangedBy::Outer {
-                    transaction: outer.id(),
-                },
-            };
-            return Err(CommitError::Conflict(
-                conflicts.into_iter().map(conflict).collect(),
-            ));
+            return Err(changed_in(outer.id(), conflicts));
         }
         view.frozen = true;
         Ok(plan.steps)

@@ -140,7 +140,7 @@ fn refresh<D: Disk>(
     } else {
         present.length
     };
-    let newest = Sequence(u64::MAX);
+    let newest = Sequence::AFTER_ALL;
     Fill {
         base: &object.base,
         at: newest,

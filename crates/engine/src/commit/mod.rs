@@ -102,7 +102,7 @@ pub struct Committed {
 
 /// How much of a transaction's changes a commit lands.
 #[derive(Clone, Copy)]
-enum Extent<'a> {
+enum Portion<'a> {
     All,
     /// What is at and below these paths. The transaction stays open.
     Part(&'a [Vec<u8>]),
@@ -135,7 +135,7 @@ impl<D: Disk> Store<D> {
         if let Some(outer) = transaction.outer() {
             return self.commit_nested(outer, transaction);
         }
-        self.commit_to_base(transaction, Extent::All, report)
+        self.commit_to_base(transaction, Portion::All, report)
     }
 
     /// Commits the changes at and below these paths, and what they need. The transaction stays
@@ -150,7 +150,7 @@ impl<D: Disk> Store<D> {
             let reason = "it is nested, and the outer one can land a part";
             return Err(CommitError::OnlyWhole { reason });
         }
-        self.commit_to_base(transaction, Extent::Part(paths), report)
+        self.commit_to_base(transaction, Portion::Part(paths), report)
     }
 
     /// Commits and takes sides in conflicts, by their numbers in the list that
@@ -165,13 +165,13 @@ impl<D: Disk> Store<D> {
             let reason = "it is nested, and conflicts appear when the outer one is committed";
             return Err(CommitError::OnlyWhole { reason });
         }
-        self.commit_to_base(transaction, Extent::Sides(sides), report)
+        self.commit_to_base(transaction, Portion::Sides(sides), report)
     }
 
     fn commit_to_base(
         &self,
         transaction: &Transaction<D>,
-        extent: Extent<'_>,
+        portion: Portion<'_>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         if let Some(at) = transaction.past() {
@@ -181,18 +181,18 @@ impl<D: Disk> Store<D> {
         if !met.is_empty() {
             return Err(CommitError::Conflict(met));
         }
-        let mut committed = self.commit_outermost(transaction, extent, report);
+        let mut committed = self.commit_outermost(transaction, portion, report);
         // A commit that was set aside is tried again anyway.
         while matches!(committed, Err(CommitError::NoSpace { .. }))
-            && !matches!(extent, Extent::AsSetAside)
+            && !matches!(portion, Portion::AsSetAside)
             && self.free_space()
         {
-            committed = self.commit_outermost(transaction, extent, report);
+            committed = self.commit_outermost(transaction, portion, report);
         }
         let committed = committed.map_err(|error| self.with_authors(error));
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());
-            if !matches!(extent, Extent::AsSetAside) {
+            if !matches!(portion, Portion::AsSetAside) {
                 self.retry_sooner(transaction.id());
             }
         }
@@ -202,7 +202,7 @@ impl<D: Disk> Store<D> {
     fn commit_outermost(
         &self,
         transaction: &Transaction<D>,
-        extent: Extent<'_>,
+        portion: Portion<'_>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         let mut meter = Meter::new(report);
@@ -216,17 +216,17 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
-        match extent {
-            Extent::AsSetAside if !transaction.is_as_set_aside() => {
+        match portion {
+            Portion::AsSetAside if !transaction.is_as_set_aside() => {
                 return Ok(Committed::default());
             }
-            Extent::Part(_) | Extent::Sides(_) => transaction.leave_to_user(),
-            Extent::All | Extent::AsSetAside => {}
+            Portion::Part(_) | Portion::Sides(_) => transaction.leave_to_user(),
+            Portion::All | Portion::AsSetAside => {}
         }
-        let (part, taken) = match extent {
-            Extent::All | Extent::AsSetAside => (None, Taken::default()),
-            Extent::Part(paths) => (Some(landing::choose(view, paths)?), Taken::default()),
-            Extent::Sides(sides) => {
+        let (part, taken) = match portion {
+            Portion::All | Portion::AsSetAside => (None, Taken::default()),
+            Portion::Part(paths) => (Some(landing::choose(view, paths)?), Taken::default()),
+            Portion::Sides(sides) => {
                 let listed = lock(&transaction.listed).clone();
                 let take = || resolve::take_sides(view, &listed, sides);
                 (None, at_its_expense(transaction, take)?)
@@ -259,7 +259,7 @@ impl<D: Disk> Store<D> {
             });
         }
         let mut state = self.lock_for(view, &prepared.set)?;
-        if matches!(extent, Extent::AsSetAside) {
+        if matches!(portion, Portion::AsSetAside) {
             // Validation would take a mount that is still there for a change from outside.
             feasible::check_again(&self.0.core, &prepared.set)?;
         }

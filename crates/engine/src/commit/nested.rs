@@ -4,8 +4,19 @@ use atomdir_disk::Disk;
 
 use crate::commit::Committed;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::ids::TransactionId;
 use crate::store::Store;
 use crate::transaction::Transaction;
+
+/// The outer transaction has changed something at these paths, too.
+pub(crate) fn changed_in(outer: TransactionId, paths: Vec<Vec<u8>>) -> CommitError {
+    let conflict = |path| Conflict {
+        path,
+        what: ConflictKind::Outer,
+        by: ChangedBy::Outer { transaction: outer },
+    };
+    CommitError::Conflict(paths.into_iter().map(conflict).collect())
+}
 
 impl<D: Disk> Store<D> {
     pub(crate) fn commit_nested(
@@ -25,17 +36,8 @@ impl<D: Disk> Store<D> {
             let reason = "its changes go into a native view";
             return Err(CommitError::OnlyWhole { reason });
         }
-        let joined = outer_view.join_nested(view).map_err(|paths| {
-            let by = ChangedBy::Outer {
-                transaction: outer.id(),
-            };
-            let conflict = |path| Conflict {
-                path,
-                what: ConflictKind::Outer,
-                by: by.clone(),
-            };
-            CommitError::Conflict(paths.into_iter().map(conflict).collect())
-        })?;
+        let joined = outer_view.join_nested(view);
+        let joined = joined.map_err(|paths| changed_in(outer.id(), paths))?;
         let changes = view.changes().map_or(0, |lines| lines.len() as u64);
         let outdated = guard
             .take()

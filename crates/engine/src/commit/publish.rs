@@ -1,8 +1,9 @@
 //! Brings a logged commit into the base, keeping for older snapshots what it
 //! replaces.
 
+use crate::sync;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, reason};
 
@@ -30,10 +31,7 @@ impl<D: Disk> Store<D> {
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
-        let _applying = core
-            .applying
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _applying = sync::write(&core.applying);
         let sequence = Sequence(pending.record.sequence);
         assert!(
             sequence.0 <= state.journal.log.durable(),

@@ -28,7 +28,7 @@ use crate::progress::Meter;
 use crate::rules::Rule;
 use crate::store::Store;
 use crate::transaction::Transaction;
-use crate::transaction::listed::{Listed, Seen, Sides};
+use crate::transaction::listed::{Listed, PathState, Sides};
 use crate::view::View;
 use crate::view::part::Part;
 use crate::write_set::{Object, WriteSet};
@@ -176,7 +176,7 @@ fn changed_at<D: Disk>(view: &mut View<D>, mut path: Vec<u8>) -> Vec<u8> {
 }
 
 /// The state in the base of each path of the write set.
-pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Seen {
+pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> PathState {
     let path = if path == b"." { b"" } else { path };
     let object = set.objects.iter().find(|object| object.path == path);
     let object = object.and_then(|object| core.stat_now(&object.base).ok());
@@ -189,7 +189,7 @@ pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Seen
             Err(_) => None,
         }
     });
-    Seen {
+    PathState {
         object: object.map(|stat| Stamp::of(&stat)),
         entry,
     }
@@ -259,7 +259,7 @@ fn replace_present<D: Disk>(
     let Object::Base(directory) = &entry.directory else {
         return Ok(false);
     };
-    let newest = Snapshot::new(core, Sequence(u64::MAX));
+    let newest = Snapshot::new(core, Sequence::AFTER_ALL);
     let present = looked_up(newest.lookup(directory, &entry.name), path)?;
     let is_directory = present
         .as_ref()

@@ -21,7 +21,7 @@
 //!    there is no whole state of the base that a snapshot could show.
 //! 2. Open transactions read as before: what the commit replaces was kept before the
 //!    base changed, and `place` says where each object is.
-//! 3. A later attempt repeats nothing of an earlier one (`apply::Progress`).
+//! 3. A later attempt repeats nothing of an earlier one (`apply::ApplyProgress`).
 //! 4. The applied mark names the commit before it, so recovery applies it whole.
 //!
 //! # Who can cause it
@@ -76,7 +76,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind, Name};
 
-use crate::apply::Progress;
+use crate::apply::ApplyProgress;
 use crate::base::core::Core;
 use crate::base::{Base, Place};
 use crate::commit::publish::created_directory;
@@ -141,14 +141,14 @@ pub(crate) fn correct_places<D: Disk>(core: &Core<D>, set: &WriteSet, attempt: &
 
 struct Search<'a, D: Disk> {
     core: &'a Core<D>,
-    progress: &'a Progress,
+    progress: &'a ApplyProgress,
     directories: HashMap<Identity, Arc<Base>>,
     /// The names that each object shall have, by serial.
     homes: HashMap<u64, Vec<(Arc<Base>, &'a Name)>>,
 }
 
 impl<'a, D: Disk> Search<'a, D> {
-    fn new(core: &'a Core<D>, set: &'a WriteSet, progress: &'a Progress) -> Self {
+    fn new(core: &'a Core<D>, set: &'a WriteSet, progress: &'a ApplyProgress) -> Self {
         let mut directories = HashMap::new();
         let mut homes: HashMap<u64, Vec<_>> = HashMap::new();
         let mut created = vec![None; set.created.len()];

@@ -4,7 +4,8 @@
 //! durable. So a log that ends before that record is damaged and not torn.
 //!
 //! Invariants
-//! 1. The mark names a commit only once that is in the base as a whole.
+//! 1. The mark names a commit only once that is in the base as a whole. So it only moves forward,
+//!    unless it is cleared.
 //! 2. The mark counts only while the file system is mounted as it was when the mark was
 //!    written. Then the page cache still has everything that was applied, except
 //!    contents that the kernel failed to write. So recovery writes contents again
@@ -12,6 +13,8 @@
 //! 3. It is cleared while recovery writes contents again (`apply::again`), before the
 //!    base is flushed, since a flush that fails may lose what was applied, and whenever
 //!    the store is poisoned.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use atomdir_disk::{Disk, Errno, Mounting, reason};
 use atomdir_format::applied::{self, AppliedMark};
@@ -24,6 +27,8 @@ pub(crate) struct AppliedFile<D: Disk> {
     store: StoreId,
     /// `None` if the disk cannot identify the mounting. Then no mark is ever written.
     mounting: Option<Mounting>,
+    /// The commit that this process has named last, or 0.
+    named: AtomicU64,
 }
 
 impl<D: Disk> AppliedFile<D> {
@@ -33,6 +38,7 @@ impl<D: Disk> AppliedFile<D> {
             file,
             store,
             mounting,
+            named: AtomicU64::new(0),
         })
     }
 
@@ -66,8 +72,11 @@ impl<D: Disk> AppliedFile<D> {
         Ok(AppliedMark::decode(self.store, &bytes))
     }
 
-    /// A mark that cannot be written only makes recovery do more.
+    /// To be called for each commit in the order of the log. A mark that cannot be written only
+    /// makes recovery do more.
     pub fn advance(&self, disk: &D, sequence: Sequence) {
+        let named = self.named.swap(sequence.0, Ordering::Relaxed);
+        assert!(named < sequence.0, "the applied mark only moves forward");
         let Some(mounting) = self.mounting else {
             return;
         };
@@ -81,6 +90,7 @@ impl<D: Disk> AppliedFile<D> {
     }
 
     pub fn clear(&self, disk: &D) -> Result<(), Errno> {
+        self.named.store(0, Ordering::Relaxed);
         if self.mounting.is_none() {
             return Ok(());
         }

@@ -91,7 +91,7 @@ impl Waits {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum RequestState {
     Granted,
     Waiting,
     /// This request was chosen to fail. The cycle begins with its own
@@ -138,25 +138,25 @@ impl LockTable {
 
     /// Returns the state of a request. Call it again whenever the table has
     /// changed.
-    pub fn progress(&mut self, ticket: Ticket) -> Progress {
+    pub fn progress(&mut self, ticket: Ticket) -> RequestState {
         let Some(request) = self.waiting.get(&ticket) else {
-            return Progress::Ended;
+            return RequestState::Ended;
         };
         if let Some(cycle) = request.deadlock.clone() {
             self.waiting.remove(&ticket);
-            return Progress::Deadlock(cycle);
+            return RequestState::Deadlock(cycle);
         }
         if self.holders_of(request).is_empty() {
             if self.must_queue(ticket, request) {
-                return Progress::Waiting;
+                return RequestState::Waiting;
             }
             if let Some(request) = self.waiting.remove(&ticket) {
                 self.grant(request);
             }
-            return Progress::Granted;
+            return RequestState::Granted;
         }
         let Some(cycle) = self.cycle(request.asker.transaction) else {
-            return Progress::Waiting;
+            return RequestState::Waiting;
         };
         self.choose(ticket, &cycle)
     }
@@ -236,6 +236,8 @@ impl LockTable {
 
     fn grant(&mut self, request: Request) {
         let holder = request.asker.transaction;
+        let in_the_way = self.holders_of(&request);
+        assert!(in_the_way.is_empty(), "granted beside {in_the_way:?}");
         for lock in request.locks {
             let locks = self.held.entry(lock.target.base.serial).or_default();
             let is_known = |(of, known): &(TransactionId, Lock)| {
@@ -370,7 +372,7 @@ impl LockTable {
     }
 
     /// Chooses the youngest transaction of a cycle to fail.
-    fn choose(&mut self, ticket: Ticket, cycle: &[Waits]) -> Progress {
+    fn choose(&mut self, ticket: Ticket, cycle: &[Waits]) -> RequestState {
         let in_cycle: HashSet<TransactionId> = cycle.iter().map(|one| one.transaction).collect();
         let asks = self
             .waiting
@@ -378,7 +380,7 @@ impl LockTable {
             .filter(|(_, request)| in_cycle.contains(&request.asker.transaction));
         let youngest = asks.max_by_key(|(ticket, request)| (request.asker.age, **ticket));
         let Some((&chosen, request)) = youngest else {
-            return Progress::Waiting;
+            return RequestState::Waiting;
         };
         let chosen_transaction = request.asker.transaction;
         let first = cycle
@@ -388,12 +390,12 @@ impl LockTable {
         cycle.rotate_left(first.unwrap_or(0));
         if chosen_transaction == self.waiting[&ticket].asker.transaction {
             self.waiting.remove(&ticket);
-            return Progress::Deadlock(cycle);
+            return RequestState::Deadlock(cycle);
         }
         if let Some(request) = self.waiting.get_mut(&chosen) {
             request.deadlock = Some(cycle);
         }
-        Progress::Waiting
+        RequestState::Waiting
     }
 }
 

@@ -1,5 +1,5 @@
 use super::reach::Reach;
-use super::table::{Asker, Lock, LockTable, Progress, Ticket, Waits};
+use super::table::{Asker, Lock, LockTable, RequestState, Ticket, Waits};
 use super::{Extent, Target};
 use crate::base::{Base, Place};
 use crate::ids::TransactionId;
@@ -66,7 +66,7 @@ fn a_subtree_covers_what_is_below_and_a_directory_does_not() {
     let tree = tree();
     let mut table = LockTable::default();
     let ticket = table.ask(asks(1), vec![on(&tree[1], Extent::Subtree, EXCLUSIVE)]);
-    assert_eq!(table.progress(ticket), Progress::Granted);
+    assert_eq!(table.progress(ticket), RequestState::Granted);
     let changes = |serial: usize, extent: Extent| {
         vec![Target {
             base: tree[serial].clone(),
@@ -89,7 +89,7 @@ fn a_subtree_covers_what_is_below_and_a_directory_does_not() {
     table.release_all(TransactionId(1));
 
     let ticket = table.ask(asks(1), vec![on(&tree[1], Extent::Object, SHARED)]);
-    assert_eq!(table.progress(ticket), Progress::Granted);
+    assert_eq!(table.progress(ticket), RequestState::Granted);
     assert_eq!(table.forbid(other, &changes(1, name)).len(), 1);
     assert_eq!(table.forbid(other, &changes(3, Extent::Object)), []);
     // Removing an object above the locked directory removes that directory,
@@ -103,21 +103,21 @@ fn requests_are_granted_in_order_and_shared_ones_together() {
     let mut table = LockTable::default();
     let lock = |mode| vec![on(&tree[3], Extent::Object, mode)];
     let first = table.ask(asks(1), lock(SHARED));
-    assert_eq!(table.progress(first), Progress::Granted);
+    assert_eq!(table.progress(first), RequestState::Granted);
     let writer = table.ask(asks(2), lock(EXCLUSIVE));
-    assert_eq!(table.progress(writer), Progress::Waiting);
+    assert_eq!(table.progress(writer), RequestState::Waiting);
     let reader = table.ask(asks(3), lock(SHARED));
     assert_eq!(
         table.progress(reader),
-        Progress::Waiting,
+        RequestState::Waiting,
         "behind the writer"
     );
     assert_eq!(holders(&table.waits_for(writer)), [1]);
     table.release_all(TransactionId(1));
-    assert_eq!(table.progress(reader), Progress::Waiting);
-    assert_eq!(table.progress(writer), Progress::Granted);
+    assert_eq!(table.progress(reader), RequestState::Waiting);
+    assert_eq!(table.progress(writer), RequestState::Granted);
     table.release_all(TransactionId(2));
-    assert_eq!(table.progress(reader), Progress::Granted);
+    assert_eq!(table.progress(reader), RequestState::Granted);
 }
 
 #[test]
@@ -127,22 +127,22 @@ fn youngest_of_a_cycle_gets_the_deadlock() {
     let own = |at: usize| vec![on(&tree[at], Extent::Object, EXCLUSIVE)];
     for (number, at) in [(1, 3), (2, 4), (3, 5)] {
         let ticket = table.ask(asks(number), own(at));
-        assert_eq!(table.progress(ticket), Progress::Granted);
+        assert_eq!(table.progress(ticket), RequestState::Granted);
     }
     let two = table.ask(asks(2), own(5));
-    assert_eq!(table.progress(two), Progress::Waiting);
+    assert_eq!(table.progress(two), RequestState::Waiting);
     let three = table.ask(asks(3), own(3));
-    assert_eq!(table.progress(three), Progress::Waiting);
+    assert_eq!(table.progress(three), RequestState::Waiting);
     // The oldest transaction closes the cycle; the youngest fails.
     let one = table.ask(asks(1), own(4));
-    assert_eq!(table.progress(one), Progress::Waiting);
-    let Progress::Deadlock(cycle) = table.progress(three) else {
+    assert_eq!(table.progress(one), RequestState::Waiting);
+    let RequestState::Deadlock(cycle) = table.progress(three) else {
         panic!("there is a deadlock");
     };
     let waiting: Vec<u64> = cycle.iter().map(|waits| waits.transaction.0).collect();
     assert_eq!((waiting, holders(&cycle)), (vec![3, 1, 2], vec![1, 2, 3]));
     table.release_all(TransactionId(3));
-    assert_eq!(table.progress(two), Progress::Granted);
+    assert_eq!(table.progress(two), RequestState::Granted);
 }
 
 #[test]
@@ -151,13 +151,13 @@ fn lock_upgrade_precedes_waiting_requests() {
     let mut table = LockTable::default();
     let lock = |mode| vec![on(&tree[3], Extent::Object, mode)];
     let shared = table.ask(asks(1), lock(SHARED));
-    assert_eq!(table.progress(shared), Progress::Granted);
+    assert_eq!(table.progress(shared), RequestState::Granted);
     let other = table.ask(asks(2), lock(EXCLUSIVE));
-    assert_eq!(table.progress(other), Progress::Waiting);
+    assert_eq!(table.progress(other), RequestState::Waiting);
     let upgrade = table.ask(asks(1), lock(EXCLUSIVE));
-    assert_eq!(table.progress(upgrade), Progress::Granted);
+    assert_eq!(table.progress(upgrade), RequestState::Granted);
     assert_eq!(table.held_by(TransactionId(1)).len(), 1);
-    assert_eq!(table.progress(other), Progress::Waiting);
+    assert_eq!(table.progress(other), RequestState::Waiting);
 }
 
 /// Lists what an extent covers as pairs (serial, part), in a tree where a file
@@ -254,8 +254,8 @@ fn progress_all(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>) -> u
         let deadlocks_before = deadlocks;
         for (ticket, number) in waiting.clone() {
             match table.progress(ticket) {
-                Progress::Waiting => {}
-                Progress::Deadlock(cycle) => {
+                RequestState::Waiting => {}
+                RequestState::Deadlock(cycle) => {
                     assert_eq!(cycle[0].transaction.0, number);
                     for pair in cycle.windows(2) {
                         assert_eq!(pair[0].holder, pair[1].transaction);
@@ -267,7 +267,7 @@ fn progress_all(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>) -> u
                     table.release_all(TransactionId(number));
                     waiting.retain(|_, of| *of != number);
                 }
-                Progress::Granted | Progress::Ended => {
+                RequestState::Granted | RequestState::Ended => {
                     waiting.remove(&ticket);
                 }
             }

@@ -1,6 +1,7 @@
 //! The begin of a transaction.
 
-use std::sync::{Arc, PoisonError};
+use crate::sync;
+use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Times, Timestamp};
 
@@ -24,12 +25,7 @@ impl<D: Disk> Store<D> {
         // first.
         self.apply_pending()?;
         let id = self.take_id()?;
-        let not_applying = self
-            .0
-            .core
-            .applying
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let not_applying = sync::read(&self.0.core.applying);
         let now = self.stamp()?;
         let mut open = lock(&self.0.open);
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());

@@ -6,7 +6,7 @@ use atomdir_types::LockStatus;
 use crate::base::credentials::Credentials;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
-use crate::locks::table::{Asker, Lock, LockTable, Progress, Ticket};
+use crate::locks::table::{Asker, Lock, LockTable, RequestState, Ticket};
 use crate::locks::{Extent, LockError, LockRequest, Patience, Target, changes, resolve};
 use crate::store::Store;
 use crate::store::commit_state::Guard;
@@ -68,19 +68,19 @@ impl<D: Disk> Store<D> {
             }
             let state = locked?;
             match table.progress(ticket) {
-                Progress::Granted => {
+                RequestState::Granted => {
                     charge(holder, &table);
                     // Requests that were overtaken may now wait for this one.
                     locks.wake_all();
                     drop(table);
                     return self.confirm(transaction, &wanted, state);
                 }
-                Progress::Ended => return Err(LockError::Ended),
-                Progress::Deadlock(cycle) => {
+                RequestState::Ended => return Err(LockError::Ended),
+                RequestState::Deadlock(cycle) => {
                     locks.wake_all();
                     return Err(LockError::Deadlock(cycle));
                 }
-                Progress::Waiting => {}
+                RequestState::Waiting => {}
             }
             drop(state);
             drop(table);

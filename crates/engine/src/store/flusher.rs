@@ -11,11 +11,12 @@
 //! 2. A flush covers what was in the log when it began, and nothing that came later.
 //! 3. A thread that flushes takes no lock before it has finished. So others may wait for it under
 //!    the commit lock.
-//! 4. While nothing is queued, no flush runs: who flushes, or is about to, has a queued commit
-//!    behind the durable ones, or holds the commit lock.
+//! 4. While nothing is queued, no flush runs: a thread that flushes, or is about to, has a queued
+//!    commit behind the durable ones, or holds the commit lock.
 
+use crate::sync;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 use atomdir_disk::Disk;
 
@@ -61,6 +62,20 @@ impl Flusher {
     }
 }
 
+impl State {
+    fn begin(&mut self) {
+        let is_second = std::mem::replace(&mut self.is_flushing, true);
+        assert!(!is_second, "one flush at a time");
+    }
+
+    /// `covered`: the newest record that the flush has made durable, if it succeeded.
+    fn end(&mut self, covered: Option<u64>) {
+        assert!(self.is_flushing, "the flush that ends is the one that runs");
+        self.is_flushing = false;
+        self.durable = self.durable.max(covered.unwrap_or(0));
+    }
+}
+
 impl<D: Disk> Store<D> {
     /// Waits until a record of the log is durable.
     #[track_caller]
@@ -70,20 +85,17 @@ impl<D: Disk> Store<D> {
         while state.durable < sequence.0 {
             self.refuse_if_poisoned()?;
             if state.is_flushing {
-                let woken = flusher.ended.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
+                state = sync::wait(&flusher.ended, state);
                 continue;
             }
-            state.is_flushing = true;
+            state.begin();
             drop(state);
             let appended = flusher.appended.load(Ordering::Acquire);
+            assert!(sequence.0 <= appended, "a record is appended, then flushed");
             let flushed = self.0.core.disk.sync_data(log);
             let flushed = flushed.map_err(|errno| self.poison_unflushed("the log", errno));
             state = lock(&flusher.state);
-            state.is_flushing = false;
-            if flushed.is_ok() {
-                state.durable = state.durable.max(appended);
-            }
+            state.end(flushed.is_ok().then_some(appended));
             flusher.ended.notify_all();
             flushed?;
         }
@@ -97,5 +109,24 @@ impl<D: Disk> Store<D> {
         self.flush_log(&log.file(), state.journal.newest)?;
         log.note_durable(self.0.flusher.durable());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "one flush at a time")]
+    fn a_second_flush_at_a_time_panics() {
+        let mut state = State {
+            is_flushing: false,
+            durable: 1,
+        };
+        state.begin();
+        state.end(Some(2));
+        assert_eq!(state.durable, 2);
+        state.begin();
+        state.begin();
     }
 }

@@ -1,8 +1,9 @@
 //! The open transactions of a store: their ids, their snapshots, and how they
 //! end.
 
+use crate::sync;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use atomdir_disk::{Disk, Timestamp, reason};
 use atomdir_format::header::StoreId;
@@ -153,10 +154,7 @@ impl<D: Disk> Store<D> {
         let core = &self.0.core;
         // No transaction may begin meanwhile: removing a link changes the file's
         // change time.
-        let _not_beginning = core
-            .applying
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _not_beginning = sync::write(&core.applying);
         if self.oldest_snapshot().is_some() {
             return;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::CommitRecord;
 
-use crate::apply::{Progress, Writers};
+use crate::apply::{ApplyProgress, Writers};
 use crate::base::{Base, Place};
 use crate::error::CommitError;
 use crate::ids::Sequence;
@@ -83,7 +83,7 @@ pub(crate) struct Attempt {
     /// `Some` while snapshots are open: they need all objects that lose their last
     /// name, except these.
     pub keeps_but: Option<HashSet<Identity>>,
-    pub progress: Progress,
+    pub progress: ApplyProgress,
     /// Objects that were being moved, and the places they had before. Publishing
     /// starts again from those places.
     pub moved: Vec<(Arc<Base>, Place)>,
@@ -93,7 +93,7 @@ impl Attempt {
     pub fn new(keeps_but: Option<HashSet<Identity>>, closed: HashSet<Identity>) -> Attempt {
         Attempt {
             keeps_but,
-            progress: Progress::leaving(closed),
+            progress: ApplyProgress::leaving(closed),
             moved: Vec::new(),
         }
     }

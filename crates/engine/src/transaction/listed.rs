@@ -11,12 +11,12 @@ use crate::transaction::Transaction;
 #[derive(Debug, Clone)]
 pub(crate) struct Listed {
     pub conflict: Conflict,
-    pub seen: Seen,
+    pub seen: PathState,
 }
 
 /// What a path of a write set was in the base. A change of any kind changes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Seen {
+pub(crate) struct PathState {
     /// The object that the transaction has changed.
     pub object: Option<Stamp>,
     /// What the name was, if the transaction changes it.

@@ -94,37 +94,15 @@ impl<D: Disk> Transaction<D> {
         at: Sequence,
         began_change_time: Timestamp,
     ) -> Transaction<D> {
-        let began = core.options.clock.now();
         let mut view = View::new(core.clone(), id, at);
         if options.isolation == Isolation::Serializable {
             view.reads = Some(ReadSet::default());
         }
-        let view = ViewSlot::new(view);
         let snapshot = SnapshotPoint {
             at,
             began: began_change_time,
         };
-        Transaction {
-            core,
-            contention,
-            id,
-            options,
-            began,
-            outer: None,
-            snapshot: Mutex::new(snapshot),
-            landed: Mutex::default(),
-            has_landed_before: AtomicBool::new(false),
-            listed: Mutex::default(),
-            past: OnceLock::new(),
-            uses_past: Mutex::default(),
-            holds_past: AtomicBool::new(false),
-            ends_because: Mutex::default(),
-            lower: AtomicBool::new(false),
-            is_as_set_aside: AtomicBool::new(false),
-            takes_back: Mutex::default(),
-            share: Share::default(),
-            view,
-        }
+        Transaction::over(core, contention, options, (None, snapshot), view)
     }
 
     pub(crate) fn nested(
@@ -132,14 +110,28 @@ impl<D: Disk> Transaction<D> {
         view: View<D>,
         options: BeginOptions,
     ) -> Transaction<D> {
+        let (core, contention) = (outer.core.clone(), outer.contention.clone());
+        let snapshot = *lock(&outer.snapshot);
+        let around = (Some(outer.clone()), snapshot);
+        Transaction::over(core, contention, options, around, view)
+    }
+
+    fn over(
+        core: Arc<Core<D>>,
+        contention: Arc<Contention>,
+        options: BeginOptions,
+        (outer, snapshot): (Option<Arc<Transaction<D>>>, SnapshotPoint),
+        view: View<D>,
+    ) -> Transaction<D> {
+        let began = core.options.clock.now();
         Transaction {
-            core: outer.core.clone(),
-            contention: outer.contention.clone(),
+            core,
+            contention,
             id: view.id,
             options,
-            began: outer.core.options.clock.now(),
-            outer: Some(outer.clone()),
-            snapshot: Mutex::new(*lock(&outer.snapshot)),
+            began,
+            outer,
+            snapshot: Mutex::new(snapshot),
             landed: Mutex::default(),
             has_landed_before: AtomicBool::new(false),
             listed: Mutex::default(),

@@ -96,7 +96,7 @@ impl<D: Disk> Transaction<D> {
     fn state_of<'a>(&'a self, side: Side, landed: &'a Landed) -> Snapshot<'a, D> {
         match side {
             Side::Snapshot => Snapshot::with_landed(&self.core, self.at(), landed),
-            Side::Newest => Snapshot::new(&self.core, Sequence(u64::MAX)),
+            Side::Newest => Snapshot::new(&self.core, Sequence::AFTER_ALL),
         }
     }
 

@@ -3,8 +3,9 @@
 //! all transactions, then learn at once that the view is being committed. When it is
 //! back, the listeners are called.
 
+use crate::sync;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use atomdir_disk::{Disk, Errno};
 
@@ -61,8 +62,7 @@ impl<D: Disk> ViewSlot<D> {
     pub fn lock(&self) -> MutexGuard<'_, Slot<D>> {
         let mut slot = lock(&self.slot);
         while slot.is_committing {
-            let woken = self.returned.wait(slot);
-            slot = woken.unwrap_or_else(PoisonError::into_inner);
+            slot = sync::wait(&self.returned, slot);
         }
         slot
     }

@@ -34,7 +34,7 @@ pub(super) enum Purpose {
 }
 
 pub(super) struct Reversed {
-    /// Of a view of the past: what cannot be as it was.
+    /// The places in a view of the past that cannot be as they were.
     pub not_as_then: Vec<Conflict>,
     /// See [`atomdir_format::record::Before::leaves_traces`].
     pub leaves_traces: bool,
@@ -46,7 +46,7 @@ pub(super) struct Reverse<'a, D: Disk> {
     pub changes: &'a Changes,
     pub purpose: Purpose,
     pub conflicts: Vec<Conflict>,
-    /// Of each conflict: the entry that it is about, if that is known.
+    /// The entry that each conflict is about, if that is known.
     pub conflict_keys: Vec<Option<Key>>,
     /// The past cannot be shown.
     pub is_refused: bool,

@@ -387,7 +387,7 @@ fn a_part_that_is_cancelled_stays_in_the_transaction() {
     );
 }
 
-/// A commit whose caller was told that it is durable is not cancelled later.
+/// A commit that was reported as durable is not cancelled later.
 #[test]
 fn a_commit_reported_as_stalled_is_not_cancelled() {
     let scratch = Scratch::new();

@@ -37,7 +37,7 @@ fn kept_after(store: &Store<LinuxDisk>, sequence: u64) -> u64 {
 
 /// With limits of the history that keep one of the three files, and without a history.
 #[test]
-fn what_is_said_to_be_held_is_freed_when_the_transaction_ends() {
+fn the_end_of_a_transaction_frees_the_space_reported_as_held() {
     let one_file = HistoryLimits {
         bytes_max: FILE_BYTES as u64 * 3 / 2,
         ..EVERYTHING
@@ -81,7 +81,7 @@ fn what_is_said_to_be_held_is_freed_when_the_transaction_ends() {
 }
 
 #[test]
-fn what_the_history_keeps_anyway_is_not_said_to_be_held() {
+fn space_that_the_history_keeps_anyway_is_not_reported_as_held() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0, Some(EVERYTHING));

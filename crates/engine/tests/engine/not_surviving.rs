@@ -7,7 +7,7 @@ use crate::support::{Scratch, begin, create, open, options};
 use crate::survival::{file, reopened, survive};
 
 #[test]
-fn what_cannot_survive_is_refused() {
+fn transactions_that_cannot_survive_are_refused() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);
@@ -40,7 +40,7 @@ fn what_cannot_survive_is_refused() {
 
 /// The store keeps no history. A transaction that was allowed to survive is open afterwards.
 #[test]
-fn what_would_be_stranded_is_refused_to_survive() {
+fn transactions_that_would_be_stranded_are_refused_to_survive() {
     for is_held in [false, true] {
         for (before, after) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
             let scratch = Scratch::new();

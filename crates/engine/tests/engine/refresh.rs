@@ -146,7 +146,7 @@ fn compare_with_new(one: &Open, mine: &str, theirs: &str, more: &str) {
 /// Several transactions are refreshed and committed in any order. Some survive the death of their
 /// service.
 #[test]
-fn what_a_refreshed_view_shows_is_what_its_commit_lands() {
+fn the_commit_of_a_refreshed_view_lands_what_it_shows() {
     for seed in seeds(pick(60, 2000)) {
         println!("ATOMDIR_SEED={seed}");
         let mut random = Random::new(seed);

@@ -175,7 +175,7 @@ fn lazy_commit_is_set_aside_while_others_commit_and_is_tried_again() {
 }
 
 #[test]
-fn what_the_user_changes_is_not_committed_by_a_retry() {
+fn a_retry_does_not_commit_what_the_user_changes() {
     let files = Files::new();
     let lazy = files.set_aside();
     files.obstruct(None);
@@ -216,7 +216,7 @@ fn retry_that_conflicts_leaves_the_transaction_to_its_user() {
 
 /// A transaction that wants to know of conflicts early still does.
 #[test]
-fn what_was_set_aside_is_noted_for_early_conflicts() {
+fn early_conflicts_note_the_writes_of_a_commit_set_aside() {
     let files = Files::new();
     let begin = || {
         let early = BeginOptions {

@@ -114,7 +114,7 @@ pub(super) fn read(root: &Path, path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_later_commits_changed_is_a_conflict_and_other_parts_are_none() {
+fn later_commits_conflict_with_an_undo_of_the_same_parts_only() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -192,7 +192,7 @@ fn removed_names_come_back_as_the_same_objects() {
 type Change<'a> = (&'a str, &'a dyn Fn(&Path));
 
 #[test]
-fn what_outside_writers_changed_is_a_conflict() {
+fn outside_changes_conflict_with_an_undo() {
     let change_times = |path: &Path| {
         // The same length and modification time: only the change time tells.
         let before = std::fs::metadata(path).and_then(|before| before.modified());

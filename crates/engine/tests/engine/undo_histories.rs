@@ -255,7 +255,7 @@ impl Run {
             }
             _ => self.is_disturbed,
         };
-        // Of directories that would lie below each other it is not known who has moved them.
+        // If directories would lie below each other, it is not known who has moved them.
         let has_commit = conflicts.iter().any(|one| is_true(&one));
         let is_unknown = |conflict: &&Conflict| {
             has_commit

@@ -29,7 +29,7 @@ fn undo_of_a_link_does_not_take_the_last_name_of_a_file() {
 /// Another commit has written it whole, or has removed it, which was undone. Both change its inode or
 /// its change time.
 #[test]
-fn what_outside_writers_put_into_a_new_directory_is_a_conflict_also_after_commits_changed_it() {
+fn outside_entries_of_a_new_directory_conflict_also_after_commits_changed_it() {
     for is_removed in [false, true] {
         let (scratch, store) = store();
         let root = &scratch.0;

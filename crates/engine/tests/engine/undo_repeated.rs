@@ -66,7 +66,7 @@ fn database_goes_back_step_by_step() {
 }
 
 #[test]
-fn what_an_outside_writer_replaced_after_an_undo_names_nobody_else() {
+fn a_conflict_with_an_outside_writer_after_an_undo_names_nobody_else() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| put(view, "f", 0, b"1"));

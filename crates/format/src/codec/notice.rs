@@ -11,7 +11,7 @@ const OPEN: u8 = 0;
 const PARTS: u8 = 1;
 const DONE: u8 = 2;
 const ENDED: u8 = 3;
-const TOLD: u8 = 4;
+const REPORTED: u8 = 4;
 
 const ABORTED: u8 = 0;
 const AGE: u8 = 1;
@@ -54,7 +54,7 @@ impl Record for NoticeRecord {
                 transaction,
                 reported,
             } => {
-                writer.byte(TOLD);
+                writer.byte(REPORTED);
                 writer.number(*transaction);
                 writer.byte(flags(*reported));
             }
@@ -74,7 +74,7 @@ impl Record for NoticeRecord {
                 transaction: reader.number()?,
             },
             ENDED => Notice::Ended(take_ended(&mut reader)?),
-            TOLD => Notice::Reported {
+            REPORTED => Notice::Reported {
                 transaction: reader.number()?,
                 reported: reported(reader.flags(REPORTED_USER | REPORTED_ADMINISTRATOR)?),
             },

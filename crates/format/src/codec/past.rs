@@ -12,7 +12,7 @@ use crate::record::{Before, Former, FormerPages, Succession};
 const PAGES_LIMBO: u8 = 0;
 const PAGES_CARRIED: u8 = 1;
 
-/// The last byte of a past commit that recovery has settled.
+/// The last byte of a past commit whose settled time recovery has taken.
 const SETTLED_LATE: u8 = 1;
 
 impl Record for PastRecord {

@@ -21,12 +21,13 @@
 //! must break first. So a child process without the session's descriptors waits: see
 //! [`process`].
 
+use atomdir_disk::sync;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 use atomdir_disk::{Errno, Kind, Owner, Timestamp};
 use rustix::fs::{Mode, OFlags};
@@ -111,7 +112,7 @@ impl Barrier {
 
     /// Runs the barrier. A worker must not call this.
     pub fn run(&self, mountpoint: &Path, rings: Option<&Arc<Inboxes>>) -> Result<()> {
-        let mut turn = self.lock_turn();
+        let mut turn = sync::lock(&self.turn);
         let child = self.child(&mut turn, mountpoint)?;
         self.process.store(child.process(), Ordering::Release);
         let result = match rings {
@@ -138,7 +139,7 @@ impl Barrier {
 
     /// Opens a directory of the mount. A worker must not call this.
     pub fn open_directory(&self, mountpoint: &Path, path: &Path) -> Result<OwnedFd> {
-        let mut turn = self.lock_turn();
+        let mut turn = sync::lock(&self.turn);
         let child = self.child(&mut turn, mountpoint)?;
         let opened = child.open_directory(&mountpoint.join(path));
         if child.has_ended() {
@@ -172,7 +173,7 @@ impl Barrier {
     /// stale: first when it asks for attributes of the cached node, then when it looks up
     /// the name again. Then it forgets the name.
     pub fn forget_name(&self, mountpoint: &Path, name: &[u8]) -> Result<()> {
-        let mut turn = self.lock_turn();
+        let mut turn = sync::lock(&self.turn);
         let child = self.child(&mut turn, mountpoint)?;
         self.process.store(child.process(), Ordering::Release);
         let looked = child.look(&mountpoint.join(OsStr::from_bytes(name)));
@@ -186,16 +187,12 @@ impl Barrier {
         }
     }
 
-    fn lock_turn(&self) -> MutexGuard<'_, Option<BarrierProcess>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn child<'a>(
         &self,
         turn: &'a mut Option<BarrierProcess>,
         mountpoint: &Path,
     ) -> Result<&'a BarrierProcess> {
-        let mut breaker = self.lock_breaker();
+        let mut breaker = sync::lock(&self.breaker);
         if breaker.is_over {
             return Err(Errno::NOTCONN);
         }
@@ -205,10 +202,6 @@ impl Barrier {
             *turn = Some(child);
         }
         turn.as_ref().ok_or(Errno::NOTCONN)
-    }
-
-    fn lock_breaker(&self) -> MutexGuard<'_, EndBreaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_asked_for(&self, parent: u64, name: &[u8], process: u32) -> bool {
@@ -225,7 +218,7 @@ impl Barrier {
 
     /// A worker calls this when it has received one of the barrier's requests.
     pub fn arrive(&self) {
-        let mut meeting = self.lock();
+        let mut meeting = sync::lock(&self.meeting);
         if !meeting.open {
             return;
         }
@@ -235,10 +228,7 @@ impl Barrier {
             self.changed.notify_all();
         }
         while meeting.open {
-            meeting = self
-                .changed
-                .wait(meeting)
-                .unwrap_or_else(PoisonError::into_inner);
+            meeting = sync::wait(&self.changed, meeting);
         }
     }
 
@@ -246,7 +236,7 @@ impl Barrier {
     /// come.
     pub fn end(&self) {
         self.close(true);
-        let mut breaker = self.lock_breaker();
+        let mut breaker = sync::lock(&self.breaker);
         breaker.is_over = true;
         if let Some(breaker) = &breaker.breaker {
             breaker.pull();
@@ -254,7 +244,7 @@ impl Barrier {
     }
 
     fn open(&self) -> Result<()> {
-        let mut meeting = self.lock();
+        let mut meeting = sync::lock(&self.meeting);
         if meeting.over {
             return Err(Errno::NOTCONN);
         }
@@ -263,7 +253,7 @@ impl Barrier {
     }
 
     fn close(&self, over: bool) {
-        let mut meeting = self.lock();
+        let mut meeting = sync::lock(&self.meeting);
         meeting.open = false;
         meeting.over |= over;
         self.changed.notify_all();
@@ -297,9 +287,5 @@ impl Barrier {
             modified: Timestamp::default(),
             changed: Timestamp::default(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Meeting> {
-        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

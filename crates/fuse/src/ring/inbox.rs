@@ -1,5 +1,6 @@
+use atomdir_disk::sync;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 use atomdir_disk::Errno;
 use rustix::event::{EventfdFlags, eventfd};
@@ -54,7 +55,7 @@ impl Inbox {
     }
 
     pub fn answer(&self, entry: usize, unique: u64, answer: Result<&[u8], Errno>) -> Delivered {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if state.is_over {
             return Delivered::No;
         }
@@ -71,7 +72,7 @@ impl Inbox {
     /// Asks the queue's thread to report when it has answered, or put off, all requests
     /// that the kernel had queued before.
     pub fn ask(&self) -> Barrier {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         state.asked += 1;
         let barrier = Barrier(state.asked);
         drop(state);
@@ -81,27 +82,24 @@ impl Inbox {
 
     /// Waits until a barrier is passed. A worker must not call this.
     pub fn wait(&self, barrier: Barrier) -> Result<(), Errno> {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         while state.passed < barrier.0 {
             if state.is_over {
                 return Err(Errno::NOTCONN);
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = sync::wait(&self.changed, state);
         }
         Ok(())
     }
 
     pub fn pass(&self, barrier: Barrier) {
-        self.lock().passed = barrier.0;
+        sync::lock(&self.state).passed = barrier.0;
         self.changed.notify_all();
     }
 
     /// Stops the queue's thread for good.
     pub fn end(&self) {
-        self.lock().is_over = true;
+        sync::lock(&self.state).is_over = true;
         self.changed.notify_all();
         self.ring();
     }
@@ -109,7 +107,7 @@ impl Inbox {
     pub fn take(&self) -> Letters {
         // The bell is emptied first, so later messages ring again. Reading an empty bell fails.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         Letters {
             answers: std::mem::take(&mut state.answers),
             barrier: (state.passed < state.asked).then_some(Barrier(state.asked)),
@@ -120,9 +118,5 @@ impl Inbox {
     fn ring(&self) {
         // It fails only if the bell is ringing already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

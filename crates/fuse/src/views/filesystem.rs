@@ -1,6 +1,6 @@
 //! Passes each request to the transaction it belongs to.
 
-use std::sync::PoisonError;
+use atomdir_disk::sync;
 
 use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, Name, RenameMode};
 use atomdir_engine::{self as engine, Isolation, NodeId, Transaction, TransactionId};
@@ -130,7 +130,7 @@ fn attributes_valid<D: Disk>(transaction: &Transaction<D>, node: NodeId) -> Vali
 impl<D: Disk> Filesystem for Views<D> {
     fn mounted(&self, notifier: Notifier) {
         self.slots.forget_all();
-        *self.notifier.lock().unwrap_or_else(PoisonError::into_inner) = Some(notifier);
+        *sync::lock(&self.notifier) = Some(notifier);
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {

@@ -16,7 +16,8 @@
 mod filesystem;
 mod slots;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use atomdir_disk::sync;
+use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp, reason};
 use atomdir_engine::{NodeId, Outdated, Transaction, TransactionId};
@@ -51,7 +52,7 @@ impl<D: Disk> Views<D> {
         let id = transaction.id();
         let notifier = Arc::clone(&self.notifier);
         transaction.on_commit_end(move || {
-            let notifier = notifier.lock().unwrap_or_else(PoisonError::into_inner);
+            let notifier = sync::lock(&notifier);
             notifier.iter().for_each(Notifier::retry);
         });
         if !self.slots.add(transaction) {
@@ -121,11 +122,7 @@ impl<D: Disk> Views<D> {
     }
 
     fn notify(&self, tell: impl FnOnce(&Notifier) -> crate::Result<()>) {
-        let notifier = self
-            .notifier
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let notifier = sync::lock(&self.notifier).clone();
         if let Some(Err(errno)) = notifier.as_ref().map(tell) {
             tracing::warn!(errno = %reason(errno), "the kernel refused to hear of a change of views");
         }

@@ -5,9 +5,10 @@
 //! its last one has ended or got another slot, the kernel has forgotten all its nodes, and no request for
 //! it is under way. So a program that outlives its transaction can never reach another.
 
+use atomdir_disk::sync;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use atomdir_disk::Disk;
 use atomdir_engine::{NodeId, Transaction, TransactionId};
@@ -49,7 +50,7 @@ impl<D: Disk> Borrowed<D> {
             Within::Wrapper => WRAPPER,
             Within::Node(node) => node.0,
         };
-        debug_assert!(node <= NODE_MASK);
+        assert!(node <= NODE_MASK, "a node's number fits beside its slot's");
         self.slot << NODE_BITS | node
     }
 
@@ -92,14 +93,14 @@ impl<D: Disk> Slots<D> {
 
     /// Returns whether there was room.
     pub fn add(&self, transaction: Arc<Transaction<D>>) -> bool {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = sync::write(&self.table);
         table.by_id.contains_key(&transaction.id()) || table.add(transaction)
     }
 
     /// Lends the transaction another slot. Whoever knows nodes of the old one finds that it has
     /// ended. Returns whether the kernel knows any of them.
     pub fn renew(&self, id: TransactionId) -> bool {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = sync::write(&self.table);
         let place = table.by_id.get(&id).copied();
         let transaction = place.and_then(|place| table.slots[place].transaction.clone());
         let is_known = table.remove(id);
@@ -113,38 +114,38 @@ impl<D: Disk> Slots<D> {
 
     /// Returns whether the kernel knows any of the transaction's nodes, and so its name.
     pub fn remove(&self, id: TransactionId) -> bool {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = sync::write(&self.table);
         table.remove(id)
     }
 
     /// Whether the kernel knows any of the transaction's nodes.
     pub fn is_known(&self, id: TransactionId) -> bool {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = sync::read(&self.table);
         let slot = table.by_id.get(&id).map(|place| &table.slots[*place]);
         slot.is_some_and(|slot| slot.known.load(Ordering::Relaxed) > 0)
     }
 
     /// A new connection begins, whose kernel side knows no node yet.
     pub fn forget_all(&self) {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = sync::read(&self.table);
         for slot in &table.slots {
             slot.known.store(0, Ordering::Relaxed);
         }
     }
 
     pub fn ids(&self) -> Vec<TransactionId> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = sync::read(&self.table);
         table.by_id.keys().copied().collect()
     }
 
     pub fn by_id(&self, id: TransactionId) -> Option<Borrowed<D>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = sync::read(&self.table);
         table.borrow(*table.by_id.get(&id)?)
     }
 
     /// `None` for the mount's root, and for a transaction that has ended.
     pub fn by_node(&self, node: u64) -> Option<(Borrowed<D>, Within)> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = sync::read(&self.table);
         let borrowed = table.borrow(place_of(node)?)?;
         Some((borrowed, within_of(node)))
     }
@@ -152,7 +153,7 @@ impl<D: Disk> Slots<D> {
     /// Lowers a node's lookup count. `None` if its transaction has ended; the slot's count
     /// is lowered all the same.
     pub fn forget(&self, node: u64, count: u64) -> Option<(Arc<Transaction<D>>, Within)> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = sync::read(&self.table);
         let slot = table.slots.get(place_of(node)?)?;
         let lower = |known: u64| Some(known.saturating_sub(count));
         let _ = slot

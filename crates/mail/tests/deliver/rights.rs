@@ -4,7 +4,7 @@ use crate::support::{
     PROGRAM, deliver, deliver_as, fixture, has_namespaces, ids, indexed, is_delivered, message,
     read_maildir, read_mbox, run,
 };
-use atomdir_testing::{Fixture, Outcome, User, shell, wait_until};
+use atomdir_testing::{Fixture, Outcome, User, WAIT_UNTIL, shell, wait_until};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -162,14 +162,24 @@ fn a_mail_server_that_died_early_is_noticed() {
     // This shell is the first process of a namespace. Of the second, which is the mail server, the
     // third is a child in a session of its own, until it waits no more.
     let script = r#"exec 3<&0
-        sh -c 'setsid sh -c "while [ ! -e gone ]; do sleep 0.01; done; exec \"\$@\"" sh "$@" <&3 &
+        sh -c 'setsid sh -c "for i in \$(seq 30000); do [ ! -e gone ] || break; sleep 0.01; done
+                exec \"\$@\"" sh "$@" <&3 &
             echo $! > orphan' sh "$@"
         exec 3<&-; : > gone
-        while kill -0 $(cat orphan) 2> /dev/null; do sleep 0.01; done"#;
+        wait_until is_gone $(cat orphan)"#;
+    let script = format!("{WAIT_UNTIL} is_gone() {{ ! kill -0 $1 2> /dev/null; }}\n{script}");
     let mailbox = fixture.base.join("ann");
     let mut command = Command::new("unshare");
     command
-        .args(["--pid", "--fork", "--kill-child", "sh", "-ec", script, "sh"])
+        .args([
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-ec",
+            &script,
+            "sh",
+        ])
         .args([PROGRAM, "-d", "nobody", "-m"])
         .arg(&mailbox)
         .current_dir(fixture.scratch.path());

@@ -28,7 +28,7 @@ use crate::replies::{Unanswered, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
-use atomdir_disk::{LinuxDisk, reason};
+use atomdir_disk::{LinuxDisk, reason, sync};
 use atomdir_engine::{Recovery, Store, Stranded, TransactionId};
 use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Reported};
 use atomdir_protocol::{Answer, EndedTransaction, Reply};
@@ -37,7 +37,7 @@ use list::List;
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use unflushed::Unflushed;
 
@@ -97,13 +97,13 @@ impl Notices {
     /// Notes that the transaction is open. One that only looks at the past has nothing to lose.
     pub(crate) fn opened(&self, transaction: &Transaction) {
         if transaction.past().is_none() {
-            self.lock().note(Notice::Open(open_notice(transaction)));
+            sync::lock(&self.state).note(Notice::Open(open_notice(transaction)));
         }
     }
 
     /// Notes that the transaction has ended as its user wanted.
     pub(crate) fn done(&self, transaction: u64) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if state.list.is_open(transaction) {
             state.note(Notice::Done { transaction });
             self.noted.notify_all();
@@ -149,7 +149,7 @@ impl Notices {
             return self.done(notice.open.transaction);
         }
         notice.reported.user = user_got_it;
-        self.lock().note(Notice::Ended(notice));
+        sync::lock(&self.state).note(Notice::Ended(notice));
         self.noted.notify_all();
     }
 
@@ -161,7 +161,7 @@ impl Notices {
         is_part: bool,
         newest: impl FnOnce() -> u64,
     ) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if is_part {
             let up_to = u64::MAX;
             state.note(Notice::Parts { transaction, up_to });
@@ -175,7 +175,7 @@ impl Notices {
     /// loses none of them. Nothing is locked meanwhile. To be called every second or so, until it
     /// returns false.
     pub(crate) fn flush_due(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         if !state.unflushed.take_due(Instant::now()) {
             return !state.unflushed.is_empty();
         }
@@ -184,19 +184,19 @@ impl Notices {
         if let Err(errno) = flush.run() {
             tracing::warn!("cannot flush the notices: {}", reason(errno));
         }
-        !self.lock().unflushed.is_empty()
+        !sync::lock(&self.state).unflushed.is_empty()
     }
 
     /// Those that the peer may see, the oldest first.
     pub(crate) fn visible(&self, peer: &Peer) -> Vec<EndedNotice> {
-        let state = self.lock();
+        let state = sync::lock(&self.state);
         let visible = state.list.ended().filter(|one| may_see(one, peer));
         visible.cloned().collect()
     }
 
     /// Those that were not yet reported to the peer.
     pub(crate) fn news(&self, peer: &Peer) -> Vec<EndedNotice> {
-        let state = self.lock();
+        let state = sync::lock(&self.state);
         let news = state.list.ended().filter(|one| {
             let after = reported(one, peer);
             may_see(one, peer) && after != one.reported
@@ -206,7 +206,7 @@ impl Notices {
 
     /// Notes that these were reported to the peer.
     pub(crate) fn note_reported(&self, ended: &[EndedNotice], peer: &Peer) {
-        let mut state = self.lock();
+        let mut state = sync::lock(&self.state);
         for one in ended {
             let transaction = one.open.transaction;
             let reported = reported(one, peer);
@@ -225,7 +225,7 @@ impl Notices {
         if is_ending {
             self.await_ends(&[transaction], peer);
         }
-        let state = self.lock();
+        let state = sync::lock(&self.state);
         let mut ended = state.list.ended();
         let found = ended.find(|one| one.open.transaction == transaction);
         found.filter(|one| peer.may_use(one.open.user)).cloned()
@@ -240,18 +240,14 @@ impl Notices {
         // A thread that takes longer is reported by a later command.
         drop(
             self.noted
-                .wait_timeout_while(self.lock(), NOTING_MAX, waits),
+                .wait_timeout_while(sync::lock(&self.state), NOTING_MAX, waits),
         );
     }
 
     fn noted_open(&self) -> Vec<u64> {
-        let state = self.lock();
+        let state = sync::lock(&self.state);
         let open = state.list.open();
         open.map(|(one, _)| one.transaction).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -40,7 +40,7 @@ fn a_transaction_that_has_ended_is_not_shown() {
     let flags = MountFlags::empty();
     let mount = ViewMount::new(0, directory.join("views"), &root, "root".into(), flags);
     assert!(mount.show(&transaction).is_err());
-    assert!(mount.lock_whole().is_empty());
+    assert!(sync::lock(&mount.whole).is_empty());
     mount.unmount();
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -1,5 +1,7 @@
 //! Documents must name only files and tests that exist.
 
+use std::collections::HashSet;
+
 use crate::sources::{self, Source, expect_none};
 
 #[test]
@@ -129,6 +131,89 @@ fn each_promise_names_a_test_in_its_file() {
         }
     }
     expect_none(findings);
+}
+
+/// The map links each module whose head states invariants.
+#[test]
+fn the_map_names_each_module_with_invariants() {
+    let all = sources::all();
+    let map = all.iter().find(|source| source.path == "ARCHITECTURE.md");
+    let map = &map.expect("there is a map").text;
+    let named: Vec<&str> = map.split('`').skip(1).step_by(2).collect();
+    let stating = all.iter().filter(|source| {
+        let mut head = source
+            .text
+            .lines()
+            .take_while(|line| line.starts_with("//!"));
+        source.is_product() && head.any(|line| line.starts_with("//! Invariant"))
+    });
+    let stating: Vec<_> = stating.collect();
+    assert!(
+        stating.len() > 50,
+        "only {} modules state any",
+        stating.len()
+    );
+    let missing = stating
+        .iter()
+        .filter(|source| !named.contains(&source.path.as_str()));
+    expect_none(
+        missing
+            .map(|source| format!("ARCHITECTURE.md does not name {}", source.path))
+            .collect(),
+    );
+}
+
+/// The lock order names each lock of the product: its field, or the type that has it.
+#[test]
+fn the_lock_order_names_each_lock() {
+    let all = sources::all();
+    let order = all
+        .iter()
+        .find(|source| source.path == "docs/lock-order.md");
+    let order = &order.expect("there is a lock order").text;
+    let quoted = order.split('`').skip(1).step_by(2);
+    let named: HashSet<&str> = quoted.flat_map(|text| text.split(is_no_letter)).collect();
+    let (mut findings, mut count) = (Vec::new(), 0);
+    for source in all.iter().filter(|source| source.is_product()) {
+        let is_tool = source.path.starts_with("crates/sim/");
+        let mut owner = "";
+        for (number, line) in source.code().filter(|_| !is_tool) {
+            if line.contains("mod tests {") {
+                break;
+            }
+            if let Some((_, name)) = line.split_once("struct ") {
+                owner = name.split(is_no_letter).next().unwrap_or_default();
+            }
+            let Some(name) = lock_in(line) else {
+                continue;
+            };
+            count += 1;
+            // Several types have a lock called `state`.
+            if !named.contains(owner) && (name == "state" || !named.contains(name)) {
+                findings.push(format!("{}:{number}: the lock {name}", source.path));
+            }
+        }
+    }
+    assert!(count > 50, "only {count} locks");
+    expect_none(findings);
+}
+
+/// The name of the field, static or type that the line declares as a lock.
+fn lock_in(line: &str) -> Option<&str> {
+    let is_lock = |text: &str| text.starts_with("Mutex<") || text.starts_with("RwLock<");
+    let declared = [": ", ": Arc<", "(", " = ", " = Arc<"]
+        .iter()
+        .find_map(|before| {
+            let mut parts = line.match_indices(before);
+            parts.find_map(|(at, _)| is_lock(&line[at + before.len()..]).then(|| &line[..at]))
+        });
+    let name = declared?.rsplit(is_no_letter).next()?;
+    let is_declared = !name.is_empty() && !line.contains('&') && !line.contains("fn ");
+    is_declared.then_some(name)
+}
+
+fn is_no_letter(letter: char) -> bool {
+    !letter.is_ascii_alphanumeric() && letter != '_'
 }
 
 fn is_test_name(quoted: &str) -> bool {

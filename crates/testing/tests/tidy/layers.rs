@@ -119,6 +119,24 @@ fn the_product_does_not_name_std_fs() {
 
 /// The engine gets everything outside it from its caller, so a test can replace it.
 #[test]
+fn locks_are_taken_in_one_way() {
+    let findings = sources::all()
+        .into_iter()
+        .filter(|source| source.is_product() && source.path != "crates/types/src/sync.rs");
+    let findings = findings.flat_map(|source| {
+        let lines = source
+            .code()
+            .filter(|(_, line)| line.contains("PoisonError"));
+        let numbers: Vec<usize> = lines.map(|(number, _)| number).collect();
+        let hint = "use the functions of `sync` in atomdir-types";
+        numbers
+            .into_iter()
+            .map(move |number| format!("{}:{number}: {hint}", source.path))
+    });
+    expect_none(findings.collect());
+}
+
+#[test]
 fn the_engine_is_handed_its_world() {
     let banned = [
         "std::env",

@@ -82,11 +82,11 @@ pub(super) fn shown(path: &[u8]) -> String {
     }
 }
 
-type Place<'a> = (BorrowedFd<'a>, &'a OsStr);
+type EntryAt<'a> = (BorrowedFd<'a>, &'a OsStr);
 
 /// Moves an object. Some overlays refuse that for old directories; then a new directory
 /// gets what is in the old one.
-pub(super) fn rename(from: Place<'_>, to: Place<'_>) -> Result<(), Errno> {
+pub(super) fn rename(from: EntryAt<'_>, to: EntryAt<'_>) -> Result<(), Errno> {
     match renameat(from.0, from.1, to.0, to.1) {
         Err(Errno::XDEV) => {}
         renamed => return renamed,

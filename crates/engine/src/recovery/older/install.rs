@@ -73,7 +73,7 @@ impl<'a, D: Disk> Install<'a, D> {
         for (number, base) in &self.found {
             let identity = trace.objects[*number].identity;
             let known = older.known.entry(identity).or_default();
-            known.push((Sequence(u64::MAX), base.clone()));
+            known.push((Sequence::AFTER_ALL, base.clone()));
         }
         Ok(older)
     }

@@ -112,7 +112,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// The nodes with changes at or below them. `None` if that cannot be told: a changed file with
+/// The nodes with changes at or below them. `None` if they cannot be found: a changed file with
 /// several names is also below other directories than its node knows.
 fn changed_nodes<D: Disk>(view: &View<D>) -> Option<HashSet<NodeId>> {
     let mut found = HashSet::new();

@@ -25,17 +25,17 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use atomdir_types::MergeStep;
 
 use super::nodes::Nodes;
-use super::upper::Seen;
+use super::upper::UpperState;
 
 /// What an overlay showed when a transaction nested in it began.
 pub(crate) struct Begun {
     pub nodes: Nodes,
-    pub seen: Seen,
+    pub seen: UpperState,
 }
 
 /// How far a change reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum TouchKind {
     /// A name, and everything below it.
     Tree,
     /// A file.
@@ -48,7 +48,7 @@ pub(crate) enum Extent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Touch {
     pub path: Vec<u8>,
-    pub extent: Extent,
+    pub kind: TouchKind,
     /// The object of the base, for a file.
     pub serial: Option<u64>,
 }
@@ -56,19 +56,19 @@ pub(crate) struct Touch {
 /// The paths at which both sides have changed something.
 pub(crate) fn conflicts(mine: &[Touch], theirs: &[Touch]) -> Vec<Vec<u8>> {
     let files: HashSet<u64> = theirs.iter().filter_map(|one| one.serial).collect();
-    let by_path = theirs.iter().map(|one| (one.path.as_slice(), one.extent));
-    let by_path: BTreeMap<&[u8], Extent> = by_path.collect();
+    let by_path = theirs.iter().map(|one| (one.path.as_slice(), one.kind));
+    let by_path: BTreeMap<&[u8], TouchKind> = by_path.collect();
     let meets = |touch: &&Touch| {
         let path = touch.path.as_slice();
         let is_covered = || {
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
             let mut above = slashes.map(|(at, _)| &path[..at]);
-            above.any(|above| by_path.get(above) == Some(&Extent::Tree))
+            above.any(|above| by_path.get(above) == Some(&TouchKind::Tree))
         };
         let covers = || {
             let below = [path, b"/"].concat();
             let mut found = by_path.range(below.as_slice()..);
-            touch.extent == Extent::Tree
+            touch.kind == TouchKind::Tree
                 && found
                     .next()
                     .is_some_and(|(path, _)| path.starts_with(&below))

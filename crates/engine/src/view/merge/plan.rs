@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, Owner, Result, Timestamp};
 use atomdir_types::MergeStep;
 
-use super::{Extent, Plan, Touch};
+use super::{Plan, Touch, TouchKind};
 use crate::base::Base;
 use crate::ids::NodeId;
 use crate::view::View;
@@ -203,7 +203,7 @@ impl Planning<'_> {
         Ok(join(&self.new_path(object(self.now, found.parent))?, name))
     }
 
-    fn touch(&mut self, path: Vec<u8>, extent: Extent, of: Option<Object>) {
+    fn touch(&mut self, path: Vec<u8>, kind: TouchKind, of: Option<Object>) {
         let serial = match of {
             Some(Object::Base(serial))
                 if self.kind(Object::Base(serial)) != Ok(Kind::Directory) =>
@@ -212,11 +212,7 @@ impl Planning<'_> {
             }
             _ => None,
         };
-        self.plan.touched.push(Touch {
-            path,
-            extent,
-            serial,
-        });
+        self.plan.touched.push(Touch { path, kind, serial });
     }
 
     /// The changed files of the base that have a name which this view has not met.
@@ -248,7 +244,7 @@ impl Planning<'_> {
         gone.sort_by(|one, two| depth(&two.0).cmp(&depth(&one.0)).then(one.0.cmp(&two.0)));
         for (place, (path, before)) in (0u64..).zip(gone) {
             // A name goes while its file may be written by another name.
-            self.touch(path.clone(), Extent::Tree, None);
+            self.touch(path.clone(), TouchKind::Tree, None);
             let step = match named.contains(&before) {
                 true => MergeStep::Park { path, place },
                 false => MergeStep::Remove {
@@ -276,7 +272,7 @@ impl Planning<'_> {
             }
             if self.was_there(entry.directory) {
                 let path = join(&self.old_path(entry.directory)?, &entry.name);
-                self.touch(path, Extent::Tree, None);
+                self.touch(path, TouchKind::Tree, None);
             }
         }
         self.entries = entries;
@@ -365,7 +361,7 @@ impl Planning<'_> {
             Some((directory, name)) => join(&self.old_path(directory)?, &name),
             None => path.clone(),
         };
-        self.touch(old_path, Extent::Object, Some(of));
+        self.touch(old_path, TouchKind::Object, Some(of));
         self.plan.steps.push(MergeStep::Dress {
             path,
             contents,
@@ -391,7 +387,7 @@ impl Planning<'_> {
             let attributes = is_new || dressed(before) != dressed(now);
             let path = self.new_path(of)?;
             if attributes && !is_new {
-                self.touch(self.old_path(of)?, Extent::Attributes, None);
+                self.touch(self.old_path(of)?, TouchKind::Attributes, None);
             }
             steps.push((path, attributes));
         }

@@ -33,7 +33,7 @@ use super::node::Node;
 use crate::database;
 use crate::ids::NodeId;
 
-/// One change, as far as it can be told from others.
+/// One change, as far as it can be separated from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Item {
     /// What an object itself is: its contents and attributes, and whether it exists.

@@ -51,7 +51,7 @@ use copied::Removed;
 use moves::Moves;
 use overlay_attributes::OverlayAttributes;
 pub use overlay_attributes::OverlayPrefix;
-pub(crate) use seen::Seen;
+pub(crate) use seen::UpperState;
 
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
@@ -122,7 +122,7 @@ impl<D: Disk> View<D> {
         lower: &dyn LowerView<D>,
         began: Timestamp,
         purpose: Purpose,
-        seen: Option<Seen>,
+        seen: Option<UpperState>,
     ) -> Result<Read<D>> {
         let stage = self.open_stage()?;
         let upper = names::fixed(names::UPPER);
@@ -173,7 +173,7 @@ impl<D: Disk> View<D> {
 struct Read<D: Disk> {
     view: View<D>,
     moves: Moves,
-    seen: Option<Seen>,
+    seen: Option<UpperState>,
     deviations: Vec<Deviation>,
 }
 
@@ -210,7 +210,7 @@ struct Reading<'a, D: Disk> {
     /// may be opened.
     opens_up: bool,
     moves: Moves,
-    seen: Option<Seen>,
+    seen: Option<UpperState>,
     /// New files with several names, by inode.
     with_names: HashMap<u64, NodeId>,
     /// The root directory's owner and group, which are an ordinary user's own if they have the

@@ -13,7 +13,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Timestamp};
 
 use super::moves::Moves;
 use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
-use super::seen::Seen;
+use super::seen::UpperState;
 use super::{LowerView, Purpose, Read, is_gone, open_in_layer};
 use crate::base::Xattrs;
 use crate::ids::{NodeId, TransactionId};
@@ -40,7 +40,7 @@ impl<D: Disk> View<D> {
         id: TransactionId,
         began: Timestamp,
     ) -> Result<(View<D>, Begun)> {
-        let seen = Some(Seen::default());
+        let seen = Some(UpperState::default());
         let Read {
             view, moves, seen, ..
         } = self.read_upper(lower, began, Purpose::Look, seen)?;
@@ -70,8 +70,12 @@ impl<D: Disk> View<D> {
     }
 
     /// For a [reader](View::reader_of_upper): what the overlay's upper layer holds now.
-    pub(crate) fn see_upper(&self, lower: &dyn LowerView<D>, began: Timestamp) -> Result<Seen> {
-        let seen = Some(Seen::default());
+    pub(crate) fn see_upper(
+        &self,
+        lower: &dyn LowerView<D>,
+        began: Timestamp,
+    ) -> Result<UpperState> {
+        let seen = Some(UpperState::default());
         let read = self.read_upper(lower, began, Purpose::Look, seen)?;
         read.moves.close_layer(&read.view);
         Ok(read.seen.unwrap_or_default())

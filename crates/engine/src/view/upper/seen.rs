@@ -10,19 +10,19 @@ use atomdir_disk::{Disk, Identity, Kind, Owner, Stat, Timestamp};
 
 use super::Reading;
 use super::walk::Item;
-use crate::view::merge::{Extent, Touch};
+use crate::view::merge::{Touch, TouchKind};
 
 /// The objects of an upper layer, by their paths in the view.
 #[derive(Default)]
-pub(crate) struct Seen(BTreeMap<Vec<u8>, Mark>);
+pub(crate) struct UpperState(BTreeMap<Vec<u8>, ObjectState>);
 
 #[derive(PartialEq, Eq)]
-struct Mark {
+struct ObjectState {
     identity: Identity,
     kind: Kind,
     mode: u32,
     owner: Owner,
-    /// `None` for a directory: what happens in it is marked there.
+    /// `None` for a directory: what happens in that is noted there.
     written: Option<(u64, Timestamp, Timestamp)>,
     /// The base object that this is a copy of.
     serial: Option<u64>,
@@ -30,21 +30,21 @@ struct Mark {
     is_merged: bool,
 }
 
-impl Seen {
+impl UpperState {
     /// What has changed since `before`.
-    pub fn since(&self, before: &Seen) -> Vec<Touch> {
+    pub fn since(&self, before: &UpperState) -> Vec<Touch> {
         let mut changed = Vec::new();
         for (path, now) in &self.0 {
             let old = before.0.get(path);
-            let extent = match old {
+            let kind = match old {
                 Some(old) if old == now => continue,
-                Some(old) if old.is_merged && now.is_merged => Extent::Attributes,
-                None if now.is_merged => Extent::Attributes,
-                _ => Extent::Tree,
+                Some(old) if old.is_merged && now.is_merged => TouchKind::Attributes,
+                None if now.is_merged => TouchKind::Attributes,
+                _ => TouchKind::Tree,
             };
             changed.push(Touch {
                 path: path.clone(),
-                extent,
+                kind,
                 serial: now.serial.or(old.and_then(|old| old.serial)),
             });
         }
@@ -54,7 +54,7 @@ impl Seen {
             .filter(|(path, _)| !self.0.contains_key(*path));
         changed.extend(gone.map(|(path, old)| Touch {
             path: path.clone(),
-            extent: Extent::Tree,
+            kind: TouchKind::Tree,
             serial: old.serial,
         }));
         changed
@@ -75,7 +75,7 @@ impl<D: Disk> Reading<'_, D> {
             ..
         } = item.stat;
         let times = (length, attributes.times.modified, changed);
-        let mark = Mark {
+        let state = ObjectState {
             identity,
             kind,
             mode: attributes.mode,
@@ -95,7 +95,7 @@ impl<D: Disk> Reading<'_, D> {
         names.reverse();
         let path = names.join(&b'/');
         if let Some(seen) = &mut self.seen {
-            seen.0.insert(path, mark);
+            seen.0.insert(path, state);
         }
     }
 }

@@ -91,7 +91,8 @@ pub fn package(test: &str) -> Option<PathBuf> {
 fn launch(package: &Path, base: &Path) -> Child {
     // Its libraries are found as if they were installed. Single files of the machine's /etc could be
     // replaced meanwhile, which would uncover them again.
-    const ETC: &str = "cp -P /etc/nsswitch.conf /etc/services /etc/hosts /etc/mtab .
+    const ETC: &str = "cp -P /etc/nsswitch.conf /etc/services /etc/hosts .
+        ln -sf /proc/self/mounts mtab
         /sbin/ldconfig -X -C ld.so.cache \"$1/usr/lib/postfix\"
         mount --bind . /etc";
     // Killed services leave empty directories there.

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 const CHUNK: usize = 64 << 10;
 
 /// How entries become files.
-pub struct Place {
+pub struct Unpacker {
     is_root: bool,
     umask: u32,
     users: HashMap<String, Option<u32>>,
@@ -35,11 +35,11 @@ struct Attributes {
     modified: Option<Timespec>,
 }
 
-impl Place {
-    pub fn new() -> Place {
+impl Unpacker {
+    pub fn new() -> Unpacker {
         let umask = rustix::process::umask(Mode::empty());
         rustix::process::umask(umask);
-        Place {
+        Unpacker {
             is_root: rustix::process::geteuid().is_root(),
             umask: umask.bits(),
             users: HashMap::new(),
