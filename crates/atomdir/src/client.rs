@@ -43,7 +43,7 @@ pub use atomdir_protocol::{
     ViewChoice,
 };
 pub use atomdir_types::{
-    ChangeLine, CheckReport, Checked, CommitDetails, Conflict, CopiedByMove, CopyLacks, EndedHow,
+    ChangeLine, CheckReport, Checked, CommitDetails, Conflict, Deviation, DeviationKind, EndedHow,
     HistoryStatus, LockStatus, MergeStep, RecoveryReport,
 };
 

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::layers::Layers;
 use crate::view_root::{self, ViewRootError};
 use atomdir_protocol::Begun;
-use atomdir_types::CopiedByMove;
+use atomdir_types::Deviation;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fmt;
@@ -26,8 +26,9 @@ pub struct Transaction {
     pub layers: Option<Layers>,
     /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
-    /// What programs in the view have copied in place of moving it, if it was native until now.
-    pub copied: Vec<CopiedByMove>,
+    /// What overlayfs has done otherwise than a plain directory would, if the view was native until
+    /// now.
+    pub deviations: Vec<Deviation>,
     /// The view is native, another process has mounted it, and [`root`](Self::root) is the root of
     /// a mount of it.
     pub is_lent: bool,
@@ -71,7 +72,7 @@ impl Transaction {
             root: root.map_or_else(OnceLock::new, OnceLock::from),
             layers,
             exact_because: begun.exact_because,
-            copied: begun.copied,
+            deviations: begun.deviations,
             is_lent: begun.lent,
             within: begun.within.map(|within| Within {
                 socket: path(within.socket),

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::error::{Describe, Result};
+use crate::error::{Describe, Error, Result};
 use crate::programs::{make_directory, output};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,22 +29,43 @@ impl FileSystem {
 }
 
 const IMAGE_BYTES: u64 = 64 << 30;
+/// Of a disk in memory, which in the end takes all of it: freed blocks stay written.
+const SLOW_IMAGE_MIB: u64 = 6 << 10;
+
+/// Serves a disk in memory, each flush of which takes longer.
+const SLOW_DISK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/bench/slow_disk.c");
 
 /// Mounted until this is dropped.
 #[derive(Debug)]
 pub struct Image {
     pub root: PathBuf,
+    _disk: Option<SlowDisk>,
 }
 
 impl Image {
-    /// The image is sparse: it takes what is written to it.
-    pub fn mount(file_system: FileSystem, directory: &Path) -> Result<Image> {
-        let image = directory.join("image");
+    /// The image is sparse: it takes what is written to it. With `flush_us` it is in memory, and
+    /// each flush takes so many microseconds longer.
+    pub fn mount(
+        file_system: FileSystem,
+        flush_us: Option<u64>,
+        directory: &Path,
+    ) -> Result<Image> {
         let root = root(directory);
         make_directory(&root)?;
-        File::create(&image)
-            .and_then(|file| file.set_len(IMAGE_BYTES))
-            .describe("make", &image)?;
+        let disk = match flush_us {
+            Some(flush_us) => Some(SlowDisk::serve(flush_us, directory)?),
+            None => None,
+        };
+        let image = match &disk {
+            Some(disk) => disk.image(),
+            None => {
+                let image = directory.join("image");
+                File::create(&image)
+                    .and_then(|file| file.set_len(IMAGE_BYTES))
+                    .describe("make", &image)?;
+                image
+            }
+        };
         let (program, arguments) = file_system.make();
         output(Command::new(program).args(arguments).arg(&image))?;
         let device = attach(&image)?;
@@ -51,7 +74,7 @@ impl Image {
         let detached = output(Command::new("losetup").args(["--detach", device.trim()]));
         mounted?;
         detached?;
-        Ok(Image { root })
+        Ok(Image { root, _disk: disk })
     }
 }
 
@@ -61,6 +84,66 @@ impl Drop for Image {
             eprintln!("atomdir-bench: {error}");
         }
     }
+}
+
+/// Served until this is dropped.
+#[derive(Debug)]
+struct SlowDisk {
+    place: PathBuf,
+    server: Child,
+}
+
+impl SlowDisk {
+    fn serve(flush_us: u64, directory: &Path) -> Result<SlowDisk> {
+        let program = directory.join("slow_disk");
+        let compile = "cc -O2 -o \"$1\" \"$2\" $(pkg-config --cflags --libs fuse3)";
+        let mut compiler = Command::new("/bin/sh");
+        compiler.args(["-ec", compile, "sh"]).arg(&program);
+        output(compiler.arg(SLOW_DISK))?;
+        let place = slow_disk(directory);
+        make_directory(&place)?;
+        let mut server = Command::new(&program);
+        server.args([flush_us.to_string(), SLOW_IMAGE_MIB.to_string()]);
+        let server = server.arg(&place).spawn().describe("start", &program)?;
+        let mut disk = SlowDisk { place, server };
+        while !disk.image().exists() {
+            let ended = disk.server.try_wait().describe("start", &program)?;
+            if let Some(status) = ended {
+                return Err(Error::Command {
+                    command: program.display().to_string(),
+                    status,
+                    output: String::new(),
+                });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(disk)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.place.join("disk")
+    }
+}
+
+impl Drop for SlowDisk {
+    /// The server ends with its mount. The loop device lets go of it a moment after its own.
+    fn drop(&mut self) {
+        for _ in 0..500 {
+            if output(Command::new("umount").arg(&self.place)).is_ok() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let ended = self.server.kill().and_then(|()| self.server.wait());
+        if let Err(error) = ended {
+            eprintln!("atomdir-bench: the disk with slow flushes: {error}");
+        }
+    }
+}
+
+/// Where a disk with slow flushes is served for a run whose own directory this is.
+pub fn slow_disk(directory: &Path) -> PathBuf {
+    directory.join("slow")
 }
 
 /// Where it is mounted for a run whose own directory this is.

@@ -28,9 +28,11 @@ pub fn clear_in(directory: &Path) -> Result<()> {
         if Path::new("/proc").join(process.to_string()).exists() {
             continue;
         }
-        let mounted = image::root(&entry.path());
-        if is_mounted(&mounted)? {
-            output(Command::new("umount").arg("--lazy").arg(&mounted))?;
+        let places = [image::root(&entry.path()), image::slow_disk(&entry.path())];
+        for mounted in places {
+            if is_mounted(&mounted)? {
+                output(Command::new("umount").arg("--lazy").arg(&mounted))?;
+            }
         }
         clear(&entry.path())?;
     }

@@ -82,6 +82,10 @@ struct Arguments {
     /// Measure a new file system in an image there, as root
     #[arg(long, value_enum, value_name = "KIND")]
     file_system: Option<FileSystem>,
+    /// The image is in memory, and each flush of it takes so many microseconds longer (needs cc and
+    /// libfuse3-dev)
+    #[arg(long, value_name = "N", requires = "file_system")]
+    flush_us: Option<u64>,
 }
 
 impl Arguments {
@@ -97,7 +101,7 @@ fn workload_names() -> String {
     let names: Vec<&str> = workloads::ALL.iter().map(|(name, _)| *name).collect();
     format!(
         "Workloads: {}\n\nOn an idle machine of two processors `library` takes three quarters of \
-         an hour, those of the papers ten minutes with one round; on a busy one several times that.",
+         an hour, those of the papers twenty minutes with one round; on a busy one several times that.",
         names.join(", ")
     )
 }
@@ -142,7 +146,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     let rows = measure_in(arguments, program, &directory);
     let cleared = programs::clear(&directory);
     let (machine, rows, failures) = rows?;
-    let json = report::json(&machine, arguments.scale, &rows);
+    let json = report::json(&machine, (arguments.rounds, arguments.scale), &rows);
     if arguments.json {
         println!("{json:#}");
     } else if !arguments.papers {
@@ -181,11 +185,14 @@ fn measure_in(
     directory: &Path,
 ) -> Result<(Machine, Vec<Row>, usize)> {
     let image = match arguments.file_system {
-        Some(kind) => Some(Image::mount(kind, directory)?),
+        Some(kind) => Some(Image::mount(kind, arguments.flush_us, directory)?),
         None => None,
     };
     let measured = image.as_ref().map_or(directory, |image| &image.root);
-    let machine = Machine::here(measured);
+    let mut machine = Machine::here(measured);
+    if let Some(flush_us) = arguments.flush_us {
+        machine.file_system += &format!(" in memory, each flush {flush_us} us longer");
+    }
     let bench = Bench {
         corpus: corpus::pack(
             &directory.join("corpus"),

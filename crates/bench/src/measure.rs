@@ -30,6 +30,8 @@ pub enum Side {
     Rollback,
     /// SQLite with a write-ahead log.
     Sqlite,
+    /// SQLite's rewrite in Rust, with its mode of several writers.
+    Turso,
     Lmdb,
     BerkeleyDb,
     /// The crate fstx.
@@ -43,7 +45,7 @@ pub enum Side {
 }
 
 impl Side {
-    pub const ALL: [Side; 17] = [
+    pub const ALL: [Side; 18] = [
         Side::Plain,
         Side::Logger,
         Side::Overlay,
@@ -54,6 +56,7 @@ impl Side {
         Side::Service,
         Side::Rollback,
         Side::Sqlite,
+        Side::Turso,
         Side::Lmdb,
         Side::BerkeleyDb,
         Side::Fstx,
@@ -75,6 +78,7 @@ impl Side {
             Side::Service => "service",
             Side::Rollback => "rollback",
             Side::Sqlite => "sqlite",
+            Side::Turso => "turso",
             Side::Lmdb => "lmdb",
             Side::BerkeleyDb => "bdb",
             Side::Fstx => "fstx",

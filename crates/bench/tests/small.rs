@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use atomdir_testing::{Outcome, Scratch, binary, capture_output};
+use atomdir_testing::{Outcome, Scratch, binary, capture_output, skip, tools_present};
 use serde_json::Value;
 
 /// Those that need no network and no second.
@@ -86,6 +86,9 @@ fn a_small_run_measures_all_sides() {
     let cancel = &of("create, unlink, sync")["sides"]["exact"];
     assert!(cancel["view_requests"].as_f64() > Some(0.0), "{cancel}");
     papers_are_shown_from(&scratch, &outcome.stdout);
+    if rows.iter().any(|row| row["workload"] == "sqlite") {
+        sqlite_tables_are_written_from(&scratch);
+    }
     // Nothing is left but what later runs need.
     let left = std::fs::read_dir(scratch.path()).expect("the directory");
     for entry in left {
@@ -94,7 +97,53 @@ fn a_small_run_measures_all_sides() {
     }
 }
 
-const LEFT: &[&str] = &["atomdir-bench-cache", "run.json", "papers.md", "plots"];
+const LEFT: &[&str] = &[
+    "atomdir-bench-cache",
+    "run.json",
+    "papers.md",
+    "plots",
+    "sqlite.md",
+];
+
+/// The tables of docs/sqlite.md, from the same run in place of both.
+fn sqlite_tables_are_written_from(scratch: &Scratch) {
+    let sqlite = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/bench/tables.py");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sqlite.md");
+    let copy = scratch.join("sqlite.md");
+    std::fs::copy(document, &copy).expect("a copy of the document");
+    let mut command = Command::new("python3");
+    command.args([sqlite, "run.json", "run.json", "sqlite.md"]);
+    capture_output(command.current_dir(scratch.path())).expect(0);
+    let written = std::fs::read_to_string(&copy).expect("the document");
+    for row in [
+        "| TPC-C, one thread | ",
+        "| six threads, twelve databases | 4x",
+    ] {
+        assert!(written.contains(row), "{written}");
+    }
+    assert!(!written.contains("not measured"), "{written}");
+}
+
+#[test]
+fn a_small_run_measures_slapd() {
+    let test = "a_small_run_measures_slapd";
+    if !tools_present(test, &["slapd", "ldapmodify"]) {
+        return;
+    }
+    if !binary().with_file_name("atomdir-ldap").is_file() {
+        skip(test, "no atomdir-ldap; run cargo build -p atomdir-ldap");
+        return;
+    }
+    let scratch = Scratch::new("bench-slapd");
+    let outcome = bench(scratch.path(), &["--json", "entries"]).expect(0);
+    let printed: Value = serde_json::from_slice(&outcome.stdout).expect("JSON");
+    let rows = printed["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 8, "{outcome}");
+    for side in ["back-ldif", "tool"] {
+        let is_measured = |row: &Value| row["sides"][side]["median_ms"].as_f64() > Some(0.0);
+        assert!(rows.iter().all(is_measured), "{outcome}");
+    }
+}
 
 /// Every row that the papers' figures need is in the run, if its workload is. Nothing is measured.
 fn papers_are_shown_from(scratch: &Scratch, run: &[u8]) {

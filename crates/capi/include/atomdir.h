@@ -109,6 +109,7 @@ struct atomdir_conflict {
     int by;                  /* ATOMDIR_BY_... */
     uint64_t commit;         /* the commit's number, or 0 */
     uint64_t transaction;    /* the transaction's id, or 0 */
+    struct timespec time;    /* when the commit was made, or zeros if that is not known */
 };
 
 /* The conflicts of the last call in this thread that failed, or that lists conflicts: their number,
@@ -170,6 +171,10 @@ int atomdir_keep(atomdir_tx *tx, uint64_t *id);
 /* Goes on with an open transaction of this user. atomdir_keep leaves it open again, and so does the end
  * of the program; atomdir_abort drops its changes. Needs a service. */
 int atomdir_attach(atomdir_store *store, uint64_t id, atomdir_tx **tx);
+
+/* Makes what was written so far durable, in a transaction that survives its service: one to which this
+ * program has attached. Another one ends with this program, so this fails. */
+int atomdir_tx_sync(atomdir_tx *tx);
 
 /* Lists the open transactions of this user, for root those of all users; oldest first. Needs a
  * service. */

@@ -1,11 +1,12 @@
 //! Codes, and what a thread can ask about its last failure.
 
+use crate::names::c_time;
 use atomdir::client::io_reason;
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, Error, FileError, FindError, LockError,
-    NotMerged, OpenError, SavepointError, SettingsError, StoreError, UndoError,
+    NotMerged, OpenError, SavepointError, SettingsError, StoreError, Timestamp, UndoError,
 };
-use libc::{c_char, c_int, size_t};
+use libc::{c_char, c_int, size_t, timespec};
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
@@ -273,6 +274,7 @@ struct LastConflict {
     by: c_int,
     commit: u64,
     transaction: u64,
+    time: Timestamp,
 }
 
 thread_local! {
@@ -286,8 +288,10 @@ pub(crate) fn c_string(bytes: &[u8]) -> CString {
 }
 
 fn last_conflict(conflict: &Conflict) -> LastConflict {
+    let mut time = Timestamp::default();
     let (by, commit, transaction) = match &conflict.by {
         ChangedBy::Commit { sequence, author } => {
+            time = author.as_ref().map_or(time, |author| author.time);
             let author = author.as_ref().map_or(0, |author| author.transaction.0);
             (1, sequence.0, author)
         }
@@ -302,6 +306,7 @@ fn last_conflict(conflict: &Conflict) -> LastConflict {
         by,
         commit,
         transaction,
+        time,
     }
 }
 
@@ -356,6 +361,7 @@ pub struct ConflictView {
     by: c_int,
     commit: u64,
     transaction: u64,
+    time: timespec,
 }
 
 #[unsafe(no_mangle)]
@@ -383,6 +389,7 @@ pub unsafe extern "C" fn atomdir_conflict_at(index: size_t, conflict: *mut Confl
             by: found.by,
             commit: found.commit,
             transaction: found.transaction,
+            time: c_time(found.time),
         })
     });
     match found {

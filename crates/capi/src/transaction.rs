@@ -138,6 +138,14 @@ pub unsafe extern "C" fn atomdir_keep(tx: *mut Transaction, id: *mut u64) -> c_i
 }
 
 /// # Safety
+/// `tx` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_tx_sync(tx: *mut Transaction) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| Ok(unsafe { borrow(tx) }?.tx.sync()?))
+}
+
+/// # Safety
 /// `store` is a handle, and `tx` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_attach(

@@ -1,18 +1,22 @@
 //! All errors of verbs, and the one place that turns them into a message, a hint and
 //! an exit code.
 
+use crate::attempt::deviations;
 use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{
-    CommitError, Conflict, CopiedByMove, CopyLacks, Failure, FailureKind, RequestError,
-    SettingsError, TransactionStatus, io_reason, reason,
+    CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
+    TransactionStatus, io_reason, reason,
 };
 use atomdir::{ChangedBy, CommitAuthor, ConnectError, FindError, InitError, TransactionId};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::PathBuf;
+
+const INSIDE_HINT: &str = "run it outside; to reach the service from within, leave --sealed, --confine, \
+                           --ask and --dry-run out of the command around it";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -68,16 +72,22 @@ pub enum Error {
     },
     #[error(transparent)]
     Undo(CommitError),
+    /// The commit of an undo or of a restore, whose transaction was then aborted.
+    #[error("{source}")]
+    NotBroughtBack {
+        transaction: TransactionId,
+        source: CommitError,
+    },
     #[error("there can be no native view: {reason}")]
     NoNativeView { reason: String },
     #[error(
-        "transaction {transaction} is not committed: overlayfs refused to move a directory, so it was \
-         copied: {}",
-        copies(copied)
+        "transaction {transaction} is not committed, because its commit would leave the store \
+         otherwise than the same command in a plain directory: {}",
+        deviations::described(deviations)
     )]
-    Copied {
+    Deviations {
         transaction: TransactionId,
-        copied: Vec<CopiedByMove>,
+        deviations: Vec<Deviation>,
     },
     #[error(transparent)]
     Enter(#[from] EnterError),
@@ -147,14 +157,7 @@ impl Error {
     pub fn explain(&self) -> Explained {
         let (exit_code, hint) = match self {
             Error::Usage { hint, .. } => (ExitCode::Usage.code(), hint.clone()),
-            Error::Inside { .. } => (
-                ExitCode::Usage.code(),
-                Some(
-                    "run it outside; to reach the service from within, leave --sealed, --confine, \
-                     --ask and --dry-run out of the command around it"
-                        .into(),
-                ),
-            ),
+            Error::Inside { .. } => (ExitCode::Usage.code(), Some(INSIDE_HINT.to_owned())),
             Error::Directory { errno, .. } | Error::Write { errno, .. } => (of_errno(*errno), None),
             Error::NoTransaction => (
                 ExitCode::NotFound.code(),
@@ -200,11 +203,18 @@ impl Error {
                 Some(aborted_hint(*transaction, source)),
             ),
             Error::Undo(error) => explained(error),
+            Error::NotBroughtBack {
+                transaction,
+                source,
+            } => (
+                explained(source).0,
+                Some(not_brought_back_hint(*transaction)),
+            ),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
             ),
-            Error::Copied { transaction, .. } => explain_copied(*transaction),
+            Error::Deviations { transaction, .. } => deviations::explain(*transaction),
             Error::Enter(error) => enter::explain(error),
             Error::View { errno, .. } | Error::Overwrite { errno, .. } => (of_errno(*errno), None),
             Error::TextNotRestored { saved, errno, .. } => {
@@ -251,6 +261,10 @@ impl Error {
                 source: CommitError::Conflict { conflicts, .. },
                 ..
             }
+            | Error::NotBroughtBack {
+                source: CommitError::Conflict { conflicts, .. },
+                ..
+            }
             | Error::Undo(CommitError::Conflict { conflicts, .. }) => conflicts,
             _ => &[],
         }
@@ -281,7 +295,7 @@ fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged], marked:
     if marked {
         return format!(
             "edit the marked files in the view, then `atomdir commit {transaction} --take-mine \
-             {numbers} --merge`"
+             {numbers} --merge`, with the other sides as before"
         );
     }
     format!(
@@ -337,6 +351,13 @@ fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     )
 }
 
+fn not_brought_back_hint(transaction: TransactionId) -> String {
+    format!(
+        "transaction {transaction} was aborted, and nothing has changed: try again, or with `--keep`, \
+         which leaves it open for a commit of your own"
+    )
+}
+
 fn explain_make(error: &std::io::Error) -> (u8, Option<String>) {
     match error.kind() {
         std::io::ErrorKind::NotFound => (127, Some("install GNU make".to_owned())),
@@ -348,30 +369,6 @@ fn cut_short_hint() -> String {
     "a line of it failed, and make ignored that, probably because of a `-` before the first line, \
      which make applies to all lines here; put another line before that one"
         .to_owned()
-}
-
-fn explain_copied(transaction: TransactionId) -> (u8, Option<String>) {
-    let hint = format!(
-        "`atomdir run --view exact` moves it; transaction {transaction} is still open: `atomdir \
-         commit {transaction}` lands it with the copies, `atomdir abort {transaction}` drops it"
-    );
-    (ExitCode::Configuration.code(), Some(hint))
-}
-
-/// The first copy, and how many there are.
-fn copies(copied: &[CopiedByMove]) -> String {
-    let described = copied.first().map(|first| {
-        let path = quoted(&first.path);
-        match first.lacks {
-            CopyLacks::OtherNames => format!("{path} is not the file of its other names any more"),
-            CopyLacks::Owner => format!("{path} does not have its old owner and group any more"),
-        }
-    });
-    let more = match copied.len() {
-        0 | 1 => String::new(),
-        count => format!(", and {} others", count - 1),
-    };
-    described.unwrap_or_default() + &more
 }
 
 fn numbers(transactions: &[TransactionStatus]) -> String {
@@ -420,7 +417,9 @@ pub fn conflict_line(conflict: &Conflict) -> String {
         } => format!("{path}: {what}, by commit {sequence}"),
         ChangedBy::Commit {
             sequence,
-            author: Some(CommitAuthor { transaction, label }),
+            author: Some(CommitAuthor {
+                transaction, label, ..
+            }),
         } => {
             let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
             if label.is_empty() {

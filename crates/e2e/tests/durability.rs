@@ -5,13 +5,25 @@ use std::process::{Command, Stdio};
 
 use atomdir_testing::{Fixture, Store, tools_present, wait_until};
 
-/// Counts the flushes that the store's service requests while `act` runs.
+/// Counts the flushes that the store's service requests while `act` runs, but for those of its notes of
+/// open transactions.
 fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize {
+    let control = store.control().display().to_string();
+    let of_notes = [format!("<{control}/transactions>"), format!("<{control}>")];
+    let trace = flushes(store, fixture, |_| act());
+    let is_of_notes = |line: &&str| of_notes.iter().any(|file| line.contains(file));
+    trace.lines().filter(|line| !is_of_notes(line)).count()
+}
+
+/// The flushes that the store's service requests while `act` runs, a line for each. `act` gets a
+/// function that returns those until then.
+fn flushes(store: &Store, fixture: &Fixture, act: impl FnOnce(&dyn Fn() -> String)) -> String {
     let trace = fixture.scratch.join("trace");
     let mut strace = Command::new("strace");
     strace.args([
         "-f",
         "-q",
+        "-y",
         "-e",
         "trace=fsync,fdatasync,syncfs,sync,sync_file_range",
     ]);
@@ -34,14 +46,40 @@ fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize
         assert_eq!(ended, None, "strace cannot trace the service");
         is_traced()
     });
-    act();
+    let read = || {
+        let trace = std::fs::read_to_string(&trace).expect("a trace");
+        let is_call = |line: &&str| line.contains("sync") && line.contains('(');
+        let calls: Vec<&str> = trace.lines().filter(is_call).collect();
+        calls.join("\n")
+    };
+    act(&read);
     let number = i32::try_from(strace.id()).expect("a process id");
     let tracer = rustix::process::Pid::from_raw(number).expect("it has one");
     rustix::process::kill_process(tracer, rustix::process::Signal::INT).expect("it runs");
     strace.wait().expect("it ends");
-    let trace = std::fs::read_to_string(&trace).expect("a trace");
-    let is_call = |line: &&str| line.contains("sync") && line.contains('(');
-    trace.lines().filter(is_call).count()
+    read()
+}
+
+/// So that a command can say after a power cut which transactions were lost.
+#[test]
+fn note_of_a_transaction_that_stays_open_is_flushed() {
+    if !tools_present(
+        "note_of_a_transaction_that_stays_open_is_flushed",
+        &["strace"],
+    ) {
+        return;
+    }
+    Fixture::for_each_owner("flushing-notes", "echo old > file", |fixture| {
+        let store = &fixture.store;
+        store.call(["service", "start"]).expect(0);
+        let notes = format!("<{}/transactions>", store.control().display());
+        flushes(store, fixture, |read| {
+            let view = store.begin_with(&["--isolation", "serializable"]);
+            wait_until("the flush of the note", || read().contains(&notes));
+            store.abort(&view).expect(0);
+        });
+        store.call(["service", "stop"]).expect(0);
+    });
 }
 
 #[test]

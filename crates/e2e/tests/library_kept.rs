@@ -48,6 +48,8 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
             .begin()
             .expect("begun");
         tx.write("first", b"1").expect("written");
+        // It would end with this program.
+        assert!(matches!(tx.sync(), Err(StoreError::Other(_))));
         let id = tx.keep().expect("kept");
         let dropped = store.begin().expect("begun").id();
         let open = store.transactions().expect("listed");
@@ -68,6 +70,7 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         let tx = store.attach(id).expect("it is open again");
         assert_eq!(tx.read("first").expect("there"), b"1");
         tx.write("second", b"2").expect("written");
+        tx.sync().expect("it survives");
         drop(tx);
         // Others can work in it at the same time.
         call_here(base, &["exec", &id.to_string(), "--", "touch", "third"]).expect(0);
@@ -92,8 +95,9 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         call_here(base, &["service", "stop"]).expect(0);
         let embedded = StoreOptions::new().door(Door::Embedded).open(base);
         let embedded = embedded.expect("opened");
-        let kept = embedded.begin().expect("begun").keep();
-        assert!(matches!(kept, Err(StoreError::NeedsService)));
+        let tx = embedded.begin().expect("begun");
+        assert!(matches!(tx.sync(), Err(StoreError::NeedsService)));
+        assert!(matches!(tx.keep(), Err(StoreError::NeedsService)));
         assert!(matches!(embedded.ended(), Err(StoreError::NeedsService)));
         embedded.close().expect("closed");
     });

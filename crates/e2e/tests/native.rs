@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Outcome, Scenario, Scratch, Store, WAIT_UNTIL, binary, for_each_owner, look, shell,
@@ -337,6 +338,41 @@ fn user_set_overlay_attributes_are_ignored() {
         old\nold/file\nopen\nopen/copy\nopen/moved\n/secret/old";
     assert_eq!(looked.expect(0).text(), expected);
     fixture.store.assert_at_rest();
+}
+
+/// What overlayfs keeps in attributes of its own does not reach the store.
+#[test]
+fn flags_and_overlay_attributes_are_committed_only_on_request() {
+    let test = "flags_and_overlay_attributes_are_committed_only_on_request";
+    if !is_possible(test) {
+        return;
+    }
+    let fixture = Fixture::new("native-flags", "mkdir d; echo a > d/f");
+    let store = &fixture.store;
+    let native = ["--view", "native"];
+    for (script, path, lost) in [
+        ("touch new; chattr +i new", "new was", "immutable"),
+        ("touch d/new; chattr +a d/new", "d/new was", "append-only"),
+        ("mkdir made; chattr +i made", "made was", "immutable"),
+        (
+            "setfattr -n trusted.overlay.of-mine -v 1 d/f",
+            "d/f got",
+            "attribute",
+        ),
+    ] {
+        let outcome = store.run_with(&native, script).expect(CONFIGURATION);
+        outcome.says(&[path, lost, "lost", "--view exact", "atomdir commit"]);
+        store.call(["commit"]).expect(0);
+    }
+    let listed = shell(
+        &fixture.base,
+        "lsattr -d new d/new made | cut -d' ' -f1 | tr -d e-; getfattr -Rdm - new d made",
+    );
+    assert_eq!(listed.expect(0).text(), "\n\n\n");
+    // An old file refuses flags, as an exact view does.
+    let refused = store.run_with(&native, "chattr +i d/f");
+    assert_ne!(refused.code, 0, "{refused}");
+    store.assert_at_rest();
 }
 
 /// The layer of a native view is read while programs of the outer transaction remove files in it.

@@ -233,3 +233,37 @@ fn a_move_that_only_copied_is_committed_only_on_request() {
     assert_ne!(inode("copied/g"), inode("elsewhere/g"));
     store.assert_at_rest();
 }
+
+/// Without an index, overlayfs shows a new link of an old file as another file.
+#[test]
+fn a_new_name_that_looked_apart_is_reported_and_committed() {
+    let test = "a_new_name_that_looked_apart_is_reported_and_committed";
+    if !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::owned_by(
+        "native-user-links",
+        User::ordinary,
+        "echo a > old; echo d > lone",
+    );
+    let (store, base) = (&fixture.store, &fixture.base);
+    let native = ["--view", "native"];
+    let outcome = store.run_with(&native, "ln old new; echo b > fresh; ln fresh also");
+    outcome
+        .expect(0)
+        .says(&["new is", "two files", "--view exact"]);
+    let inode = |path: &str| fs::metadata(base.join(path)).expect("it exists").ino();
+    assert_eq!(inode("old"), inode("new"));
+    assert_eq!(inode("fresh"), inode("also"));
+    let outcome = store.run_with(
+        &native,
+        "echo c > single; setfattr -n user.overlay.of-mine -v 1 single",
+    );
+    outcome
+        .expect(CONFIGURATION)
+        .says(&["single got", "attribute", "lost"]);
+    store.call(["abort", "--all"]).expect(0);
+    let silent = store.run_with(&native, "mv lone moved; echo c >> moved; ls -l old");
+    assert!(!silent.expect(0).error_text().contains("two files"));
+    store.assert_at_rest();
+}

@@ -8,10 +8,18 @@ use atomdir_testing::{Fixture, binary};
 /// The first run waits for the second one, which begins and commits meanwhile.
 #[test]
 fn runs_nested_at_the_same_time_join_their_changes_or_conflict() {
-    Fixture::for_each_owner("nest-beside", "mkdir dir; echo old > dir/old", |one| {
-        let outcome = one.store.run_with(
-            &["--view", "exact"],
-            &script(
+    Fixture::for_each_view(
+        "nest-beside",
+        "mkdir dir; echo old > dir/old",
+        |one, view| {
+            // In a native view a moved directory conflicts with all changes in it.
+            let (moves, moved) = match view {
+                "exact" => ("mv dir moved", "moved"),
+                _ => (":", "dir"),
+            };
+            let outcome = one.store.run_with(
+            &["--view", view],
+            &script(&format!("moves='{moves}' moved={moved}\n{}",
                 r#"
             way=$(mktemp -d); mkfifo $way/begun $way/go
             beside() {
@@ -22,17 +30,37 @@ fn runs_nested_at_the_same_time_join_their_changes_or_conflict() {
                 wait $!
             }
             exec 3< dir/old
-            beside 'echo 1 > dir/one; mv dir moved' 'echo 2 > dir/two; test ! -e dir/one; rm dir/old'
-            test "$(echo moved/*) $(cat moved/one moved/two - <&3 | tr -d '\n')" = "moved/one moved/two 12old"
+            beside "echo 1 > dir/one; $moves" 'echo 2 > dir/two; test ! -e dir/one; rm dir/old'
+            test "$(cd $moved; echo *) $(cat $moved/one $moved/two - <&3 | tr -d '\n')" = "one two 12old"
             beside 'echo 1 > same' 'echo 2 > same' && exit 1 || test $? = 75
             test $(cat same) = 2
-            beside 'mkdir -p a b; mv a b' 'rm -r moved; test ! -e a'
+            beside 'mkdir -p a b; mv a b' "rm -r $moved; test ! -e a"
             rm -r $way; ls
-            "#,
-            ),
+            "#)),
         );
-        assert_eq!(outcome.expect(0).text(), "b\nsame\n");
-        assert!(one.base.join("b/a").is_dir());
+            assert_eq!(outcome.expect(0).text(), "b\nsame\n");
+            assert!(one.base.join("b/a").is_dir());
+        },
+    );
+}
+
+/// Each of them counts in two files. One that saw half of another's commit would find two numbers.
+#[test]
+fn those_nested_at_once_see_each_other_whole_and_lose_nothing() {
+    Fixture::for_each_view("nest-count", "echo 0 > x; echo 0 > y", |one, view| {
+        let text = r#"
+            count='test $(cat x) = $(cat y) || exit 9
+                   n=$(($(cat x) + 1)); echo $n > x; echo $n > y; : > $0'
+            for worker in 1 2 3; do
+                for turn in 1 2 3 4 5; do
+                    $A run -q --retry 1000 -- sh -ec "$count" $worker-$turn || echo failed $?
+                done &
+            done
+            wait
+            echo $(cat x y) $(ls | wc -l)
+        "#;
+        let outcome = one.store.run_with(&["--view", view], &script(text));
+        assert_eq!(outcome.expect(0).text(), "15 15 17\n", "{view}");
     });
 }
 

@@ -89,7 +89,11 @@ fn nested_run_conflicting_with_the_outer_is_retried() {
             ),
         );
         let outcome = outcome.expect(0);
-        assert!(outcome.error_text().contains("outer transaction"));
+        let outcome = outcome.says(&["outer transaction", "diff 2 --binary", "abort 2", "--retry"]);
+        // What is refused for nested ones is not offered.
+        for refused in ["--merge", "refresh", "--take", "PATH"] {
+            assert!(!outcome.error_text().contains(refused), "{outcome}");
+        }
         assert_eq!(read(one.base.join("file")), "old\nouter\nnested\n");
     });
 }

@@ -189,10 +189,14 @@ fn users_learn_who_ended_their_transactions_and_nothing_of_others() {
     let by_root = begin_as(store, &user);
     let own = begin_as(store, &user);
     let theirs = begin_as(store, &other);
+    let change = "echo 1 > new-1; echo 2 > new-2; echo 3 > new-3";
+    let change = ["--trust", "exec", &by_root, "--", "sh", "-ec", change];
+    store.call_as(&user, change).expect(0);
     store.call(["abort", &by_root]).expect(0);
     quiet(&other);
     let said = store.call_as(&user, ["--trust", "-q", "abort", &own]);
-    said.expect(0).says(&[&by_root, "root has aborted it"]);
+    said.expect(0)
+        .says(&[&by_root, "root has aborted it", "about 3 changes are lost"]);
     quiet(&user);
     let aged = store.call_as(&user, ["--trust", "begin", "--max-age", "1s"]);
     let aged = aged.expect(0).text();
@@ -367,6 +371,9 @@ fn attached_command_says_at_once_that_its_transaction_was_ended() {
             let (line, _) = line_while_it_runs(store, &["exec", &begun.id], abort);
             assert!(line.contains("root has aborted it"), "{line}");
         }
+        let aged = ["run", "--view", view, "--max-age", "1s"];
+        let (line, _) = line_while_it_runs(store, &aged, || {});
+        assert!(line.contains("maximum age"), "{line}");
         // They know it already.
         assert_eq!(store.call(["list"]).expect(0).error_text(), "");
     });

@@ -201,6 +201,40 @@ fn times_name_commits_and_only_owner_and_root_look_back() {
     refused.expect(NOT_PERMITTED).says(&["look at the past"]);
 }
 
+/// By the newest commit at that time.
+#[test]
+fn all_verbs_of_the_past_take_times() {
+    Fixture::for_each_owner("past-verbs", PREPARE, |one| {
+        let store = &one.store;
+        let shown = || shell(&one.base, "cat etc/one").text();
+        store.run("echo first > etc/one").expect(0);
+        let log = store.call(["--json", "log"]).expect(0).text();
+        let log: serde_json::Value = serde_json::from_str(&log).expect("JSON");
+        let time = log["commits"][0]["time"].as_str().expect("a time");
+        store.run("echo second > etc/one").expect(0);
+        assert_eq!(at(one, time, "cat etc/one").expect(0).text(), "first\n");
+        let before = "2001-01-01 12:00";
+        for (range, old, new) in [
+            (format!("{time}.."), "first", "second"),
+            (format!("{before}..{time}"), "one", "first"),
+            ("1h..".to_owned(), "one", "second"),
+        ] {
+            let patch = store.call(["diff", &range]).expect(0).text();
+            let lines = [format!("\n-{old}\n"), format!("\n+{new}\n")];
+            let has_both = lines.iter().all(|line| patch.contains(line));
+            assert!(has_both, "{range}: {patch}");
+        }
+        let dry = ["restore", "--dry-run", time, "--", "etc/one"];
+        let dry = store.call(dry).expect(0);
+        assert!(dry.text().contains("etc/one"), "{dry}");
+        assert_eq!(shown(), "second\n");
+        store.call(["restore", time, "--", "etc/one"]).expect(0);
+        assert_eq!(shown(), "first\n");
+        store.call(["restore", "1h", "--", "etc/one"]).expect(0);
+        assert_eq!(shown(), "one\n");
+    });
+}
+
 #[test]
 fn differences_show_directories_and_changed_types_below_a_renamed_directory() {
     let prepare = "mkdir -p d/k p/x; echo secret > d/k/file; echo 1 > p/f";

@@ -36,6 +36,40 @@ fn git_apply_makes_a_transaction_of_a_copy() {
     }
 }
 
+/// The patch holds what the transaction did, and does not take back what others did meanwhile.
+#[test]
+fn diff_leaves_out_what_outside_writers_changed() {
+    let prepare = "seq 9 > both; seq 9 > mode; echo theirs > removed; seq 9 > own";
+    Fixture::for_each_owner("diff-outside", prepare, |fixture| {
+        let (store, base) = (&fixture.store, &fixture.base);
+        let change = "sed -i s/2/two/ both; chmod 755 mode; rm removed; sed -i s/2/two/ own";
+        let view = store.begin();
+        store.exec(&view, change).expect(0);
+        shell(base, "echo x >> both; echo x >> mode; echo x >> removed").expect(0);
+        let diff = store.call(["diff", &view.id]).expect(0).text();
+        let outside = "changed outside since the transaction began";
+        let compared = "compared with what is there now:";
+        let expected = format!(
+            "# both: {outside}; {compared}\n# @@ -1,5 +1,5 @@\n#  1\n# -2\n# +two\n#  3\n#  4\n#  5\n\
+             # @@ -7,4 +7,3 @@\n#  7\n#  8\n#  9\n# -x\n\
+             # mode: {outside}; {compared}\n\
+             diff --git a/mode b/mode\nold mode 100644\nnew mode 100755\n\
+             # @@ -7,4 +7,3 @@\n#  7\n#  8\n#  9\n# -x\n\
+             diff --git a/own b/own\n--- a/own\n+++ b/own\n@@ -1,5 +1,5 @@\n 1\n-2\n+two\n 3\n 4\n 5\n\
+             # removed: {outside}; {compared}\n\
+             diff --git a/removed b/removed\ndeleted file mode 100644\n\
+             # @@ -1,2 +0,0 @@\n# -theirs\n# -x\n"
+        );
+        assert_eq!(diff, expected);
+        let stat = store.call(["diff", &view.id, "--stat"]).expect(0).text();
+        assert!(stat.starts_with(" both    | changed outside meanwhile\n"));
+        let json = store.call(["--json", "diff", &view.id, "--", "both"]);
+        let contents = r#""contents":"changed_outside","diff":"---"#;
+        assert!(json.expect(0).text().contains(contents));
+        store.abort(&view).expect(0);
+    });
+}
+
 /// Whether the stores of tests can have native views. If not, this reports the test as skipped.
 fn has_native_views(test: &str) -> bool {
     let fixture = Fixture::new("git-apply-native", "true");

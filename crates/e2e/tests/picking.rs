@@ -74,6 +74,37 @@ fn changes_and_hunks_land_one_by_one() {
 }
 
 #[test]
+fn changes_of_a_shell_land_one_by_one() {
+    Fixture::for_each_view("picking-shell", PREPARE, |fixture, view| {
+        let store = &fixture.store;
+        let mut asked = OnTerminal::start(store, &format!("shell --view {view}"));
+        asked.wait_for("(transaction ");
+        asked.type_in(&format!("{CHANGE}; exit\n"));
+        answer(
+            &mut asked,
+            &[
+                ("[K]eep open: ", "p"),
+                ("Land hunk 1 of 2? ", "?"),
+                ("Land hunk 1 of 2? ", "d"),
+                ("Land this change? ", "?"),
+                ("Land this change? ", "y"),
+                ("Land hunk 1 of 1? ", "y"),
+                ("[K]eep open: ", "k"),
+            ],
+        );
+        let printed = asked.end();
+        // A change that is no text has no hunks.
+        let helps = ["further hunks of this file", "and everything from here on"];
+        let times = helps.map(|help| printed.matches(help).count());
+        assert_eq!(times, [1, 4], "{printed}");
+        assert_eq!(landed(fixture), ["other", "new"]);
+        assert_eq!(changes(store), "M long\n");
+        store.call(["commit"]).expect(0);
+        assert_eq!(landed(fixture), ["first", "last", "other", "new"]);
+    });
+}
+
+#[test]
 fn a_killed_choice_leaves_the_whole_text_in_the_view() {
     if !tools_present("a killed choice", &["strace"]) {
         return;

@@ -95,6 +95,43 @@ fn conflicting_refresh_changes_nothing_until_the_changes_are_dropped() {
     });
 }
 
+/// Only a commit of the whole transaction merges pages.
+#[test]
+fn refused_refresh_of_different_pages_of_a_file_offers_a_commit() {
+    let write =
+        |at: &str| format!("printf {at} | dd of=pages conv=notrunc bs=1 seek={at} status=none");
+    Fixture::for_each_owner("refresh-pages", PREPARE, |one| {
+        let store = &one.store;
+        for drops in [false, true] {
+            let view = store.begin();
+            store.exec(&view, &write("10")).expect(0);
+            store.exec(&view, "echo more >> mine").expect(0);
+            store.run_exact(&write("90000")).expect(0);
+            let refused = store.call(["refresh", &view.id]).expect(CONFLICT);
+            let way = format!("atomdir commit {}`", view.id);
+            let refused = refused.says(&["pages", &way, "atomdir abort"]);
+            // There are no two sides to choose from, nor can this file be landed alone.
+            let alone = format!("atomdir commit {} --", view.id);
+            for useless in ["conflicts", &alone] {
+                assert!(!refused.error_text().contains(useless), "{refused}");
+            }
+            let part = store
+                .call(["commit", &view.id, "--", "pages"])
+                .expect(CONFLICT);
+            let part = part.says(&["pages: another part of it", &way]);
+            assert!(!part.error_text().contains("--merge"), "{part}");
+            if drops {
+                store.call(["abort", &view.id, "--", "pages"]).expect(0);
+                store.call(["refresh", &view.id]).expect(0);
+            }
+            store.commit(&view).expect(0);
+            let pages = fs::read(one.base.join("pages")).expect("it is there");
+            assert_eq!(&pages[90000..90005], b"90000");
+            assert_eq!(&pages[10..12], b"10");
+        }
+    });
+}
+
 /// A program that is in the view by its path alone is not asked. It gets errors, and never
 /// another file's contents.
 #[test]

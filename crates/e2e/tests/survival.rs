@@ -308,6 +308,36 @@ fn transaction_is_stranded_if_its_snapshot_cannot_be_restored() {
     });
 }
 
+/// All that the history had is forgotten, but for what the transaction's snapshot needs.
+#[test]
+fn snapshot_survives_though_all_history_is_forgotten() {
+    Fixture::for_each_owner("survive-prune", PREPARE, |one| {
+        let store = &one.store;
+        store.run_exact("echo first > file").expect(0);
+        let view = store.begin();
+        store.exec(&view, "echo mine > mine").expect(0);
+        let seen = shown(store, &view.id);
+        store
+            .run_exact("rm again; mv dir moved; echo other > file")
+            .expect(0);
+        let page = "printf XX | dd of=pages conv=notrunc bs=1 seek=50000 status=none";
+        store.run_exact(page).expect(0);
+        store.call(["prune", "--all"]).expect(0);
+        store.call(["undo", "1"]).expect(NO_SUCH);
+        assert_eq!(shown(store, &view.id), seen);
+        assert!(store.kill_service());
+        assert_eq!(shown(store, &view.id), seen);
+        store.call(["prune", "--all"]).expect(0);
+        store.call(["service", "stop", "--keep"]).expect(0);
+        assert_eq!(shown(store, &view.id), seen);
+        store.commit(&view).expect(0);
+        shell(
+            &one.base,
+            "grep -q mine mine && grep -q other file && test -e moved/in",
+        );
+    });
+}
+
 /// The store keeps no history, and others have committed before the transaction was kept.
 #[test]
 fn status_and_stop_say_that_what_was_kept_too_late_does_not_survive() {

@@ -3,6 +3,8 @@
 //! A transaction on which nobody has decided stays open.
 
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::{Fixture, OnTerminal, Store, wait_for};
@@ -78,6 +80,56 @@ fn a_closed_terminal_leaves_a_transaction_open() {
     });
 }
 
+/// The list does not fit into what the terminal and `script` hold back, so it is being printed.
+#[test]
+fn a_terminal_closed_while_the_changes_are_listed_leaves_a_transaction_open() {
+    Fixture::for_each_view("closed-early", "", |fixture, view| {
+        let store = &fixture.store;
+        let name = "n".repeat(150);
+        let create = format!("seq -f {name}-%g 3000 | xargs touch");
+        let mut asked = OnTerminal::start(
+            store,
+            &format!("run --ask --view {view} -- sh -c '{create}'"),
+        );
+        asked.wait_for(&name);
+        asked.close();
+        let id = left_open(store);
+        let listed = store.call(["diff", "--name-only", &id]).expect(0).text();
+        assert_eq!(listed.lines().count(), 3000);
+        store.call(["abort", &id]).expect(0);
+    });
+}
+
+/// The shell has ended, and another program is still in the view.
+#[test]
+fn a_terminal_closed_before_the_view_is_leaves_a_transaction_open() {
+    Fixture::for_each_view("closed-first", "echo old > file", |fixture, view| {
+        let store = &fixture.store;
+        let mut asked = OnTerminal::start(store, &format!("shell --wait --view {view}"));
+        asked.wait_for("(transaction ");
+        let listed = store.call(["--json", "list"]).expect(0).text();
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
+        let id = listed["transactions"][0]["transaction"].to_string();
+        let mut other = store.command(["exec", &id, "--", "sh", "-c", "echo in; read line"]);
+        other.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut other = other.spawn().expect("it starts");
+        let mut first = [0; 3];
+        let output = other.stdout.as_mut().expect("it is piped");
+        output
+            .read_exact(&mut first)
+            .expect("it says that it is in");
+        asked.type_in("echo new > file; exit\n");
+        asked.wait_for("waiting");
+        asked.close();
+        drop(other.stdin.take());
+        other.wait().expect("it ends");
+        let id = left_open(store);
+        let shown = store.call(["diff", "--name-status", &id]).expect(0).text();
+        assert_eq!(shown, "M file\n");
+        store.call(["abort", &id]).expect(0);
+    });
+}
+
 #[test]
 fn the_service_stops_only_when_nothing_is_open_or_when_it_may_abort() {
     Fixture::for_each_owner("stop-open", "echo old > file", |fixture| {
@@ -85,8 +137,13 @@ fn the_service_stops_only_when_nothing_is_open_or_when_it_may_abort() {
         let view = store.begin();
         store.exec(&view, "echo new > file").expect(0);
         let stop = store.call(["service", "stop"]).expect(CONFLICT);
-        stop.says(&["open", "atomdir list", "--abort"]);
+        stop.says(&["open", "atomdir list", "--keep", "--abort"]);
         store.commit(&view).expect(0);
+        let lost = store.begin_with(&["--isolation", "serializable"]);
+        let stop = store.call(["service", "stop"]).expect(CONFLICT);
+        let stop = stop.says(&["open", "atomdir list", "--abort"]);
+        assert!(!stop.error_text().contains("--keep"), "{stop}");
+        store.commit(&lost).expect(0);
         let stopped = store.call(["service", "stop"]).expect(0);
         assert!(
             stopped.text().contains("0 transactions aborted"),

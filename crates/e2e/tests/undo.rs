@@ -85,19 +85,41 @@ fn undo_never_takes_back_what_came_later() {
         one.store.run("echo second > etc/one").expect(0);
         let before = one.look();
         let refused = undo(one, &["1"]).expect(CONFLICT);
-        refused.says(&["etc/one", "by commit 2"]);
+        refused.says(&["etc/one", "by commit 2", "FIRST..LAST"]);
         assert_same("after a refusal", &one.look(), &before);
         undo(one, &["1", "--", "etc/two"]).expect(0);
         shell(&one.base, "grep -q second etc/one && grep -q two etc/two");
 
         one.store.run("echo third > run.sh").expect(0);
         shell(&one.base, "echo outside >> run.sh");
-        undo(one, &["4"])
-            .expect(CONFLICT)
-            .says(&["run.sh", "outside writer"]);
+        let refused = undo(one, &["4"]).expect(CONFLICT);
+        let refused = refused.says(&["run.sh", "outside writer", "atomdir restore 3 -- PATH"]);
+        // Nor is there a later commit that could be undone as well.
+        assert!(!refused.error_text().contains("FIRST..LAST"), "{refused}");
         shell(&one.base, "grep -q outside run.sh");
         undo(one, &["1..2", "--", "etc/one"]).expect(0);
         shell(&one.base, "grep -q one etc/one");
+    });
+}
+
+#[test]
+fn undo_and_restore_that_cannot_be_committed_offer_only_what_they_have() {
+    Fixture::for_each_owner("undo-locked", PREPARE, |one| {
+        let store = &one.store;
+        store.run_exact("echo first > etc/one").expect(0);
+        let holder = store.begin();
+        store.call(["lock", &holder.id, "--", "etc/one"]).expect(0);
+        let before = one.look();
+        for words in [&["undo", "1"][..], &["restore", "0", "--", "etc/one"]] {
+            let refused = store.call(words).expect(CONFLICT);
+            let refused = refused.says(&["etc/one: it is locked", "was aborted", "--keep"]);
+            for absent in ["--retry", "--on-conflict"] {
+                assert!(!refused.error_text().contains(absent), "{refused}");
+            }
+            assert_same("after a refusal", &one.look(), &before);
+        }
+        store.abort(&holder).expect(0);
+        undo(one, &["1"]).expect(0);
     });
 }
 
@@ -157,6 +179,23 @@ fn a_store_made_without_history_keeps_none() {
         undo(one, &["1"]).expect(NO_SUCH);
         let age = one.store.call(["config", "history-age"]).expect(0).text();
         assert_eq!(age, "off\n");
+    });
+}
+
+#[test]
+fn a_new_store_without_history_keeps_none() {
+    Fixture::for_each_owner("undo-never", "echo 0 > file", |one| {
+        // Only this makes it a store that never had a history.
+        shell(&one.base, "rm -r .atomdir");
+        one.store.call(["init", "--no-history"]).expect(0);
+        one.store.run("echo 1 > file").expect(0);
+        undo(one, &["1"]).expect(NO_SUCH);
+        let age = one.store.call(["config", "history-age"]).expect(0).text();
+        assert_eq!(age, "off\n");
+        let view = one.store.begin();
+        one.store.exec(&view, "echo 2 > file").expect(0);
+        one.store.commit(&view).expect(0);
+        one.store.call(["check"]).expect(0);
     });
 }
 

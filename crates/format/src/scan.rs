@@ -14,6 +14,8 @@ use crate::frame::{ALIGNMENT, FrameHeader, HEADER_LENGTH, MAGIC, Record};
 use crate::header::StoreId;
 
 const CHUNK_LENGTH: usize = 256 * 1024;
+/// Most records are short: one read brings many of them.
+const AHEAD_LENGTH: usize = 64 * 1024;
 
 /// Reads frames one after another. `F` reads the file: it fills the buffer from
 /// an offset on and returns how many bytes it read, less only at the file's
@@ -27,7 +29,15 @@ pub struct Scanner<R, F> {
     needed: u64,
     next: NextSequence,
     durable: u64,
+    ahead: Ahead,
     record: PhantomData<R>,
+}
+
+/// A part of the file that was read already.
+#[derive(Default)]
+struct Ahead {
+    offset: u64,
+    bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +103,7 @@ where
             },
             next: NextSequence::AtMost(sequence_max_first),
             durable: 0,
+            ahead: Ahead::default(),
             record: PhantomData,
         }
     }
@@ -222,7 +233,32 @@ where
         if buffer.len() as u64 > self.length - offset {
             return Ok(false);
         }
-        Ok((self.read)(offset, buffer)? == buffer.len())
+        if buffer.len() >= AHEAD_LENGTH {
+            return Ok((self.read)(offset, buffer)? == buffer.len());
+        }
+        if !self.ahead.copy_to(offset, buffer) {
+            self.read_ahead(offset)?;
+        }
+        Ok(self.ahead.copy_to(offset, buffer))
+    }
+
+    fn read_ahead(&mut self, offset: u64) -> Result<(), E> {
+        let mut bytes = std::mem::take(&mut self.ahead.bytes);
+        bytes.resize(AHEAD_LENGTH, 0);
+        let count = self.chunk(offset, &mut bytes)?.len();
+        bytes.truncate(count);
+        self.ahead = Ahead { offset, bytes };
+        Ok(())
+    }
+}
+
+impl Ahead {
+    /// Returns false if it does not cover all that is wanted.
+    fn copy_to(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let start = offset.checked_sub(self.offset);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let found = start.and_then(|start| self.bytes.get(start..)?.get(..buffer.len()));
+        found.map(|found| buffer.copy_from_slice(found)).is_some()
     }
 }
 

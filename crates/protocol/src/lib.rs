@@ -26,7 +26,7 @@ mod records;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
-    ConflictKind, Conflicts, CopiedByMove, CopyLacks, Durability, EndedHow, FileRead,
+    ConflictKind, Conflicts, Deviation, DeviationKind, Durability, EndedHow, FileRead,
     HistoryStatus, Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport,
     Sequence, Side, Timestamp, TransactionId,
 };
@@ -41,7 +41,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 28;
+pub const VERSION: u32 = 29;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

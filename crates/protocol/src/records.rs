@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use atomdir_types::{
-    Conflict, Conflicts, CopiedByMove, Durability, EndedHow, HistoryStatus, Isolation, Kind,
+    Conflict, Conflicts, Deviation, Durability, EndedHow, HistoryStatus, Isolation, Kind,
     LockStatus, RecoveryReport, Sequence, Timestamp, TransactionId,
 };
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,8 @@ pub struct Begun {
     pub layers: Option<Layers>,
     /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
-    /// After a `TakeOver`: what programs in the native view have copied in place of moving it.
-    pub copied: Vec<CopiedByMove>,
+    /// After a `TakeOver`: what overlayfs has done otherwise than a plain directory would.
+    pub deviations: Vec<Deviation>,
     /// The view is native, and another process has mounted it.
     pub lent: bool,
     /// For programs in the view, which do not see the control directory. `None`: they

@@ -277,6 +277,10 @@ fn replies() -> Vec<Reply> {
         author: Some(CommitAuthor {
             transaction: TRANSACTION,
             label: b"first".to_vec(),
+            time: Timestamp {
+                seconds: 1_800_000_000,
+                nanoseconds: 1,
+            },
         }),
     };
     let open = ChangedBy::Open {
@@ -317,9 +321,9 @@ fn replies() -> Vec<Reply> {
                 is_required: true,
             }),
             exact_because: None,
-            copied: vec![CopiedByMove {
+            deviations: vec![Deviation {
                 path: b"new/f".to_vec(),
-                lacks: CopyLacks::OtherNames,
+                kind: DeviationKind::CopyWithoutNames,
             }],
             lent: false,
             within: Some(Within {

@@ -3,7 +3,7 @@
 use atomdir::client::describe_end;
 use atomdir::{
     ChangedPath, CommitSummary, Conflicts, Durability, EndedHow, HistoryStatus, Isolation,
-    Metadata, Receipt, Sequence, Take,
+    Metadata, Receipt, Sequence, Take, Timestamp,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -67,6 +67,11 @@ fn nanoseconds(time: SystemTime) -> i64 {
         Ok(since) => whole(since),
         Err(error) => -whole(error.duration()),
     }
+}
+
+/// Since 1970, as Python's own functions have it.
+pub(crate) fn seconds(time: Timestamp) -> f64 {
+    nanoseconds(time.into()) as f64 / 1e9
 }
 
 /// The id of an open transaction, its user, its label, when it began in nanoseconds since 1970,

@@ -3,6 +3,7 @@
 //! The classes are written in Python (`_errors.py`), where a class can also be one of Python's own
 //! subclasses of `OSError`. Here is the choice of the class and its arguments.
 
+use crate::convert;
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, FileError, LockError, OpenError, SavepointError,
     SettingsError, StoreError, UndoError,
@@ -136,12 +137,15 @@ pub(crate) type Described = (
     Option<u64>,
     Option<u64>,
     String,
+    Option<f64>,
 );
 
 pub(crate) fn describe(conflict: &Conflict) -> Described {
+    let mut time = None;
     let (by, commit, transaction) = match &conflict.by {
         ChangedBy::Commit { sequence, author } => {
             let author = author.as_ref();
+            time = author.map(|author| convert::seconds(author.time));
             (
                 "commit",
                 Some(sequence.0),
@@ -160,6 +164,7 @@ pub(crate) fn describe(conflict: &Conflict) -> Described {
         commit,
         transaction,
         text,
+        time,
     )
 }
 

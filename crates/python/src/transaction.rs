@@ -304,6 +304,11 @@ impl Transaction {
         })
     }
 
+    /// Makes what was written so far durable.
+    fn sync(&self, python: Python<'_>) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.sync()?))
+    }
+
     /// Aborts, if it has not ended.
     fn abort(&self, python: Python<'_>) {
         python.detach(|| {

@@ -160,6 +160,8 @@ def test_sides_are_taken_in_conflicts(store: atomdir.Store) -> None:
         mine.commit()
     found = mine.conflicts()
     assert {conflict.path for conflict in found} == {"a", "b"}
+    newest = store.log(1)[0]
+    assert {conflict.time for conflict in found} == {newest.time}
     sides = ["mine" if conflict.path == "a" else "theirs" for conflict in found]
     with pytest.raises(ValueError, match="a side is 'ours'"):
         mine.commit_with_sides(["ours"])

@@ -27,7 +27,7 @@ with atomdir.Store(base, door="service", service_program=command) as store:
 def test_embedded_store_keeps_no_transaction(base: Path) -> None:
     with atomdir.Store(base, door="embedded") as store:
         with store.transaction() as tx:
-            for call in (tx.keep, store.transactions, store.ended):
+            for call in (tx.keep, tx.sync, store.transactions, store.ended):
                 with pytest.raises(atomdir.StoreError, match="service"):
                     call()
             tx.abort()
@@ -69,9 +69,14 @@ def test_kept_transaction_goes_on_after_program_and_service_have_ended(
             with store.attach(kept) as tx:
                 assert (tx / "kept").read_text() == "1"
                 assert (tx / "more").read_text() == "2"
+                tx.sync()
             assert store.transactions() == []
             assert (base / "kept").read_text() == "1"
             with pytest.raises(atomdir.Error):
                 store.attach(kept)
+            with store.transaction() as tx:
+                with pytest.raises(atomdir.StoreError, match="nothing to flush"):
+                    tx.sync()
+                tx.abort()
     finally:
         subprocess.run([command, "-C", base, "service", "stop", "--abort"], check=True)

@@ -8,7 +8,7 @@ use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
 use crate::{convert, discretion, merges, parts, sharing, survival, undo};
-use atomdir_engine::{ChangedBy, CommitError, Conflict, Sides, StoreError};
+use atomdir_engine::{ChangedBy, CommitError, Conflict, ConflictKind, Sides, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, TransactionId,
 };
@@ -232,8 +232,18 @@ fn conflict_failure(id: TransactionId, conflicts: &[Conflict]) -> Failure {
         "transaction {id} conflicts with what others changed since it began, in {count} {}",
         if count == 1 { "place" } else { "places" }
     );
+    let is_with_outer = |one: &Conflict| matches!(one.by, ChangedBy::Outer { .. });
+    let is_merged = |one: &Conflict| one.what == ConflictKind::OtherPart;
     let hint = match conflicts.iter().find_map(held_by) {
         Some(holder) => in_the_way(id, holder),
+        None if conflicts.iter().any(is_with_outer) => format!(
+            "it is still open, but a nested transaction can take no sides: `atomdir diff {id} \
+             --binary` shows its changes and those around it, `atomdir abort {id}` drops its own; \
+             then run its programs again, as `atomdir run --retry N` does by itself"
+        ),
+        None if conflicts.iter().all(is_merged) => {
+            format!("`atomdir commit {id}` commits all of it, and merges both changes")
+        }
         None => format!(
             "it is still open: `atomdir commit {id} --merge` merges texts, `atomdir conflicts {id}` \
              numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \

@@ -58,7 +58,7 @@ pub(crate) fn lend(
         view_path: path.into_os_string().into_vec(),
         layers: None,
         exact_because: None,
-        copied: Vec::new(),
+        deviations: Vec::new(),
         lent: true,
         within: inner_socket::way_in(service, id),
     }));

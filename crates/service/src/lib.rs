@@ -36,6 +36,7 @@ mod limits;
 mod locks;
 mod log;
 mod memory;
+mod merge_turns;
 mod merges;
 mod mountpoint;
 mod native;

@@ -443,7 +443,10 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
     std::thread::Builder::new()
         .name("maintenance".to_owned())
         .spawn(move || {
-            let tend = || aside::tend(&service);
+            let tend = || {
+                aside::tend(&service);
+                service.notices.flush_due()
+            };
             run_maintenance(&service.store, &service.maintenance, tend);
         })
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))

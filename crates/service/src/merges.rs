@@ -11,6 +11,7 @@ use crate::connection::Connection;
 use crate::connections::ConnectionId;
 use crate::latch::Latch;
 use crate::leases;
+use crate::merge_turns::{BeginTurn, MergeTurns};
 use crate::replies::{Unanswered, send_parts};
 use crate::requests::Outcome;
 use crate::service::Service;
@@ -26,7 +27,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Default)]
-pub(crate) struct Merges(Mutex<BTreeMap<TransactionId, Merge>>);
+pub(crate) struct Merges {
+    /// The commits on their way, by nested transaction.
+    under_way: Mutex<BTreeMap<TransactionId, Merge>>,
+    turns: MergeTurns,
+}
 
 struct Merge {
     /// The connection of the process that mounted the overlay.
@@ -41,7 +46,12 @@ struct Merge {
 
 impl Merges {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, Merge>> {
-        sync::lock(&self.0)
+        sync::lock(&self.under_way)
+    }
+
+    /// Waits until the native view may be read for a transaction to be nested in it.
+    pub(crate) fn begin_in(&self, outer: TransactionId) -> BeginTurn<'_> {
+        self.turns.begin(outer)
     }
 
     /// Called when a connection has closed.
@@ -79,6 +89,7 @@ pub(crate) fn merge(
     if leases::gather(service, &connection.stream, &one.transaction)? == Arrived::PerhapsNotAll {
         return Err(commit::incomplete_failure(id).into());
     }
+    let _turn = service.merges.turns.merge(outer.id());
     let was_frozen = one.transaction.is_frozen();
     let planned = service.store.plan_merge(&one.transaction);
     let steps = match planned {

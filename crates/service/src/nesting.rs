@@ -35,6 +35,11 @@ fn try_begin(
         owner: one.transaction.owner(),
         ..options
     };
+    // In a native view it would see a part of a commit that is being carried out.
+    let _turn = match one.transaction.is_lower() {
+        true => Some(service.merges.begin_in(outer)),
+        false => None,
+    };
     let begun = service.store.begin_nested(&one.transaction, options);
     begun.map_err(|error| {
         Unanswered::Failed(match error {
@@ -53,7 +58,7 @@ fn try_begin(
 fn nested_already(outer: TransactionId, nested: TransactionId, is_worked_in: bool) -> Failure {
     let message = format!(
         "transaction {nested} is already nested in transaction {outer}, which can have only one at a \
-         time, as it is serializable or has a native view"
+         time, as it is serializable"
     );
     let kind = match is_worked_in {
         true => FailureKind::InUse,

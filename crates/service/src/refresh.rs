@@ -11,7 +11,7 @@ use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
 use crate::{commit, sealing, sharing, survival};
-use atomdir_engine::{CommitError, RefreshError, Refreshed};
+use atomdir_engine::{CommitError, Conflict, ConflictKind, RefreshError, Refreshed};
 use atomdir_protocol::{Answer, Failure, FailureKind, Others, Request, TransactionId};
 
 pub(crate) fn handle(
@@ -86,17 +86,24 @@ fn failure(
     Ok(match error {
         RefreshError::Commit(CommitError::Conflict(conflicts)) => {
             let holder = conflicts.iter().find_map(commit::held_by);
+            let is_unmerged = |one: &Conflict| one.what == ConflictKind::Unmerged;
+            let are_unmerged = conflicts.iter().all(is_unmerged);
             commit::send_conflicts(connection, conflicts)?;
             let message = format!(
                 "transaction {id} has changed what others have changed as well since its snapshot; \
                  nothing was refreshed"
             );
-            let choice = || {
-                format!(
+            let choice = || match are_unmerged {
+                true => format!(
+                    "both have changed different parts, which `atomdir commit {id}` merges; to go on \
+                     in the transaction, drop its changes there with `atomdir abort {id} -- PATH...` \
+                     and try again"
+                ),
+                false => format!(
                     "`atomdir conflicts {id} --patch` shows both sides; after `atomdir abort {id} -- \
                      PATH...` of those changes, or after `atomdir commit {id} -- PATH...` of the \
                      others, try again"
-                )
+                ),
             };
             let hint = holder.map(|holder| commit::in_the_way(id, holder));
             Failure::new(FailureKind::Conflict, message).with_hint(hint.unwrap_or_else(choice))

@@ -16,8 +16,8 @@ use crate::{
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, CopiedByMove, Failure, FailureKind, LABEL_LENGTH_MAX, Reply,
-    Request, TransactionId, TransactionStatus, WhileOpen,
+    Answer, BeginRequest, Begun, Deviation, Failure, FailureKind, LABEL_LENGTH_MAX, Reply, Request,
+    TransactionId, TransactionStatus, WhileOpen,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -327,7 +327,7 @@ fn take_over(
 ) -> Result<Outcome> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
-    let mut copied = Vec::new();
+    let mut deviations = Vec::new();
     if one.transaction.is_lower() {
         merges::refuse_while_nested(&one)?;
         lending::close(service, connection, id, false)?;
@@ -339,14 +339,14 @@ fn take_over(
             Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),
             errno => native::unreadable(id, errno),
         });
-        copied = taken.inspect_err(|_| service.views.hide(&one.transaction))?;
+        deviations = taken.inspect_err(|_| service.views.hide(&one.transaction))?;
         transactions.wake_waiters(&one);
     }
     let root = match opened {
         true => Some(show_opened(service, &one.transaction)?),
         false => service.views.announce(&one.transaction).map(|()| None)?,
     };
-    Ok(view(service, &one.transaction, EXACT, copied, root))
+    Ok(view(service, &one.transaction, EXACT, deviations, root))
 }
 
 fn attach(
@@ -392,7 +392,7 @@ fn view(
     service: &Service,
     transaction: &Transaction,
     choice: Choice,
-    copied: Vec<CopiedByMove>,
+    deviations: Vec<Deviation>,
     root: Option<OwnedFd>,
 ) -> Outcome {
     let id = transaction.id();
@@ -405,7 +405,7 @@ fn view(
         view_path: service.views.path(transaction).into_os_string().into_vec(),
         layers,
         exact_because,
-        copied,
+        deviations,
         lent: false,
         within: inner_socket::way_in(service, id),
     };

@@ -47,7 +47,8 @@ use atomdir::hosting::Ticks;
 use atomdir_disk::LinuxDisk;
 use atomdir_disk::sync;
 use atomdir_engine::Store;
-use atomdir_protocol::{RecoveryReport, Timestamp, WhileOpen};
+use atomdir_protocol::{RecoveryReport, Timestamp, TransactionId, WhileOpen};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -230,8 +231,14 @@ impl Service {
 
     /// Like [`abort`](Self::abort), and notes how they ended, for users who did not want it.
     pub(crate) fn abort_by_force(&self, ended: Vec<OpenTransaction>, how: How) -> u64 {
+        let staged = ended.iter().filter_map(|one| {
+            let count = one.transaction.count_staged()?;
+            Some((one.id(), count))
+        });
+        let staged: BTreeMap<TransactionId, u64> = staged.collect();
         self.abort_all(ended, |one| {
-            self.notices.ended(one, how, &self.connections);
+            let lost = (how, staged.get(&one.id()).copied());
+            self.notices.ended(one, lost, &self.connections);
         })
     }
 

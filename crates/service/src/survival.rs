@@ -84,7 +84,8 @@ impl Note {
             note.groups = Some(groups.collect());
             rest = left;
         }
-        rest.is_empty().then_some(note)
+        let is_known = flags & !(HAS_GROUPS | HAS_END | HAS_ASIDE) == 0;
+        (is_known && rest.is_empty()).then_some(note)
     }
 }
 
@@ -146,6 +147,9 @@ pub(crate) fn open_all(service: &Service) {
         if let Err(failure) = open(service, transaction.clone()) {
             let id = transaction.id();
             tracing::error!("transaction {id} has survived without a view: {failure}");
+            if service.transactions.get(id).is_none() {
+                service.store.strand(&transaction, failure.message);
+            }
         }
     }
 }
@@ -294,10 +298,15 @@ pub(crate) fn check_stop(service: &Service, open: WhileOpen) -> Result<(), Failu
                 1 => format!("transaction {ids} is open"),
                 _ => format!("transactions {ids} are open"),
             };
-            let hint = "`atomdir list` shows what is open: keep it for the next service with \
-                        `atomdir service stop --keep`, or drop it with `atomdir service stop \
-                        --abort`";
-            (message, hint.to_owned())
+            let keep = match all.iter().all(survives) {
+                true => "keep it for the next service with `atomdir service stop --keep`",
+                false => "commit what would not survive the service, and try again",
+            };
+            let hint = format!(
+                "`atomdir list` shows what is open: {keep}, or drop it with `atomdir service stop \
+                 --abort`"
+            );
+            (message, hint)
         }
     };
     Err(Failure::new(FailureKind::InUse, message).with_hint(hint))
@@ -338,6 +347,10 @@ pub(crate) fn end_all(service: &Service) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atomdir_disk::LinuxDisk;
+    use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, Store};
+    use atomdir_testing::exit_code::NO_SUCH;
+    use atomdir_testing::{Scratch, call_here};
 
     #[test]
     fn notes_are_read_as_they_were_written() {
@@ -355,7 +368,44 @@ mod tests {
             }
         }
         assert_eq!(Note::decode(&[]), None);
+        assert_eq!(Note::decode(&[0x80]), None, "of a later version");
         assert_eq!(Note::decode(&[HAS_GROUPS, 1]), None);
         assert_eq!(Note::decode(&[HAS_ASIDE, 2, 0, 0, 0, b'x']), None);
+    }
+
+    #[test]
+    fn survivor_with_an_unreadable_note_is_listed_until_it_is_aborted() {
+        let scratch = Scratch::new("unreadable-note");
+        let base = scratch.path();
+        let control = atomdir::init(base, None).unwrap().store.control;
+        let root = |path| LinuxDisk::open_root(path).unwrap();
+        let options = atomdir::hosting::engine_options(0);
+        let opened = Store::open(LinuxDisk::new(), root(base), root(&control), None, options);
+        let store = opened.unwrap().0;
+        let begun = store.begin(BeginOptions {
+            owner: geteuid().as_raw(),
+            isolation: Isolation::Snapshot,
+            durability: Durability::Durable,
+            conflicts: Conflicts::AtCommit,
+            first_try: None,
+            label: b"mine".to_vec(),
+        });
+        let transaction = begun.unwrap();
+        store.survive(&transaction, vec![HAS_END]).unwrap();
+        let id = transaction.id().to_string();
+        drop((transaction, store));
+
+        let listed = call_here(base, &["--json", "list"]).expect(0).text();
+        for said in [&*id, "mine", "its note cannot be read"] {
+            assert!(listed.contains(said), "{listed}");
+        }
+        call_here(base, &["commit", &id])
+            .expect(NO_SUCH)
+            .says(&["its note cannot be read"]);
+        call_here(base, &["abort", &id]).expect(0);
+        let listed = call_here(base, &["--json", "list"]).expect(0).text();
+        assert!(!listed.contains("mine"), "{listed}");
+        call_here(base, &["service", "stop"]).expect(0);
+        call_here(base, &["check"]).expect(0);
     }
 }

@@ -9,9 +9,9 @@ use crate::service::Service;
 use crate::transactions::Transaction;
 use atomdir::hosting::prune_limits;
 use atomdir_disk::{LinuxDisk, reason};
-use atomdir_engine::{BeginOptions, CommitError, UndoError};
+use atomdir_engine::{BeginOptions, ChangedBy, CommitError, Conflict, UndoError};
 use atomdir_protocol::{
-    Answer, BeginRequest, Failure, FailureKind, Past, PastView, TransactionId, ViewChoice,
+    Answer, BeginRequest, Failure, FailureKind, Past, PastView, TransactionId, Undo, ViewChoice,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,9 +78,11 @@ pub(crate) fn begin(
     let failure = match error {
         UndoError::Conflict(conflicts) => {
             let count = conflicts.len();
+            let is_outside = |one: &Conflict| matches!(one.by, ChangedBy::Outside);
+            let outside = conflicts.iter().filter(|one| is_outside(one)).count();
             send_conflicts(connection, conflicts)?;
             match past {
-                Past::Undo(_) => conflict_failure(count),
+                Past::Undo(undo) => conflict_failure(undo, count, outside),
                 Past::View(_) => outside_failure(count),
                 Past::Restore(_) => unknown_failure(count),
             }
@@ -171,13 +173,24 @@ fn outside_failure(count: usize) -> Failure {
     )
 }
 
-fn conflict_failure(count: usize) -> Failure {
+/// `outside`: how many of the conflicts are with outside writers.
+fn conflict_failure(undo: &Undo, count: usize, outside: usize) -> Failure {
     let places = if count == 1 { "place" } else { "places" };
     let message = format!(
         "nothing is undone: what it would take back was changed again later, in {count} {places}"
     );
-    Failure::new(FailureKind::Conflict, message).with_hint(
-        "undo the later commits as well, as in `atomdir undo FIRST..LAST`, or only some paths: \
-         `atomdir undo COMMIT -- PATH`",
-    )
+    let mut ways = Vec::new();
+    if outside < count {
+        ways.push("undo the later commits as well, as in `atomdir undo FIRST..LAST`".to_owned());
+    }
+    ways.push("undo only some paths: `atomdir undo COMMIT -- PATH`".to_owned());
+    if outside > 0 {
+        let first = undo.commits.iter().map(|commit| commit.0).min();
+        let before = first.map_or(0, |first| first.saturating_sub(1));
+        ways.push(format!(
+            "replace what outside writers have changed: `atomdir restore {before} -- PATH`, if that \
+             is still known"
+        ));
+    }
+    Failure::new(FailureKind::Conflict, message).with_hint(ways.join(", or "))
 }

@@ -7,8 +7,9 @@ DIRECTORY is on the file system to measure, and `atomdir` in the PATH. The sides
 round, and each number is the median of the rounds: operations in a second, and for each transaction the
 flushes of DIRECTORY's disk and the KiB written to it. Those are of use only if nobody else uses the disk,
 as with `slow_disk.c`. Durability is the same everywhere: synchronous=FULL, and for the extension
-durable commits. The side `run` is SQLite with its rollback journal, unchanged, each of whose
-transactions is one command of `atomdir run`; the start of the command is not counted, its commit is.
+durable commits. The sides `run` and `run-native` are SQLite with its rollback journal, unchanged, each
+of whose transactions is one command of `atomdir run` in an exact or a native view; the start of the
+command is not counted, its commit is.
 The side `turso`, which is measured only if it is named, needs `pip install pyturso`.
 
 `atomdir-bench sqlite` runs this as well, and reads what `--json` prints: a line for each workload and side,
@@ -33,6 +34,7 @@ import tpcc
 SCALE = 1.0
 ROWS = 100_000
 PER_TRANSACTION = 10_000
+VIEWS = {"run": "exact", "run-native": "native"}
 
 
 def scaled(count):
@@ -117,7 +119,7 @@ class Side:
             shutil.copy(template, os.path.join(self.path, name))
             if self.name == "wal":
                 self.connect(name).execute("pragma journal_mode = wal")
-        if self.name in ("atomdir", "run"):
+        if self.name in ("atomdir", *VIEWS):
             subprocess.run(["atomdir", "init", "-q", self.path], check=True)
 
     def connect(self, database, **more):
@@ -153,7 +155,7 @@ def ten_thousand(kind):
     def workload(side):
         side.prepare(rows, "db")
         count = 3
-        if side.name == "run":
+        if side.name in VIEWS:
             return side.measure(count, lambda: run_commands(side, kind, count))
         connection = side.connect("db")
         result = side.measure(count, lambda: transactions(connection, kind, count, scaled(PER_TRANSACTION)))
@@ -188,7 +190,7 @@ def run_commands(side, kind, count):
     """Returns how long the starts of Python took."""
     left_out = 0.0
     for number in range(count):
-        command = ["atomdir", "run", "-q", "--view", "exact", "-C", side.path]
+        command = ["atomdir", "run", "-q", "--view", VIEWS[side.name], "-C", side.path]
         command += ["--", sys.executable, __file__]
         command += ["--one", kind, str(number), str(SCALE)]
         found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -403,10 +405,10 @@ def main(arguments):
 
 
 def workload_has(workload, side):
-    """`run` is for transactions that are long enough to be commands; Turso is compared where
+    """Those in `atomdir run` are for transactions that are long enough to be commands; Turso is compared where
     several write."""
     match side:
-        case "run":
+        case "run" | "run-native":
             return "10 000" in workload
         case "turso":
             return workload == "six threads, one database"
@@ -436,7 +438,7 @@ else:
     parser.add_argument("directory")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workload", default="", help="those whose name has this in it")
-    parser.add_argument("--sides", default="rollback,wal,atomdir,run")
+    parser.add_argument("--sides", default="rollback,wal,atomdir,run,run-native")
     parser.add_argument("--scale", type=float, default=SCALE)
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()

@@ -16,6 +16,7 @@ pub(crate) const NOTFOUND: c_int = 12;
 pub(crate) const FULL: c_int = 13;
 pub(crate) const CANTOPEN: c_int = 14;
 pub(crate) const SCHEMA: c_int = 17;
+pub(crate) const NOTICE: c_int = 27;
 pub(crate) const BUSY_SNAPSHOT: c_int = BUSY | 2 << 8;
 pub(crate) const IOERR_READ: c_int = IOERR | 1 << 8;
 pub(crate) const IOERR_SHORT_READ: c_int = IOERR | 2 << 8;

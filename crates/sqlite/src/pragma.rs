@@ -1,24 +1,32 @@
-//! Pragmas that would change what the extension relies on.
+//! Pragmas that would change what the extension relies on, or that have no effect here.
 
 use crate::abi;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
-/// Answers a pragma: SQLite goes on if the result is `NOTFOUND`.
-pub(crate) fn answer(name: &str, value: Option<&str>) -> Answer {
+/// Answers a pragma.
+fn answer(name: &str, value: Option<&str>) -> Answer {
     let name = name.to_ascii_lowercase();
     let value = value.map(|value| value.trim().to_ascii_lowercase());
     match (name.as_str(), value.as_deref()) {
         ("locking_mode", Some("exclusive")) => Answer::Refused(
-            "atomdir: locking_mode=EXCLUSIVE is not possible, because a transaction has a \
+            c"atomdir: locking_mode=EXCLUSIVE is not possible, because a transaction has a \
              snapshot of its own and no connection shuts out another",
+        ),
+        ("journal_mode", Some("wal")) => Answer::PassAndLog(
+            c"atomdir: journal_mode=WAL has no effect: a transaction of the store needs no \
+              write-ahead log, and readers and writers do not wait for one another. The mode stays \
+              as the pragma returns it",
         ),
         _ => Answer::Pass,
     }
 }
 
-pub(crate) enum Answer {
+enum Answer {
+    /// SQLite does what it does without the extension.
     Pass,
-    Refused(&'static str),
+    /// The same, and SQLite's error log says something about it.
+    PassAndLog(&'static CStr),
+    Refused(&'static CStr),
 }
 
 /// Reads SQLite's arguments: a place for the result, the name, and the value or null.
@@ -36,12 +44,20 @@ pub(crate) unsafe fn control(arguments: *mut *mut c_char) -> c_int {
     let Some(name) = text(1) else {
         return abi::NOTFOUND;
     };
-    let Answer::Refused(message) = answer(&name, text(2).as_deref()) else {
-        return abi::NOTFOUND;
-    };
-    if let (Some(api), Ok(message)) = (abi::api(), CString::new(message)) {
-        // SAFETY: the first pointer is for a message that SQLite frees.
-        unsafe { *arguments = api.copy(&message) };
+    match answer(&name, text(2).as_deref()) {
+        Answer::Pass => abi::NOTFOUND,
+        Answer::PassAndLog(message) => {
+            if let Some(api) = abi::api() {
+                api.log(abi::NOTICE, message);
+            }
+            abi::NOTFOUND
+        }
+        Answer::Refused(message) => {
+            if let Some(api) = abi::api() {
+                // SAFETY: the first pointer is for a message that SQLite frees.
+                unsafe { *arguments = api.copy(message) };
+            }
+            abi::ERROR
+        }
     }
-    abi::ERROR
 }

@@ -1,6 +1,6 @@
 //! What keeps a transaction from being committed, and who has done it.
 
-use crate::{Sequence, TransactionId};
+use crate::{Sequence, Timestamp, TransactionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -118,6 +118,8 @@ pub struct CommitAuthor {
     pub transaction: TransactionId,
     /// Empty if it is another user's and the reader may not see it.
     pub label: Vec<u8>,
+    /// When the commit was made.
+    pub time: Timestamp,
 }
 
 impl ChangedBy {
@@ -203,7 +205,10 @@ impl fmt::Display for ChangedBy {
         match self {
             ChangedBy::Commit { sequence, author } => {
                 write!(formatter, "by commit {sequence}")?;
-                let Some(CommitAuthor { transaction, label }) = author else {
+                let Some(CommitAuthor {
+                    transaction, label, ..
+                }) = author
+                else {
                     return Ok(());
                 };
                 write!(formatter, " (transaction {transaction}")?;

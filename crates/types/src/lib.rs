@@ -13,7 +13,7 @@
 mod change;
 mod commit;
 mod conflict;
-mod copied;
+mod deviation;
 mod ended;
 mod ids;
 mod kind;
@@ -30,7 +30,7 @@ pub use commit::{
     CheckReport, Checked, CommitDetails, CommitSummary, HistoryStatus, RecoveryReport,
 };
 pub use conflict::{ChangedBy, CommitAuthor, Conflict, ConflictKind, conflicts_message};
-pub use copied::{CopiedByMove, CopyLacks};
+pub use deviation::{Deviation, DeviationKind};
 pub use ended::EndedHow;
 pub use ids::{Sequence, TransactionId};
 pub use kind::Kind;

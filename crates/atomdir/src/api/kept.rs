@@ -70,11 +70,24 @@ impl Transaction {
     pub fn keep(self) -> Result<TransactionId, StoreError> {
         self.keep_shared()
     }
+
+    /// Makes what was written so far durable, in a transaction that survives its service: one to
+    /// which this program has [attached](Store::attach). Another one ends with this program, so it
+    /// has nothing to make durable, and this fails. What is still in buffers of open files is not
+    /// included.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.sync_shared()
+    }
 }
 
 impl SharedTransaction {
     /// Like [`Transaction::keep`], for all its owners.
     pub fn keep(&self) -> Result<TransactionId, StoreError> {
         self.keep_shared()
+    }
+
+    /// Like [`Transaction::sync`].
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.sync_shared()
     }
 }

@@ -112,6 +112,8 @@ pub(crate) trait Session: Send + Sync {
     /// Leaves the transaction open and makes what was written in it durable. This session has ended
     /// then, also if only the second fails.
     fn keep(&self) -> std::result::Result<(), StoreError>;
+    /// Makes what was written so far durable, in a transaction that survives.
+    fn sync(&self) -> std::result::Result<(), StoreError>;
     /// The store, to wait for lazy commits.
     fn store(&self) -> Weak<dyn Syncable>;
 }

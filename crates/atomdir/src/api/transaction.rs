@@ -80,6 +80,11 @@ impl Transaction {
         Ok(self.id())
     }
 
+    /// Makes what was written so far durable.
+    pub(super) fn sync_shared(&self) -> Result<(), StoreError> {
+        self.session.sync()
+    }
+
     fn files(&self) -> &dyn Files {
         self.session.files()
     }

@@ -69,7 +69,12 @@ impl Embedded {
         let (store, ticks) = (self.store.clone(), self.ticks.clone());
         let thread = std::thread::Builder::new().name("atomdir".to_owned());
         // The program's signal handlers run in the program's own threads.
-        let maintain = move || run_maintenance(&store, &ticks, || tend_own(&store));
+        let maintain = move || {
+            run_maintenance(&store, &ticks, || {
+                tend_own(&store);
+                false
+            })
+        };
         let maintainer = without_signals(|| thread.spawn(maintain))?;
         let mut slot = sync::lock(&self.maintainer);
         *slot = Some(maintainer);

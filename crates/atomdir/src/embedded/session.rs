@@ -471,6 +471,10 @@ impl Session for EmbeddedTransaction {
         Err(StoreError::NeedsService)
     }
 
+    fn sync(&self) -> std::result::Result<(), StoreError> {
+        Err(StoreError::NeedsService)
+    }
+
     fn abort(&self) {
         if let Ok(store) = self.store.here() {
             store.abort(&self.transaction);

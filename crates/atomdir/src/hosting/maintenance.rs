@@ -7,8 +7,9 @@ use atomdir_engine::{Store, StoreError, SurvivalError};
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(50);
-/// While transactions are open, the space left on the file system is looked at so often.
-const SPACE_PERIOD: Duration = Duration::from_secs(1);
+/// While transactions are open, the space left on the file system is looked at so often, among other
+/// things.
+const TICK_PERIOD: Duration = Duration::from_secs(1);
 const PAUSE_WHILE_STALLED: Duration = Duration::from_millis(500);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
@@ -62,9 +63,9 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
 }
 
 /// Runs until the ticks end, and calls `tend` at each tick, which looks after commits that were
-/// [set aside](Store::set_aside). The caller must wake `ticks` after each commit, and should after each
+/// [set aside](Store::set_aside), and says whether it is to be called again within a second. The caller must wake `ticks` after each commit, and should after each
 /// begin.
-pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn()) {
+pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn() -> bool) {
     let (mut pause, mut sleep_max) = (PERIOD, None);
     while ticks.next(pause, sleep_max) {
         pause = match store.maintain() {
@@ -76,8 +77,8 @@ pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn()) {
                 PAUSE_AFTER_ERROR
             }
         };
-        tend();
-        sleep_max = store.watch_space().then_some(SPACE_PERIOD);
+        let is_due_again = tend();
+        sleep_max = (store.watch_space() || is_due_again).then_some(TICK_PERIOD);
         if store.needs_maintenance() && store.status().poisoned.is_none() {
             ticks.wake();
         }

@@ -410,6 +410,13 @@ impl Session for ServedTransaction {
         self.store.ask(|connection| connection.flush(id))
     }
 
+    fn sync(&self) -> std::result::Result<(), StoreError> {
+        let id = self.transaction.id;
+        self.ask(has_ended, |connection| {
+            connection.flush(id).map_err(failure::store)
+        })
+    }
+
     fn abort(&self) {
         if !self.store.opener.is_here() {
             return;

@@ -12,7 +12,7 @@ use crate::measure::Side;
 /// A later row takes the place of an earlier one with its name.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// The machine of the first run.
+    /// The machine of the first run, and its rounds.
     pub machine: String,
     rows: Vec<Row>,
 }
@@ -65,6 +65,9 @@ impl Measured {
             run["machine"]["line"]
                 .as_str()?
                 .clone_into(&mut self.machine);
+            if let Some(rounds) = run["rounds"].as_u64() {
+                self.machine += &format!(", --rounds {rounds}");
+            }
         }
         for row in run["rows"].as_array()? {
             let row = Row::read(row)?;

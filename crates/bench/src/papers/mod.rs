@@ -139,6 +139,11 @@ const fn stated(what: &'static str, also: &'static str) -> Figure {
     figure(what, None, Unit::Long).also(also)
 }
 
+/// A ratio of rates for which the paper has only words.
+const fn rate(what: &'static str, also: &'static str) -> Figure {
+    figure(what, None, Unit::Fast).also(also)
+}
+
 impl Figure {
     const fn also(self, also: &'static str) -> Figure {
         Figure { also, ..self }

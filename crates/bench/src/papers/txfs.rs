@@ -1,17 +1,17 @@
-use super::{Figure, Paper, fast, flushes, stated, written};
+use super::{Figure, Paper, Unit, fast, figure, flushes, stated, written};
 use crate::measure::Side;
 
 pub const TXFS: Paper = Paper {
     key: "txfs",
     title: "TxFS (Hu and others, USENIX ATC 2018)",
-    text: "Transactions of ext4's journal, in a changed kernel. `exact` is the unchanged program in a view, or \
-           unchanged SQLite in `atomdir run`; `embedded` and `service` are programs rewritten for the library; \
+    text: "Transactions of ext4's journal, in a changed kernel. `exact` and `native` are the unchanged program in a \
+           view, or unchanged SQLite in `atomdir run`; `embedded` and `service` are programs rewritten for the library; \
            `embedded` is SQLite with the extension, too. Where flushes take long, \
            programs that flush often gain more ([sqlite.md](sqlite.md#what-it-costs)).",
     figures: FIGURES,
 };
 
-const UNCHANGED: &[Side] = &[Side::Exact];
+const UNCHANGED: &[Side] = &[Side::Exact, Side::Native];
 const REWRITTEN: &[Side] = &[Side::Embedded, Side::Service];
 const EXTENSION: &[Side] = &[Side::Embedded];
 
@@ -47,6 +47,10 @@ const FIGURES: &[Figure] = &[
         1.38,
     )
     .at("order", "ordered creates, then update"),
+    fast("The same with files of a page, unchanged and by the library", 1.38)
+        .also("of 10 MB")
+        .at("idioms", "three ordered creates, then update")
+        .remark("By the library: three lazy commits before a durable one."),
     fast("Inserts, beside SQLite's rollback journal", 0.95)
         .at("sqlite", INSERT)
         .of(EXTENSION)
@@ -86,11 +90,21 @@ const FIGURES: &[Figure] = &[
         .of(EXTENSION)
         .to(Side::Rollback)
         .remark("The device's flushes, to which the file system adds its own."),
+    flushes("Syncs for inserts, beside SQLite's write-ahead log", 0.33)
+        .also("1 to 3")
+        .at("sqlite", INSERT)
+        .of(EXTENSION)
+        .to(Side::Sqlite),
     flushes("Syncs for updates, beside SQLite's rollback journal", 0.1)
         .also("1 to 10")
         .at("sqlite", UPDATE)
         .of(EXTENSION)
         .to(Side::Rollback),
+    flushes("Syncs for updates, beside SQLite's write-ahead log", 0.33)
+        .also("1 to 3")
+        .at("sqlite", UPDATE)
+        .of(EXTENSION)
+        .to(Side::Sqlite),
     written("Written for inserts, beside SQLite's rollback journal", 1.0)
         .at("sqlite", INSERT)
         .of(EXTENSION)
@@ -124,6 +138,11 @@ const FIGURES: &[Figure] = &[
         .at("sqlite", TPC_C)
         .of(EXTENSION)
         .to(Side::Rollback),
+    figure("Syncs for TPC-C, beside SQLite's write-ahead log", None, Unit::Flushes)
+        .also("0.92 of TxFS, no count for the log")
+        .at("sqlite", TPC_C)
+        .of(EXTENSION)
+        .to(Side::Sqlite),
     fast("Mail, beside SQLite's rollback journal", 2.31)
         .at("sqlite", MAIL)
         .of(EXTENSION)
@@ -133,10 +152,13 @@ const FIGURES: &[Figure] = &[
         .at("sqlite", MAIL)
         .of(EXTENSION)
         .to(Side::Sqlite),
-    fast("git: speed in a transaction", 1.0)
-        .also("20 000 files")
+    fast("git: `git add` of 20 000 files in a transaction", 1.0)
+        .at("git", "git add of 20 000 files")
+        .remark("20 000 files of 1 KiB."),
+    fast("git: init, add and commit in a transaction", 1.0)
+        .also("of add alone")
         .at("git", "git init, add, commit")
-        .remark("9 000 files; init and commit are measured too."),
+        .remark("9 000 entries, 118 MiB."),
     stated(
         "git: a crash during `git add` corrupts the index",
         "never in a transaction",
@@ -146,7 +168,7 @@ const FIGURES: &[Figure] = &[
         "More than 100 crashes of a virtual machine",
         "all recovered",
     )
-    .remark("Not a time. [guarantees.md](guarantees.md) names the tests that simulate crashes."),
+    .remark("Not a time. `./test` recovers from 240 power cuts, 80 on each of ext4, xfs and btrfs, and its long form from 3 000 (`crates/crash/tests/power_cut`). [guarantees.md](guarantees.md) names the tests that kill and that simulate crashes."),
     stated("24 hours of stress by six threads", "passed")
-        .remark("Not a time. `./test --full` runs the long forms of the tests."),
+        .remark("Not a time, and not done at that length. `./test --full` runs random work, kills and a million commits for some hours."),
 ];

@@ -26,7 +26,9 @@ const FIGURES: &[Figure] = &[
     stated("Durable transactions of a page, beside ext3", "a curve from here on")
         .at("granularity", "transactions of 1 pages")
         .remark("The plain side flushes the file after each write."),
+    stated("Durable transactions of 4 pages", "").at("granularity", "transactions of 4 pages"),
     stated("Durable transactions of 16 pages", "").at("granularity", "transactions of 16 pages"),
+    stated("Durable transactions of 64 pages", "").at("granularity", "transactions of 64 pages"),
     long("Durable transactions of many pages: the limit", 2.9)
         .also("Stasis 4.2x, Berkeley DB 23x")
         .at("granularity", "transactions of 256 pages")

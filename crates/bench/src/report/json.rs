@@ -6,9 +6,9 @@ use super::{Row, Target};
 use crate::machine::Machine;
 use crate::measure::Series;
 
-pub fn json(machine: &Machine, scale: f64, rows: &[Row]) -> Value {
+pub fn json(machine: &Machine, (rounds, scale): (usize, f64), rows: &[Row]) -> Value {
     let rows: Vec<Value> = rows.iter().map(row_json).collect();
-    json!({ "machine": machine.json(), "scale": scale, "rows": rows })
+    json!({ "machine": machine.json(), "rounds": rounds, "scale": scale, "rows": rows })
 }
 
 fn row_json(row: &Row) -> Value {

@@ -136,7 +136,7 @@ pub(super) fn clear_sides(bench: &Bench) -> Result<()> {
     SIDES.into_iter().try_for_each(|side| clear(&place(side)))
 }
 
-fn open(path: &Path, side: Side) -> Result<Store> {
+pub(super) fn open(path: &Path, side: Side) -> Result<Store> {
     let door = match side {
         Side::Service | Side::Exact => Door::Service,
         _ => {

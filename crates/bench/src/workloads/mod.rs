@@ -21,6 +21,7 @@ mod postmark;
 mod recovery;
 mod search;
 mod sqlite;
+mod steps;
 mod tools;
 mod transactions;
 mod transfer;
@@ -51,7 +52,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("transfer", transfer::transfer),
     ("beyond", beyond::beyond),
     ("postmark", postmark::postmark),
-    ("mail", postmark::mail),
+    ("mail", steps::mail),
     ("cancel", ordering::cancel),
     ("log", ordering::log),
     ("order", ordering::order),

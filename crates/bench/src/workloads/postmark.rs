@@ -1,17 +1,11 @@
-//! PostMark as it is, in one transaction; and its like with each step a transaction.
+//! PostMark as it is, in one transaction.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::path::Path;
-
-use atomdir::Durability;
-use atomdir::client::BeginOptions;
+use std::fs;
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::corpus;
 use crate::error::{Describe, Result};
-use crate::load;
 use crate::measure::{Side, in_turns};
 use crate::report::{Row, Target};
 use crate::workloads::outside;
@@ -19,10 +13,10 @@ use crate::workspace::Workspace;
 
 pub struct Configuration {
     pub name: &'static str,
-    files: u64,
-    steps: u64,
-    directories: u64,
-    bytes: (u64, u64),
+    pub(super) files: u64,
+    pub(super) steps: u64,
+    pub(super) directories: u64,
+    pub(super) bytes: (u64, u64),
 }
 
 const SMALL: (u64, u64) = (500, 9770);
@@ -110,91 +104,4 @@ pub fn script(bench: &Bench, configuration: &Configuration) -> Result<Option<Str
         program.display(),
         settings.display()
     )))
-}
-
-/// As many as PostMark's smallest configuration has.
-const MAIL_FILES: u64 = 2500;
-const MAIL_STEPS: u64 = 300;
-
-/// Each step reads or appends to one file and creates or deletes another, as
-/// PostMark's do, and is a transaction. Plain, where steps are durable: what a file
-/// system mounted `sync` does after each call.
-pub fn mail(bench: &Bench) -> Result<Vec<Row>> {
-    Ok(vec![
-        steps(bench, Durability::Durable)?.note("plain: fsync after each call"),
-        steps(bench, Durability::Lazy)?.note("plain: no fsync"),
-    ])
-}
-
-fn steps(bench: &Bench, durability: Durability) -> Result<Row> {
-    let (files, steps) = (bench.scaled(MAIL_FILES), bench.scaled(MAIL_STEPS));
-    let is_durable = durability == Durability::Durable;
-    let options = BeginOptions {
-        durability,
-        ..BeginOptions::default()
-    };
-    let sides = [Side::Plain, Side::Exact];
-    let measured = in_turns(bench.rounds, &sides, |side| {
-        let fill = |path: &Path| load::files::create(&path.join("box"), files);
-        let workspace = Workspace::fresh(bench, side, "mail", fill)?;
-        let mut connection = match side {
-            Side::Exact => Some(workspace.connect()?),
-            _ => None,
-        };
-        let (sample, ()) = workspace.counted(|| {
-            (0..steps).try_for_each(|step| match &mut connection {
-                None => deliver(&workspace.path.join("box"), files, step, is_durable),
-                Some(connection) => {
-                    let transaction = connection.begin(&options)?;
-                    deliver(&transaction.view_path.join("box"), files, step, false)?;
-                    connection.commit(transaction.id, &mut |_| {})?;
-                    Ok(())
-                }
-            })
-        })?;
-        Ok(sample.into())
-    })?;
-    compare::sides(bench, "mail", Degree::Contents, &sides)?;
-    let kind = if is_durable { "durable" } else { "lazy" };
-    Ok(Row::new(
-        &format!("PostMark's steps, each {kind}"),
-        measured.whole,
-    ))
-}
-
-/// Two new files for each that goes, so that none is missed.
-fn deliver(directory: &Path, files: u64, step: u64, sync: bool) -> Result<()> {
-    let touched = directory.join((step * 7 % files).to_string());
-    if step.is_multiple_of(2) {
-        let mut read = Vec::new();
-        File::open(&touched)
-            .and_then(|mut file| file.read_to_end(&mut read))
-            .describe("read", &touched)?;
-    } else {
-        append(&touched, 2048, sync)?;
-    }
-    let delivered = |step: u64| directory.join(format!("delivered-{step}"));
-    if step % 3 == 2 {
-        let gone = delivered(step - 1);
-        fs::remove_file(&gone).describe("remove", &gone)?;
-    } else {
-        append(&delivered(step), 4096, sync)?;
-    }
-    if sync {
-        load::pages::flush(directory)?;
-    }
-    Ok(())
-}
-
-fn append(path: &Path, bytes: usize, sync: bool) -> Result<()> {
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .describe("open", path)?;
-    file.write_all(&vec![b'm'; bytes]).describe("write", path)?;
-    if sync {
-        file.sync_all().describe("flush", path)?;
-    }
-    Ok(())
 }

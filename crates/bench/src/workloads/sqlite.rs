@@ -27,16 +27,25 @@ const WORKLOADS: [(&str, &str); 9] = [
         "six threads, twelve databases",
         "SQLite: six threads, twelve databases",
     ),
-    (
-        "six threads, one database",
-        "SQLite: six threads, one database",
-    ),
+    (SEVERAL_WRITERS, "SQLite: six threads, one database"),
     ("two attached databases", "SQLite: two attached databases"),
 ];
 
-const SIDES: [Side; 3] = [Side::Rollback, Side::Sqlite, Side::Embedded];
-/// SQLite unchanged in `atomdir run`, for transactions that are long enough to be commands.
-const SIDES_OF_LONG: [Side; 4] = [Side::Rollback, Side::Sqlite, Side::Embedded, Side::Exact];
+const LONG: &str = "10 000 rows";
+const SEVERAL_WRITERS: &str = "six threads, one database";
+
+/// The sides of a workload. SQLite unchanged in `atomdir run` is for transactions that are long
+/// enough to be commands; Turso is compared where several write to one database.
+fn sides(bench: &Bench, workload: &str, has_turso: bool) -> Vec<Side> {
+    let mut sides = vec![Side::Rollback, Side::Sqlite, Side::Embedded];
+    if workload.ends_with(LONG) {
+        sides.extend(&bench.views);
+    }
+    if workload == SEVERAL_WRITERS && has_turso {
+        sides.push(Side::Turso);
+    }
+    sides
+}
 
 pub fn sqlite(bench: &Bench) -> Result<Vec<Row>> {
     let extension = bench.program.with_file_name("libatomdir_sqlite.so");
@@ -48,16 +57,19 @@ pub fn sqlite(bench: &Bench) -> Result<Vec<Row>> {
         eprintln!("SKIPPED sqlite: apt install python3");
         return Ok(Vec::new());
     };
+    let has_turso = output(Command::new(python).args(["-c", "import turso"])).is_ok();
+    if !has_turso {
+        eprintln!(
+            "SKIPPED the side turso of sqlite: python3 has no module turso (pip install pyturso)"
+        );
+    }
     let directory = bench.directory.join("sqlite");
     make_directory(&directory)?;
     let mut rows = Vec::new();
     for (workload, name) in WORKLOADS {
-        let sides: &[Side] = match workload.ends_with("10 000 rows") {
-            true => &SIDES_OF_LONG,
-            false => &SIDES,
-        };
+        let sides = sides(bench, workload, has_turso);
         let mut transactions = 0;
-        let measured = in_turns(bench.few_rounds(), sides, |side| {
+        let measured = in_turns(bench.rounds, &sides, |side| {
             bench.rest()?;
             let mut command = command(bench, python, (workload, side))?;
             let printed = output(command.args([&extension, &directory]))?;
@@ -84,6 +96,8 @@ fn command(bench: &Bench, python: &str, (workload, side): (&str, Side)) -> Resul
         Side::Rollback => "rollback",
         Side::Sqlite => "wal",
         Side::Exact => "run",
+        Side::Native => "run-native",
+        Side::Turso => "turso",
         _ => "atomdir",
     };
     let own = bench.program.parent().map(Path::to_owned);

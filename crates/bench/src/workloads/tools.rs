@@ -11,15 +11,22 @@ use crate::programs::shell;
 use crate::report::Row;
 use crate::workspace::Workspace;
 
-const PROJECT: &str = "less";
+const PROJECTS: [&str; 2] = ["less", "dash"];
 const SIDES: [Side; 2] = [Side::Plain, Side::Tool];
 
-/// The compilation of a project that is configured already. Each recipe is a durable transaction.
+/// The compilation of projects that are configured already. Each recipe is a durable transaction.
 pub fn recipes(bench: &Bench) -> Result<Vec<Row>> {
-    let Some(archive) = corpus::c_project(&bench.cache, PROJECT)? else {
-        eprintln!("recipes: left out, no source of {PROJECT} can be fetched");
-        return Ok(Vec::new());
-    };
+    let mut rows = Vec::new();
+    for project in PROJECTS {
+        match corpus::c_project(&bench.cache, project)? {
+            Some(archive) => rows.extend(compile(bench, project, &archive)?),
+            None => eprintln!("recipes: left out, no source of {project} can be fetched"),
+        }
+    }
+    Ok(rows)
+}
+
+fn compile(bench: &Bench, project: &str, archive: &Path) -> Result<Vec<Row>> {
     let configure = format!(
         "tar xf '{}' --no-same-owner --strip-components=1; ./configure > configured",
         archive.display()
@@ -28,18 +35,16 @@ pub fn recipes(bench: &Bench) -> Result<Vec<Row>> {
     for jobs in [1, 2] {
         let measured = in_turns(bench.few_rounds(), &SIDES, |side| {
             let fill = |path: &Path| shell(path, &configure).map(|_| ());
-            let workspace = Workspace::fresh(bench, side, PROJECT, fill)?;
+            let workspace = Workspace::fresh(bench, side, project, fill)?;
             let make = match side {
                 Side::Tool => format!("'{}' make -- -j{jobs}", bench.program.display()),
                 _ => format!("make -j{jobs}"),
             };
             workspace.run(&format!("{make} > made 2>&1"))
         })?;
-        compare::sides(bench, PROJECT, Degree::Names, &SIDES)?;
-        rows.push(Row::new(
-            &format!("make -j{jobs} of {PROJECT}"),
-            measured.whole,
-        ));
+        compare::sides(bench, project, Degree::Names, &SIDES)?;
+        let name = format!("make -j{jobs} of {project}");
+        rows.push(Row::new(&name, measured.whole));
     }
     Ok(rows)
 }

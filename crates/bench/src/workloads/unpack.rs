@@ -1,10 +1,13 @@
 //! A tree of thousands of files: unpacking it, and putting it under git.
 
+use std::fs;
+use std::path::Path;
+
 use crate::bench::Bench;
 use crate::compare::{self, Degree};
-use crate::error::Result;
+use crate::error::{Describe, Result};
 use crate::measure::in_turns;
-use crate::programs::shell;
+use crate::programs::{make_directory, shell};
 use crate::report::{Row, Target};
 use crate::workspace::Workspace;
 
@@ -29,17 +32,23 @@ pub fn unpack(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
+const ADDED: u64 = 20_000;
+const ADDED_BYTES: usize = 1024;
+const FILES_IN_DIRECTORY: u64 = 100;
+
 /// The dates are given, so that every side makes the same objects.
 const GIT: &str = "
 export GIT_AUTHOR_DATE=@1000000000 GIT_COMMITTER_DATE=@1000000000 GIT_CONFIG_GLOBAL=/dev/null
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 step -; git init --quiet; git add --all; git -c gc.auto=0 commit --quiet --message=all; step git";
+const INIT: &str = "git init --quiet";
+const ADD: &str = "GIT_CONFIG_GLOBAL=/dev/null git add --all";
 
 pub fn git(bench: &Bench) -> Result<Vec<Row>> {
     let sides = bench.sides_with_overlay();
     let fill = format!("tar xf '{}'", bench.corpus.archive.display());
     let measured = in_turns(bench.few_rounds(), &sides, |side| {
-        let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
+        let fill = |path: &Path| shell(path, &fill).map(|_| ());
         Workspace::fresh(bench, side, "git", fill)?.run(GIT)
     })?;
     compare::sides(bench, "git", Degree::Names, &sides)?;
@@ -48,5 +57,34 @@ pub fn git(bench: &Bench) -> Result<Vec<Row>> {
             .target(Target::Ratio(1.1))
             .note(&bench.corpus.note()),
         Row::new("git: commit", measured.step("commit")).note("plain: syncfs"),
+        add(bench)?,
     ])
+}
+
+/// `git add` alone, of files that all differ.
+fn add(bench: &Bench) -> Result<Row> {
+    let files = bench.scaled(ADDED);
+    let sides = bench.sides();
+    let measured = in_turns(bench.few_rounds(), &sides, |side| {
+        let fill = |path: &Path| fill(path, files);
+        Workspace::fresh(bench, side, "git-add", fill)?.run(ADD)
+    })?;
+    compare::sides(bench, "git-add", Degree::Names, &sides)?;
+    let row = Row::new("git add of 20 000 files", measured.whole);
+    Ok(row.note(&format!("{files} files")))
+}
+
+fn fill(path: &Path, files: u64) -> Result<()> {
+    shell(path, INIT)?;
+    for number in 0..files {
+        let directory = path.join((number / FILES_IN_DIRECTORY).to_string());
+        if number % FILES_IN_DIRECTORY == 0 {
+            make_directory(&directory)?;
+        }
+        let line = format!("{number}\n");
+        let contents = line.repeat(ADDED_BYTES.div_ceil(line.len()));
+        let file = directory.join(number.to_string());
+        fs::write(&file, contents).describe("write", &file)?;
+    }
+    Ok(())
 }

@@ -100,6 +100,7 @@ static void past(void)
     CHECK(atomdir_at(store, two, ATOMDIR_OUTSIDE_AS_NOW, &tx) == 0);
     CHECK(atomdir_conflict_count() >= 1 && atomdir_conflict_at(0, &conflict) == 0);
     CHECK(conflict.by == ATOMDIR_BY_OUTSIDE && strcmp(conflict.path, "past") == 0);
+    CHECK(conflict.time.tv_sec == 0);
     expect_file(tx, "past", "outside");
     atomdir_abort(tx);
 }
@@ -143,6 +144,7 @@ static void parts_and_sides(void)
     CHECK(count >= 2 && count <= 8 && (size_t)count == atomdir_conflict_count());
     for (index = 0; index < count; index++) {
         CHECK(atomdir_conflict_at(index, &conflict) == 0);
+        CHECK(conflict.by == ATOMDIR_BY_COMMIT && conflict.time.tv_sec > 0);
         sides[index] = strcmp(conflict.path, "done") == 0 ? ATOMDIR_MINE : ATOMDIR_THEIRS;
     }
     CHECK(atomdir_commit_with_sides(mine, sides, count - 1, NULL) == ATOMDIR_ECONFLICT);
@@ -247,12 +249,14 @@ static void kept(void)
     CHECK(atomdir_write_file(tx, "kept", "1", 1) == 0);
     if (atomdir_is_embedded(store)) {
         CHECK(atomdir_keep(tx, &id) == ATOMDIR_EREFUSED);
+        CHECK(atomdir_tx_sync(tx) == ATOMDIR_EREFUSED);
         atomdir_abort(tx);
         CHECK(atomdir_attach(store, 1, &tx) == ATOMDIR_EREFUSED);
         CHECK(atomdir_transactions_open(store, &list) == ATOMDIR_EREFUSED);
         CHECK(atomdir_ended_open(store, &ended) == ATOMDIR_EREFUSED);
         return;
     }
+    CHECK(atomdir_tx_sync(tx) < 0); /* it would end with this program */
     CHECK(atomdir_keep(tx, &id) == 0 && id > 0);
     CHECK(atomdir_transactions_open(store, &list) == 0);
     CHECK(atomdir_transactions_next(list, &open) == 1);
@@ -262,6 +266,7 @@ static void kept(void)
     atomdir_transactions_close(list);
     CHECK(atomdir_attach(store, id, &tx) == 0);
     expect_file(tx, "kept", "1");
+    CHECK(atomdir_tx_sync(tx) == 0);
     CHECK(atomdir_keep(tx, NULL) == 0);
     CHECK(atomdir_attach(store, id, &tx) == 0);
     CHECK(atomdir_commit(tx, NULL) == 0);

@@ -88,7 +88,8 @@ enum Answer {
 }
 
 /// Shows the transaction's changes and asks what to do with them. Without an answer the
-/// transaction stays open, even if we are killed while we ask. Returns `None` if nothing
+/// transaction stays open, even if we are killed while we ask, since its view was
+/// [closed](super::Closing::stays_open) in this way. Returns `None` if nothing
 /// has changed, or nothing any more, without asking.
 pub fn ask(
     context: &Context,
@@ -144,7 +145,6 @@ fn ask_once(
     ChangeList::with_rights(lines, &rights)
         .show(&mut painter)
         .map_err(Error::Terminal)?;
-    connected.connection.keep_on_close(transaction.id)?;
     terminal.regain();
     // Repeat this below the list, since a long list may have scrolled away.
     let special = match rights.count() {

@@ -5,8 +5,8 @@ use crate::context::{Connected, Context};
 use crate::error::Error;
 use atomdir::client::{BeginOptions, Transaction};
 
-/// In a serializable transaction, and in one with a native view, only one at a time can be
-/// nested. Then this waits as long as somebody else works in the nested one.
+/// In a serializable transaction only one at a time can be nested. Then this waits as long as
+/// somebody else works in the nested one.
 pub fn begin(
     context: &Context,
     connected: &mut Connected,

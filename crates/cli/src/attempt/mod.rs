@@ -4,6 +4,7 @@
 mod ask;
 mod backoff;
 mod begin;
+pub mod deviations;
 mod hear;
 mod landed;
 mod met;
@@ -24,7 +25,7 @@ pub use options::{
     BeginArguments, EndArguments, EnterArguments, OthersArguments, SealArguments, Way, command_line,
 };
 pub use outcome::{Finished, Outcome};
-pub use ran::{Closed, Ran, attach};
+pub use ran::{Closed, Closing, Ran, attach};
 pub use status_descriptor::StatusDescriptor;
 
 use crate::context::{Connected, Context};
@@ -96,19 +97,20 @@ pub fn run_command(
         ));
     }
     let ended = running.wait()?;
-    let remainder = running.into_remainder();
+    let (remainder, hang_up) = running.into_remainder();
     let ran = Ran {
         ended,
         view: binding.view,
         remainder,
+        hang_up: Some(hang_up),
     };
     ran.explain_failure(context);
     Ok(ran)
 }
 
 /// Carries out the wish, after asking on the terminal if one is given. After a
-/// failed commit the transaction is still open, unless the service has ended. What overlayfs has
-/// made of a move is not committed before the user has decided.
+/// failed commit the transaction is still open, unless the service has ended. If overlayfs has done
+/// something otherwise than a plain directory would, the user decides first.
 pub fn conclude(
     context: &Context,
     connected: &mut Connected,
@@ -117,13 +119,7 @@ pub fn conclude(
     others: Others,
     terminal: Option<&mut Terminal>,
 ) -> Result<Outcome, Error> {
-    if wish == Wish::Commit && !transaction.copied.is_empty() {
-        connected.connection.keep(transaction.id)?;
-        return Err(Error::Copied {
-            transaction: transaction.id,
-            copied: transaction.copied.clone(),
-        });
-    }
+    deviations::report(context, connected, transaction, wish)?;
     let wish = match (wish, terminal) {
         (Wish::Commit, Some(terminal)) => {
             ask(context, connected, transaction, others, terminal)?.unwrap_or(Wish::Commit)

@@ -11,7 +11,7 @@
 
 use super::hear::{hear, hear_missed};
 use crate::context::{Connected, Context};
-use crate::enter::{Ended, EnterError, Overlay, Remainder, Tree};
+use crate::enter::{Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree};
 use crate::error::Error;
 use atomdir::TransactionId;
 use atomdir::client::{FailureKind, Others, RequestError, Transaction};
@@ -30,6 +30,17 @@ pub struct Ran {
     pub ended: Ended,
     pub(super) view: Tree,
     pub(super) remainder: Remainder,
+    pub(super) hang_up: Option<HeldHangUp>,
+}
+
+/// How a view is to be closed.
+pub struct Closing {
+    pub others: Others,
+    /// Whether the exact view is to be looked at, and is opened.
+    pub opened: bool,
+    /// Whether the transaction stays open if we end before we commit or abort it: the user is
+    /// asked, or wants to keep it. SIGHUP then waits until the view is closed.
+    pub stays_open: bool,
 }
 
 /// What became of the view of a command that has ended.
@@ -60,8 +71,8 @@ impl Ran {
             && matches!(self.ended, Ended::Exited(1..))
         {
             // The kernel does not show whether overlayfs refused a call, and most commands
-            // fail for other reasons.
-            context.output.detail(
+            // fail for other reasons. So logs are spared this.
+            context.output.advise(
                 "if it failed with ENODATA, EOVERFLOW, EXDEV or EINVAL: for ordinary users a \
                  native view cannot change files with several names, of another group or with \
                  capabilities, nor rename old directories, and shows a new link of an old file as \
@@ -104,15 +115,23 @@ impl Ran {
         }
     }
 
-    /// Turns a native view into an exact one, once nobody else is in it. If the latter is not to
-    /// be looked at, it is not opened.
+    /// Turns a native view into an exact one, once nobody else is in it.
     pub fn close(
-        self,
+        mut self,
         context: &Context,
         connected: &mut Connected,
         transaction: Transaction,
-        (others, opened): (Others, bool),
+        Closing {
+            others,
+            opened,
+            stays_open,
+        }: Closing,
     ) -> Result<Closed, Error> {
+        if stays_open {
+            connected.connection.keep_on_close(transaction.id)?;
+        } else {
+            self.hang_up = None;
+        }
         if !matches!(self.view, Tree::Native(_)) {
             return Ok(Closed::Exact(transaction));
         }

@@ -26,9 +26,14 @@ pub struct TextChange {
 /// How the contents differ, in lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
-    Counted { added: u64, removed: u64 },
+    Counted {
+        added: u64,
+        removed: u64,
+    },
     Binary,
     TooLong,
+    /// What the transaction found is not known any more.
+    ChangedOutside,
 }
 
 /// The contents to compare.
@@ -41,6 +46,9 @@ enum Sides<'a> {
 
 impl Difference<'_> {
     pub fn lines(&self) -> Lines {
+        if self.is_of_now() {
+            return Lines::ChangedOutside;
+        }
         match self.sides() {
             Sides::Same => Lines::Counted {
                 added: 0,
@@ -62,7 +70,7 @@ impl Difference<'_> {
             let owner = (version.user, version.group);
             (version.kind, version.mode, owner, version.xattrs.clone())
         };
-        if attributes(&old) != attributes(&new) || old.kind != Kind::File {
+        if attributes(&old) != attributes(&new) || old.kind != Kind::File || old.is_of_now {
             return None;
         }
         match (old.contents, new.contents) {
@@ -73,6 +81,11 @@ impl Difference<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Whether what it is compared with is not what the transaction found.
+    fn is_of_now(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.is_of_now)
     }
 
     fn show_names(&self, painter: &mut Painter<'_>) -> io::Result<()> {
@@ -112,6 +125,7 @@ impl Difference<'_> {
             before: self.before.as_ref().map(VersionJson::from),
             after: self.after.as_ref().map(VersionJson::from),
             contents: match self.sides() {
+                _ if self.is_of_now() => "changed_outside",
                 Sides::Same => "same",
                 Sides::Text(..) => "text",
                 Sides::Binary => "binary",

@@ -62,7 +62,7 @@ impl<'a> Stat<'a> {
         let lines = difference.lines();
         let (lines_added, lines_removed) = match lines {
             Lines::Counted { added, removed } => (Some(added), Some(removed)),
-            Lines::Binary | Lines::TooLong => (None, None),
+            Lines::Binary | Lines::TooLong | Lines::ChangedOutside => (None, None),
         };
         self.changes.push(StatLine {
             change: difference.line.into(),
@@ -110,6 +110,9 @@ impl StatLine<'_> {
             Lines::Counted { added, removed } => (added, removed),
             Lines::Binary => return painter.line(Style::Plain, "binary"),
             Lines::TooLong => return painter.line(Style::Plain, "too long to compare here"),
+            Lines::ChangedOutside => {
+                return painter.line(Style::Plain, "changed outside meanwhile");
+            }
         };
         write!(painter, "{} ", added + removed)?;
         painter.paint(Style::Added, bar("+", added, most))?;

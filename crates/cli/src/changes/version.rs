@@ -23,6 +23,9 @@ pub(super) struct Version {
     /// Extended attributes, by name.
     pub(super) xattrs: files::Xattrs,
     pub(super) contents: Contents,
+    /// An outside writer has changed the object since the transaction began, so these are not
+    /// the contents that the transaction found, but those of now.
+    pub(super) is_of_now: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +38,7 @@ pub(super) enum Contents {
 }
 
 impl Contents {
-    /// Returns false if either is too long, since the answer is then unknown.
+    /// Returns false if the answer is unknown.
     pub(super) fn is_same(&self, other: &Contents) -> bool {
         *self != Contents::TooLong && self == other
     }
@@ -74,6 +77,7 @@ impl Version {
                 length: object.length,
                 device_number: object.device_number,
                 xattrs: object.xattrs,
+                is_of_now: object.kind == Kind::File && object.changed_outside,
                 contents: match object.kind {
                     Kind::File if object.too_long => Contents::TooLong,
                     Kind::File => Contents::Bytes(found.contents),
@@ -146,6 +150,7 @@ fn read_in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Version, Errno> {
         device_number: stat.st_rdev,
         xattrs: files::xattrs_at(&directory, name)?,
         contents,
+        is_of_now: false,
     })
 }
 

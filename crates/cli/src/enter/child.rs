@@ -3,7 +3,7 @@
 use super::descendants;
 use super::launch::{Apart, Launch};
 use super::seal::{self, Foreground};
-use super::signals::{self, HeldSignals, Received};
+use super::signals::{self, HeldHangUp, HeldSignals, Received};
 use super::{EnterError, Overlay, SetUpFailure, Tree, ViewBinding};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -193,11 +193,13 @@ impl Running<'_> {
         self.in_vain = true;
     }
 
-    /// What is left when the command has ended. Signals have their usual effect on us again.
-    pub fn into_remainder(self) -> Remainder {
-        Remainder {
+    /// What is left when the command has ended. Signals have their usual effect on us again, but
+    /// SIGHUP only when the second value is dropped.
+    pub fn into_remainder(self) -> (Remainder, HeldHangUp) {
+        let remainder = Remainder {
             others: self.others,
-        }
+        };
+        (remainder, self.signals.hold_hang_up_only())
     }
 
     fn signal_all(&self, signal: Signal) -> io::Result<bool> {

@@ -33,7 +33,7 @@ pub use outside::run_outside;
 pub use overlay::{Overlay, OverlayFailure};
 pub use seal::{Sealing, WRITABLE_MAX};
 pub use signal_name::signal_name;
-pub use signals::HeldSignals;
+pub use signals::{HeldHangUp, HeldSignals};
 
 use atomdir::TransactionId;
 use atomdir::client::io_reason;

@@ -95,6 +95,17 @@ impl HeldSignals {
         }
     }
 
+    /// Gives all signals but SIGHUP their usual effect on us again.
+    pub(super) fn hold_hang_up_only(mut self) -> HeldHangUp {
+        // SAFETY: both calls read or change a live, initialised set.
+        let was_blocked = unsafe {
+            let is_member = libc::sigismember(&self.original, libc::SIGHUP);
+            libc::sigaddset(&mut self.original, libc::SIGHUP);
+            is_member == 1
+        };
+        HeldHangUp { was_blocked }
+    }
+
     /// Waits, for at most `wait`, for the next signal, for the end of the descriptor's
     /// process, or until the service sends something or hangs up.
     pub(super) fn next(
@@ -153,6 +164,21 @@ const LONGEST: Timespec = Timespec {
     tv_sec: i32::MAX as i64,
     tv_nsec: 0,
 };
+
+/// A SIGHUP takes its effect on us when this is dropped.
+pub struct HeldHangUp {
+    was_blocked: bool,
+}
+
+impl Drop for HeldHangUp {
+    fn drop(&mut self) {
+        if !self.was_blocked {
+            let hang_up = set_of(&[libc::SIGHUP]);
+            // SAFETY: sigprocmask(2) is a system call that reads a live set.
+            unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &hang_up, ptr::null_mut()) };
+        }
+    }
+}
 
 impl Drop for HeldSignals {
     /// Signals that the terminal sent late were meant for the command, which has

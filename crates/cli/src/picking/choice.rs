@@ -6,7 +6,15 @@ use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, quoted};
 use atomdir::client::{ChangeLine, Transaction};
-use std::io;
+use std::io::{self, Write};
+
+const HELP: &str = "y  land it
+n  leave it in the transaction
+a  land it, and everything from here on
+q  leave it in the transaction, and everything from here on
+";
+const HELP_ON_HUNKS: &str = "d  leave it in the transaction, and the further hunks of this file
+";
 
 /// The changes that the user has chosen to land.
 #[derive(Debug, Default)]
@@ -24,6 +32,15 @@ pub struct PartOfText {
     pub whole: Vec<u8>,
     /// The snapshot's text with the hunks that land.
     pub chosen: Vec<u8>,
+}
+
+/// Questions that get the same answer without being asked.
+#[derive(Clone, Copy)]
+enum Rest {
+    /// All further ones.
+    All(bool),
+    /// Those about the other hunks of this text: no.
+    OfText,
 }
 
 /// How many hunks of a text land.
@@ -59,7 +76,7 @@ pub fn choose(
                     false => Ok(()),
                 }
             })?;
-            match questions.ask("this change")? {
+            match questions.ask("this change", false)? {
                 None => return Ok(None),
                 Some(true) => chosen.paths.push(line.path.clone()),
                 Some(false) => {}
@@ -87,8 +104,7 @@ pub fn choose(
 struct Questions<'a> {
     terminal: &'a mut Terminal,
     colour: bool,
-    /// The answer to all further questions.
-    rest: Option<bool>,
+    rest: Option<Rest>,
 }
 
 impl Questions<'_> {
@@ -113,11 +129,12 @@ impl Questions<'_> {
                 painter.line(Style::Heading, quoted(&line.path))?;
                 comparison.show_hunk(painter, hunk)
             })?;
-            match self.ask(&format!("hunk {number} of {count}"))? {
+            match self.ask(&format!("hunk {number} of {count}"), true)? {
                 None => return Ok(None),
                 Some(answer) => wanted.push(answer),
             }
         }
+        self.rest = self.rest.filter(|rest| !matches!(rest, Rest::OfText));
         Ok(Some(if wanted.iter().all(|answer| *answer) {
             Extent::Everything
         } else if wanted.contains(&true) {
@@ -128,12 +145,20 @@ impl Questions<'_> {
     }
 
     /// Returns `None` if the terminal gives no answer.
-    fn ask(&mut self, what: &str) -> Result<Option<bool>, Error> {
+    fn ask(&mut self, what: &str, is_hunk: bool) -> Result<Option<bool>, Error> {
         loop {
-            if let Some(rest) = self.rest {
-                return Ok(Some(rest));
+            match self.rest {
+                Some(Rest::All(answer)) => return Ok(Some(answer)),
+                Some(Rest::OfText) => return Ok(Some(false)),
+                None => {}
             }
-            let question = format!("Land {what}? [y]es, [n]o, [a]ll from here on, [q]uit here: ");
+            let skip = if is_hunk {
+                "[d]one with this file, "
+            } else {
+                ""
+            };
+            let question =
+                format!("Land {what}? [y]es, [n]o, {skip}[a]ll from here on, [q]uit here, [?]: ");
             self.show(|painter| painter.paint(Style::Heading, &question))?;
             // A terminal that was closed cannot be read any more.
             let Ok(Some(answer)) = self.terminal.read_line() else {
@@ -142,9 +167,13 @@ impl Questions<'_> {
             match answer.trim_ascii().to_ascii_lowercase().as_slice() {
                 b"y" | b"yes" => return Ok(Some(true)),
                 b"n" | b"no" => return Ok(Some(false)),
-                b"a" | b"all" => self.rest = Some(true),
-                b"q" | b"quit" => self.rest = Some(false),
-                _ => {}
+                b"a" | b"all" => self.rest = Some(Rest::All(true)),
+                b"q" | b"quit" => self.rest = Some(Rest::All(false)),
+                b"d" | b"done" if is_hunk => self.rest = Some(Rest::OfText),
+                _ => {
+                    let help = if is_hunk { HELP_ON_HUNKS } else { "" };
+                    self.show(|painter| write!(painter, "{HELP}{help}"))?;
+                }
             }
         }
     }

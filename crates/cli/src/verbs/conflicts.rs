@@ -11,11 +11,13 @@ use atomdir::{ChangedBy, CommitSummary, Sequence, Timestamp, TransactionId};
 use clap::Args;
 use rustix::fs::lstat;
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+
+/// For each request the service reads the history from its beginning.
+const COMMITS_AT_ONCE: u64 = 1000;
 
 /// List what keeps a transaction from being committed
 ///
@@ -160,19 +162,13 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
 
 /// Looks up when and by whom each change was made.
 fn date(connected: &mut Connected, conflicts: Vec<Conflict>) -> Result<Vec<Dated>, Error> {
-    let mut commits: BTreeMap<u64, Option<CommitSummary>> = BTreeMap::new();
+    let commits = find_commits(connected, &conflicts)?;
     let mut dated = Vec::new();
     for conflict in conflicts {
-        let commit = match &conflict.by {
-            ChangedBy::Commit { sequence, .. } => match commits.entry(sequence.0) {
-                Entry::Occupied(known) => known.get().clone(),
-                Entry::Vacant(unknown) => {
-                    let found = find_commit(connected, *sequence)?;
-                    unknown.insert(found).clone()
-                }
-            },
-            _ => None,
-        };
+        let commit = sequence_of(&conflict);
+        let commit = commit
+            .and_then(|sequence| commits.get(&sequence.0))
+            .cloned();
         let time = match (&commit, &conflict.by) {
             (Some(commit), _) => Some(commit.time),
             // The user may not be able to look there.
@@ -189,13 +185,30 @@ fn date(connected: &mut Connected, conflicts: Vec<Conflict>) -> Result<Vec<Dated
     Ok(dated)
 }
 
-fn find_commit(
+fn sequence_of(conflict: &Conflict) -> Option<Sequence> {
+    match conflict.by {
+        ChangedBy::Commit { sequence, .. } => Some(sequence),
+        _ => None,
+    }
+}
+
+/// The commits that made the changes, as far as the log has them.
+fn find_commits(
     connected: &mut Connected,
-    sequence: Sequence,
-) -> Result<Option<CommitSummary>, Error> {
-    let before = Some(Sequence(sequence.0 + 1));
-    let found = connected.connection.log(before, 1)?;
-    Ok(found.into_iter().find(|commit| commit.sequence == sequence))
+    conflicts: &[Conflict],
+) -> Result<BTreeMap<u64, CommitSummary>, Error> {
+    let wanted = conflicts.iter().filter_map(sequence_of);
+    let mut wanted: BTreeSet<Sequence> = wanted.collect();
+    let mut found = BTreeMap::new();
+    while let Some(newest) = wanted.pop_last() {
+        let oldest = Sequence(newest.0.saturating_sub(COMMITS_AT_ONCE - 1));
+        let oldest = wanted.range(oldest..).next().copied().unwrap_or(newest);
+        drop(wanted.split_off(&oldest));
+        let before = Some(Sequence(newest.0 + 1));
+        let commits = connected.connection.log(before, newest.0 - oldest.0 + 1)?;
+        found.extend(commits.into_iter().map(|one| (one.sequence.0, one)));
+    }
+    Ok(found)
 }
 
 /// The change time of what is at the path in the store now.

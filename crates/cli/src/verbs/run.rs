@@ -1,8 +1,8 @@
 use super::ExitCode;
 use crate::arguments::number;
 use crate::attempt::{
-    self, Backoff, BeginArguments, Closed, EndArguments, EnterArguments, Finished, Outcome,
-    SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
+    self, Backoff, BeginArguments, Closed, Closing, EndArguments, EnterArguments, Finished,
+    Outcome, SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
 };
 use crate::changes::{ChangeList, Listing, Rights};
 use crate::context::{Connected, Context};
@@ -180,8 +180,12 @@ impl Run<'_> {
         if wish == Wish::Abort && !arguments.dry_run {
             ran.give_up(context, connected, transaction.id)?;
         } else {
-            let opened = arguments.dry_run || terminal.is_some();
-            match ran.close(context, connected, transaction, (others, opened))? {
+            let closing = Closing {
+                others,
+                opened: arguments.dry_run || terminal.is_some(),
+                stays_open: wish == Wish::Keep || terminal.is_some(),
+            };
+            match ran.close(context, connected, transaction, closing)? {
                 Closed::Exact(exact) => transaction = exact,
                 Closed::InUse(error) => return attempt::left_open(context, error, (ended, wish)),
             }

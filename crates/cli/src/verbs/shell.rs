@@ -1,8 +1,8 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
 use crate::attempt::{
-    self, BeginArguments, Closed, EndArguments, EnterArguments, Ran, SealArguments, Terminal,
-    ViewArguments, Way, Wish,
+    self, BeginArguments, Closed, Closing, EndArguments, EnterArguments, Ran, SealArguments,
+    Terminal, ViewArguments, Way, Wish,
 };
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
@@ -110,7 +110,12 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     if wish.1 == Wish::Abort {
         ran.give_up(context, &connected, transaction.id)?;
     } else {
-        match ran.close(context, &mut connected, transaction, (others, true))? {
+        let closing = Closing {
+            others,
+            opened: true,
+            stays_open: wish.1 == Wish::Keep || terminal.is_some(),
+        };
+        match ran.close(context, &mut connected, transaction, closing)? {
             Closed::Exact(exact) => transaction = exact,
             Closed::InUse(error) => {
                 return attempt::left_open(context, error, wish).map(|(ended, _)| ended);

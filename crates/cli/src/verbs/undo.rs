@@ -162,8 +162,7 @@ fn given_up(connection: &mut Connection, error: Error) -> Error {
             transaction,
             source,
             open: true,
-        } => Error::Commit {
-            open: connection.abort(transaction).is_err(),
+        } if connection.abort(transaction).is_ok() => Error::NotBroughtBack {
             transaction,
             source,
         },

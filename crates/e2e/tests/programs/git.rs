@@ -140,9 +140,19 @@ fn added_plainly(tree: &Path) -> Command {
     command
 }
 
-/// Runs this, and kills it with all its processes. Returns how often we have looked at the tree, and
-/// whether it ended before.
-fn run_until(mut command: Command, tree: &Path, moment: Moment) -> (usize, bool) {
+/// Kills a command with all its processes.
+fn kill_all_of(group: Pid) {
+    kill_process_group(group, Signal::KILL).expect("it has not been waited for");
+}
+
+/// Runs this, and kills it, or something that it needs. Returns how often we have looked at the tree,
+/// and whether it succeeded.
+fn run_until(
+    mut command: Command,
+    tree: &Path,
+    moment: Moment,
+    kill: impl Fn(Pid),
+) -> (usize, bool) {
     command.process_group(0).stderr(Stdio::null());
     let look = || shell(tree, "ls .git .git/objects").stdout;
     let before = look();
@@ -162,7 +172,7 @@ fn run_until(mut command: Command, tree: &Path, moment: Moment) -> (usize, bool)
             Moment::WhileApplied => seen != before,
         };
         is_time.then(|| {
-            kill_process_group(group, Signal::KILL).expect("it has not been waited for");
+            kill(group);
             (looks, child.wait().expect("it is our child").success())
         })
     })
@@ -189,8 +199,13 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
     shell(&plain, &format!("{ENVIRONMENT}{prepare}"));
     let git_in = |tree: &Path, script: &str| shell(tree, &format!("{ENVIRONMENT}{script}")).text();
     let git = |script: &str| git_in(&fixture.base, script);
-    let (looks, _) = run_until(added_by_run(&fixture), &fixture.base, Moment::Never);
-    let (plain_looks, _) = run_until(added_plainly(&plain), &plain, Moment::Never);
+    let (looks, _) = run_until(
+        added_by_run(&fixture),
+        &fixture.base,
+        Moment::Never,
+        kill_all_of,
+    );
+    let (plain_looks, _) = run_until(added_plainly(&plain), &plain, Moment::Never, kill_all_of);
     let (mut killed_within, mut killed, mut left) = (0, 0, [0; 3]);
     for round in 0..pick(6, 12) {
         git_in(&plain, "rm -f .git/index.lock; git reset -q; git prune");
@@ -199,7 +214,12 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
             0 => Moment::After(1 + random.below(looks)),
             _ => Moment::WhileApplied,
         };
-        let (_, ended) = run_until(added_by_run(&fixture), &fixture.base, moment);
+        let kills_service = round % 6 >= 4;
+        let kill = |group| match kills_service {
+            true => _ = fixture.store.kill_service(),
+            false => kill_all_of(group),
+        };
+        let (_, ended) = run_until(added_by_run(&fixture), &fixture.base, moment, kill);
         killed_within += usize::from(!ended);
         fixture.store.call(["recover"]).expect(0);
         git("git fsck --full --strict");
@@ -215,7 +235,7 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
             0 => Moment::After(1 + random.below(plain_looks)),
             _ => Moment::WhileApplied,
         };
-        if !run_until(added_plainly(&plain), &plain, moment).1 {
+        if !run_until(added_plainly(&plain), &plain, moment, kill_all_of).1 {
             killed += 1;
             let remains = "find .git -name '*.lock' -print -quit; echo :; find .git -name 'tmp_*' \
                 -print -quit; echo :; git add . 2> /dev/null || echo refused";

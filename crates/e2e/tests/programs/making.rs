@@ -142,7 +142,7 @@ fn recipe_of_a_makefile_with_one_shell_is_one_script() {
 /// Two of the recipes wait for each other. Two others make the same directory, so that one of them
 /// may have to run again.
 #[test]
-fn recipes_run_beside_one_another_within_an_exact_view() {
+fn recipes_run_beside_one_another_within_a_run() {
     const TEST: &str = "making-nested";
     if !tools_present(TEST, &["make"]) {
         return;
@@ -161,13 +161,13 @@ one two:
 	echo $@ > out/$@
 END
 ";
-    Fixture::for_each_owner(TEST, makefile, |one| {
+    Fixture::for_each_view(TEST, makefile, |one, view| {
         let script = format!(
             "way=$(mktemp -d); mkfifo $way/ping $way/pong
             {} make -- -s -j2 WAY=$way; rm -r $way; cat ping pong out/*",
             binary().display()
         );
-        let outcome = one.store.run_with(&["--view", "exact"], &script).expect(0);
+        let outcome = one.store.run_with(&["--view", view], &script).expect(0);
         assert_eq!(outcome.text(), "ping\npong\none\ntwo\n");
     });
 }

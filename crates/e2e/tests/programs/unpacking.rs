@@ -321,6 +321,53 @@ with zipfile.ZipFile('bare.zip', 'w') as zip:
     });
 }
 
+/// One large file, killed as soon as a part of it is there: plain tar leaves that part, under the
+/// file's own name.
+#[test]
+fn a_killed_tar_leaves_half_a_file() {
+    const TEST: &str = "a_killed_tar_leaves_half_a_file";
+    if !tools_present(TEST, &["tar"]) {
+        return;
+    }
+    const BYTES: u64 = 64 << 20;
+    const TRIES_MAX: usize = 50;
+    let one = Fixture::new("tar-kill", "");
+    let plain = one.scratch.join("plain");
+    let make = "mkdir plain; head -c $1 /dev/zero | tr '\\0' x > large; tar -cf a.tar large";
+    let make = make.replace("$1", &BYTES.to_string());
+    shell(one.scratch.path(), &make);
+    let archive = one.scratch.join("a.tar");
+    let length =
+        |directory: &Path| fs::metadata(directory.join("large")).map_or(0, |file| file.len());
+    let kill_early = |mut command: Command, directory: &Path| {
+        let mut child = command.stderr(Stdio::null()).spawn().expect("started");
+        while length(directory) == 0 && child.try_wait().expect("our child").is_none() {}
+        child.kill().expect("killed, or not waited for");
+        child.wait().expect("ended");
+    };
+    let half = (1..=TRIES_MAX).find(|_| {
+        shell(&plain, "rm -f large");
+        let mut tar = Command::new("tar");
+        tar.arg("-xf").arg(&archive).current_dir(&plain);
+        kill_early(tar, &plain);
+        (1..BYTES).contains(&length(&plain))
+    });
+    println!("tar left half a file at try {half:?}");
+    assert!(half.is_some(), "tar has always ended before the kill");
+    for options in [&["unpack"][..], &["unpack", "--each"]] {
+        for _ in 0..pick(3, 30) {
+            shell(&one.base, "rm -f large");
+            let words = options.iter().map(OsStr::new);
+            let command = one.store.command(words.chain([archive.as_os_str()]));
+            kill_early(command, &one.base);
+            // Waits for the end of what is being committed.
+            one.store.call(["sync"]).expect(0);
+            assert!([0, BYTES].contains(&length(&one.base)), "{options:?}");
+        }
+    }
+    one.store.assert_at_rest();
+}
+
 #[test]
 fn a_killed_unpacking_leaves_nothing_or_whole_files() {
     const TEST: &str = "a_killed_unpacking_leaves_nothing_or_whole_files";

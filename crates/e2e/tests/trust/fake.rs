@@ -100,7 +100,7 @@ fn serve(mut client: UnixStream, lie: &Lie) -> bool {
                 is_required: true,
             }),
             exact_because: None,
-            copied: Vec::new(),
+            deviations: Vec::new(),
             lent: false,
             within: None,
         };

@@ -4,6 +4,13 @@
 //! process that mounted the overlay carries the steps out, and the nested transaction ends.
 //! If that process dies in between, so does the outer transaction, with all that either has
 //! changed. If it can carry out no step, the nested transaction is as it was before.
+//!
+//! Several can be nested in one overlay. To each of them the commits of the others are changes by
+//! programs of the outer transaction: it conflicts with those that meet its own.
+//!
+//! The caller must see to it that while one of these commits is on its way, from its plan to its
+//! end, no other one begins, and no transaction begins to be nested there: it would see a part of
+//! the steps.
 
 use atomdir_disk::Disk;
 use atomdir_types::MergeStep;
@@ -36,7 +43,8 @@ impl<D: Disk> Store<D> {
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
         }
-        let begun = outer_view.begun_over().ok_or(CommitError::Ended)?;
+        let begun = outer_view.begun_over(view.id);
+        let begun = begun.ok_or(CommitError::Ended)?;
         let plan = view.plan_since(&begun.nodes).map_err(failed)?;
         let conflicts = conflicts(&plan.touched, &seen.since(&begun.seen));
         if !conflicts.is_empty() {

@@ -32,7 +32,7 @@ impl<D: Disk> Store<D> {
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
         }
-        if outer_view.begun_over().is_some() {
+        if outer_view.begun_over(view.id).is_some() {
             let reason = "its changes go into a native view";
             return Err(CommitError::OnlyWhole { reason });
         }

@@ -3,9 +3,8 @@
 //! A nested transaction has a view over the outer one's and shares its
 //! snapshot. Its commit is neither logged nor validated against the base: that
 //! happens when the outermost one commits. Several can be nested in one at the
-//! same time, except in two cases. What a serializable transaction reads of a
-//! nested commit is not in its read set. And the copy of a native view is compared
-//! with what the overlay showed when the nested one began.
+//! same time, unless it is serializable: what one reads of another's commit would not
+//! be in its read set.
 
 use std::sync::Arc;
 
@@ -48,8 +47,7 @@ impl<D: Disk> Store<D> {
         Ok(self.add_nested(outer, nested, options))
     }
 
-    /// Copies what the overlay shows without the outer view's lock (`view::upper`). If several
-    /// begin at the same time, one of them does this.
+    /// Copies what the overlay shows without the outer view's lock (`view::upper`).
     fn begin_over_upper(
         &self,
         outer: &Arc<Transaction<D>>,
@@ -66,7 +64,7 @@ impl<D: Disk> Store<D> {
             false => Err(BeginError::Ended),
         });
         let view = view.inspect_err(|_| self.0.core.drop_stage(id))?;
-        view.note_begun_over(begun);
+        view.note_begun_over(id, begun);
         Ok(self.add_nested(outer, nested, options))
     }
 
@@ -87,9 +85,8 @@ impl<D: Disk> Store<D> {
 
 fn may_begin_in<D: Disk>(outer: &mut Option<View<D>>) -> Result<&mut View<D>, BeginError> {
     let view = outer.as_mut().ok_or(BeginError::Ended)?;
-    let has_one_at_a_time = view.reads.is_some() || view.lower || view.begun_over().is_some();
     match view.nested() {
-        Some(nested) if has_one_at_a_time => Err(BeginError::Nested { nested }),
+        Some(nested) if view.reads.is_some() => Err(BeginError::Nested { nested }),
         _ if view.frozen => Err(BeginError::Frozen),
         _ => Ok(view),
     }

@@ -37,6 +37,7 @@ impl<D: Disk> Store<D> {
                         author: Some(CommitAuthor {
                             transaction: TransactionId(commit.transaction),
                             label: commit.label.clone(),
+                            time: summary.time,
                         }),
                     };
                 }

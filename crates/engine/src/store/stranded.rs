@@ -5,6 +5,7 @@ use atomdir_disk::{Disk, Timestamp};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::store::Store;
+use crate::transaction::Transaction;
 
 /// A transaction that has survived and cannot be opened. Its changes stay in the staging
 /// directory until it is aborted.
@@ -24,6 +25,28 @@ impl<D: Disk> Store<D> {
     /// The transactions that have survived and cannot be opened.
     pub fn stranded(&self) -> Vec<Stranded> {
         lock(&self.0.stranded).clone()
+    }
+
+    /// Takes a transaction that has survived from the open ones, because the caller cannot serve it.
+    /// Its changes stay, and whoever opens the store next can try again.
+    pub fn strand(&self, transaction: &Transaction<D>, reason: String) {
+        let Some(view) = self.take_view(transaction) else {
+            return;
+        };
+        let stranded = Stranded {
+            id: transaction.id(),
+            owner: Some(transaction.owner()),
+            label: transaction.label().to_vec(),
+            began: transaction.began(),
+            reason,
+            needs: Some(transaction.at()),
+        };
+        let id = stranded.id;
+        drop(view);
+        self.let_go(id);
+        // First, so that what it needs of the past is held all the time.
+        lock(&self.0.stranded).push(stranded);
+        self.drop_snapshot(id);
     }
 
     /// Drops the changes of a stranded transaction; false if there is none of this id.

@@ -28,13 +28,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
 use atomdir_format::record::Before;
-use atomdir_types::{ChangeLine, CopiedByMove};
+use atomdir_types::{ChangeLine, Deviation};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
 use crate::base::snapshot::SnapshotPoint;
 use crate::error::SurvivalError;
-use crate::ids::{Sequence, TransactionId};
+use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::lock;
 use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
@@ -401,6 +401,22 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
+    /// How many objects it has staged, which is about how many changes are lost if it is aborted.
+    /// `None` if that is not known at once: while it is being committed, in an overlay, and for a
+    /// nested transaction, which shares objects with the outer one.
+    pub fn count_staged(&self) -> Option<u64> {
+        let guard = self.view.try_lock().ok()?;
+        let view = guard.as_ref()?;
+        if view.lower || self.outer().is_some() {
+            return None;
+        }
+        let is_staged = |id: &NodeId| {
+            let own = view.nodes.own(*id);
+            own.is_some_and(|own| own.staged.is_some())
+        };
+        Some(view.changed_nodes().filter(is_staged).count() as u64)
+    }
+
     /// Makes the view the lower layer of an overlay, which nothing changes
     /// until [`take_over_upper`](Transaction::take_over_upper).
     pub fn become_lower(&self) -> Result<()> {
@@ -431,16 +447,17 @@ impl<D: Disk> Transaction<D> {
 
     /// Makes an upper layer's changes the view's own. The overlay must have ended, or be
     /// read-only for good. If this fails, either nothing has changed, or the transaction has
-    /// ended, or it can only be aborted. Lists what programs have copied in place of moving it.
-    pub fn take_over_upper(&self) -> Result<Vec<CopiedByMove>> {
+    /// ended, or it can only be aborted. Lists what overlayfs has done otherwise than a plain
+    /// directory would.
+    pub fn take_over_upper(&self) -> Result<Vec<Deviation>> {
         let began = self.began_change_time();
         self.wait_with(|view| {
             view.refuse_while_nested()?;
             self.leave_to_user();
-            let (taken, copied) = view.take_over_upper(began)?;
+            let (taken, deviations) = view.take_over_upper(began)?;
             *view = taken;
             self.lower.store(false, Ordering::Release);
-            Ok(copied)
+            Ok(deviations)
         })
     }
 

@@ -7,6 +7,7 @@ use atomdir_disk::{Identity, Kind, Name, Timestamp};
 use atomdir_format::record::{EntryChange, Former, Update};
 
 use crate::ids::Sequence;
+use crate::undo::between::{Between, between};
 use crate::undo::selection::Selection;
 use crate::undo::since::{Since, Step};
 
@@ -20,6 +21,8 @@ pub(super) struct Changes {
     /// Entries that are again what they were before the first undone commit, and that other
     /// commits or outside writers have changed between the undone ones.
     pub broken: Vec<(Key, NameUndone)>,
+    /// Files that other commits have renamed or replaced between the undone ones.
+    pub between: Vec<Between>,
     /// The objects that they changed in place, oldest change first.
     pub objects: BTreeMap<Identity, Vec<ChangeRef>>,
     /// The files and directories in which any commit has changed anything, and when it had been
@@ -129,7 +132,10 @@ pub(super) struct Touch {
 
 impl Changes {
     pub fn new(since: &Since, selection: &Selection) -> Changes {
-        let mut changes = Changes::default();
+        let mut changes = Changes {
+            between: between(since, selection),
+            ..Changes::default()
+        };
         for (number, step) in since.steps.iter().enumerate() {
             changes.add_places(step);
             changes.add_made(step);

@@ -2,7 +2,8 @@
 //!
 //! `since` reads what happened from the first of the commits to the snapshot, and `selection` says
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
-//! again. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
+//! again. `between` finds files that others have renamed or replaced between
+//! the commits. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
 //! the snapshot and in limbo, `returning` checks those that get names back, `successions` finds files
 //! that would become two, `untouched` finds what came later, `neutral` leaves out what other undos
 //! took back, `passing` tells what was in the tree before from what came with the commits, `look`
@@ -23,6 +24,7 @@
 //! 6. An object goes from the tree only if an undone commit brought it there. What outside writers
 //!    put into a directory does not go with it, even if commits have changed it since.
 
+mod between;
 mod changes;
 mod find;
 mod look;

@@ -208,7 +208,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
         Ok(Some(self.stat(&base)?.identity))
     }
 
-    /// Checks names that were changed by others and became again what they were.
+    /// Checks names that were changed by others and became again what they were, and files that others
+    /// have changed between the undone commits.
     fn check_broken(&mut self) -> Outcome<()> {
         let changes = self.changes;
         for ((directory, _), name) in &changes.broken {
@@ -216,6 +217,9 @@ impl<'a, D: Disk> Reverse<'a, D> {
             if fate.map_err(|errno| io(&name.path, errno))? == Fate::Lives {
                 self.conflict(&name.path, ConflictKind::Entry, name.by_other);
             }
+        }
+        for file in &changes.between {
+            self.conflict(&file.path, ConflictKind::Contents, Some(file.by));
         }
         Ok(())
     }

@@ -101,6 +101,14 @@ impl<D: Disk> Store<D> {
     }
 }
 
+impl Since {
+    /// Whether the commit is one of those to be undone.
+    pub fn is_undone(&self, commit: Sequence) -> bool {
+        let mut undone = self.steps.iter().filter(|step| step.is_undone);
+        undone.any(|step| step.sequence == commit)
+    }
+}
+
 fn taken_back(commit: &CommitRecord) -> Vec<Sequence> {
     let before = commit.before.iter();
     let taken_back = before.flat_map(|before| &before.takes_back);
@@ -133,7 +141,7 @@ impl Step {
         self.record.commit()?.before.as_ref()
     }
 
-    fn directories(&self) -> &[DirectoryReference] {
+    pub fn directories(&self) -> &[DirectoryReference] {
         let commit = self.record.commit();
         commit.map_or(&[], |commit| &commit.directories)
     }

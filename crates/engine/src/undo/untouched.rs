@@ -32,6 +32,8 @@ type Outcome<T> = Result<T, UndoError>;
 
 impl<D: Disk> Reverse<'_, D> {
     pub(super) fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
+        // An undone commit is in nobody's way. What it has left is not there, so others changed it.
+        let by = by.filter(|by| !self.since.is_undone(*by));
         let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);
         let path = if path.is_empty() { b"." } else { path };
         self.conflicts.push(Conflict {

@@ -33,7 +33,7 @@ mod types;
 mod upper;
 mod xattrs;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Timestamp};
@@ -95,8 +95,8 @@ pub(crate) struct View<D: Disk> {
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
     pub lower: bool,
-    /// What the overlay showed when the transaction began that is nested in it.
-    begun_over: Option<Box<Begun>>,
+    /// What the overlay showed when each of the transactions began that are nested in it.
+    begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
     pub frozen: bool,
     /// The user whose present rights in the base limit every read of it and the commit, if
@@ -132,7 +132,7 @@ impl<D: Disk> View<D> {
             has_stage: false,
             is_written_ahead: false,
             lower: false,
-            begun_over: None,
+            begun_over: BTreeMap::new(),
             frozen: false,
             restricted_to: None,
             restored: HashSet::new(),

@@ -28,7 +28,7 @@ const FORMER_FAULTS: &[u64] = &[
     384, 387, 403, 409, 415, 421, 425, 467, 507, 601, 622, 628, 644, 662, 682, 695, 710, 718, 801,
     819, 843, 861, 867, 880, 884, 913, 942, 945, 969, 975, 1182, 1193, 1225, 1265, 1270, 1333,
     1272, 1353, 1380, 1404, 1435, 1439, 1452, 1456, 1480, 1522, 1611, 1628, 1712, 1751, 1842, 1861,
-    1883, 1942, 2068, 2316, 2517, 2604, 2826, 3418, 3519, 4203, 8418, 8898,
+    1883, 1942, 2068, 2316, 2517, 2604, 2826, 3418, 3519, 4203, 8418, 8898, 60186, 60215,
 ];
 
 struct Run {
@@ -224,7 +224,10 @@ impl Run {
         self.say(&format!("{conflicts:?}"));
         let (mut undone, mut above) = (BTreeSet::new(), BTreeSet::new());
         let mut entries = BTreeSet::new();
+        // Such a commit wrote what was there already, and may have given a file another inode.
+        let mut is_inode_only = false;
         for (before, after) in self.steps_of(commits) {
+            is_inode_only |= before.tree() == after.tree();
             let differing = before.differing(after);
             above.extend(before.with_what_is_above(differing.clone()));
             above.extend(after.with_what_is_above(differing.clone()));
@@ -237,8 +240,7 @@ impl Run {
                 let number = sequence.0;
                 let (before, after) = &self.commits[number as usize - 1];
                 let is_later = commits.first() < Some(&number) && !commits.contains(&number);
-                // It wrote what was there already.
-                if is_later && before.tree() == after.tree() {
+                if is_later && (is_inode_only || before.tree() == after.tree()) {
                     return true;
                 }
                 let below = after.with_what_is_below(undone.clone());

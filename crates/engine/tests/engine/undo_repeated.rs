@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use crate::undo_conflicts::{
     View, commit, conflict, land, node, put, read, set_mode, store, undo, unlink,
 };
+use crate::undo_returned::rename;
 use atomdir_engine::{CommitError, ConflictKind, NodeId};
 
 /// A file so long is changed in place.
@@ -109,4 +110,20 @@ fn attributes_that_a_commit_did_not_change_are_not_taken_back() {
     assert_eq!(read(&scratch.0, "f")[0], b'x');
     let mode = std::fs::metadata(&file).expect("it is there").mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+/// What was changed before the file was renamed belongs to another name.
+#[test]
+fn undo_of_several_conflicts_with_a_rename_between_them() {
+    let (scratch, store) = store();
+    commit(&store, |view| put(view, "f", 0, b"x"));
+    commit(&store, |view| set_mode(view, "f", 0o600));
+    commit(&store, |view| rename(view, "f", "g"));
+    commit(&store, |view| set_mode(view, "g", 0o640));
+    let found = conflict(&store, &[2, 4]);
+    assert_eq!(found, ("g".into(), ConflictKind::Contents, Some(3)));
+    land(&store, &[4], &[]);
+    land(&store, &[2], &[]);
+    let found = std::fs::metadata(scratch.0.join("g")).expect("there");
+    assert_eq!(found.permissions().mode() & 0o777, 0o644);
 }

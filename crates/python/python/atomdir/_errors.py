@@ -97,6 +97,8 @@ class ConflictingChange:
     transaction: Optional[int]
     #: All this in a sentence.
     description: str
+    #: When the commit was made, in seconds since 1970, if that is known.
+    time: Optional[float] = None
 
     def __str__(self) -> str:
         return self.description
@@ -160,7 +162,7 @@ _CONFLICTS: dict[str, type[Conflict]] = {
 # Classes that are both ours and one of Python's, made when they are first needed.
 _combined: dict[tuple[type[Error], type[OSError]], type[OSError]] = {}
 
-_Described = tuple[str, str, str, Optional[int], Optional[int], str]
+_Described = tuple[str, str, str, Optional[int], Optional[int], str, Optional[float]]
 
 
 def make_error(name: str, message: str) -> Error:

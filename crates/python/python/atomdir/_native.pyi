@@ -10,7 +10,7 @@ _EndedTransaction = tuple[
     int, int, str, int, int, str, Optional[int], str, Optional[int]
 ]
 _History = tuple[int, int, Optional[tuple[int, int]]]
-_Described = tuple[str, str, str, Optional[int], Optional[int], str]
+_Described = tuple[str, str, str, Optional[int], Optional[int], str, Optional[float]]
 _Flags = tuple[bool, bool, bool, bool, bool, bool]
 
 __version__: str
@@ -106,6 +106,7 @@ class Transaction:
         self, place: int
     ) -> tuple[List[bytes], bool, Optional[str]]: ...
     def keep(self) -> int: ...
+    def sync(self) -> None: ...
     def abort(self) -> None: ...
 
 class File:

@@ -251,6 +251,12 @@ class Transaction:
         self._end()
         return id
 
+    def sync(self) -> None:
+        """Makes what was written so far durable, in a transaction that survives its service: one to
+        which this program has attached. Another one ends with this program, so this fails. What is
+        still in the buffers of open files is not included."""
+        self.native.sync()
+
     def _end(self) -> None:
         with self._mutex:
             was_open, self._native = self._native is not None, None

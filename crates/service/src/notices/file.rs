@@ -5,18 +5,19 @@
 //!    torn, and the file is then written anew.
 //! 2. A new file replaces the old one by rename, after it was flushed. So after a crash of the
 //!    machine there is the old file or the new one.
-//! 3. Single records are not flushed. They survive the death of the service; a power cut may
-//!    lose the newest.
+//! 3. Single records are not flushed when they are written. They survive the death of the service;
+//!    a power cut may lose those since the last [`flush`](NoticeFile::flush).
 
 use atomdir_disk::reason;
 use atomdir_format::frame;
 use atomdir_format::header::StoreId;
 use atomdir_format::notice::{Notice, NoticeRecord};
 use atomdir_format::scan::{Scanned, Scanner};
-use rustix::fs::{FileType, Mode, OFlags, fdatasync, fstat, openat, renameat};
+use rustix::fs::{FileType, Mode, OFlags, fdatasync, fstat, fsync, openat, renameat};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::process::geteuid;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 const NAME: &str = "transactions";
 const NAME_NEW: &str = "transactions.new";
@@ -26,10 +27,12 @@ const LENGTH_MAX: u64 = 64 << 20;
 const GROWTH_MAX: u64 = 1 << 20;
 
 pub(super) struct NoticeFile {
-    control: OwnedFd,
+    control: Arc<OwnedFd>,
     store: StoreId,
     /// `None` if the next notice must write the file anew.
-    file: Option<OwnedFd>,
+    file: Option<Arc<OwnedFd>>,
+    /// It has got its name, and the directory was not flushed since.
+    is_renamed: bool,
     length: u64,
     /// The length when it was last written anew.
     whole_length: u64,
@@ -39,13 +42,27 @@ pub(super) struct NoticeFile {
     is_failing: bool,
 }
 
+/// A flush that is to be [run](Flush::run) while nothing is locked.
+pub(super) struct Flush {
+    file: Option<Arc<OwnedFd>>,
+    directory: Option<Arc<OwnedFd>>,
+}
+
+impl Flush {
+    pub(super) fn run(&self) -> Result<(), Errno> {
+        self.file.iter().try_for_each(fdatasync)?;
+        self.directory.iter().try_for_each(fsync)
+    }
+}
+
 impl NoticeFile {
     /// Reads the file, as far as it is ours and whole.
     pub(super) fn open(control: OwnedFd, store: StoreId) -> (NoticeFile, Vec<Notice>) {
         let mut file = NoticeFile {
-            control,
+            control: Arc::new(control),
             store,
             file: None,
+            is_renamed: false,
             length: 0,
             whole_length: 0,
             sequence: 0,
@@ -100,7 +117,7 @@ impl NoticeFile {
             }
         };
         self.whole_length = self.length;
-        self.file = is_whole.then_some(file);
+        self.file = is_whole.then(|| Arc::new(file));
         Ok(notices)
     }
 
@@ -122,7 +139,7 @@ impl NoticeFile {
         self.is_failing = done.is_err();
     }
 
-    fn add(&mut self, file: OwnedFd, notice: &Notice) -> Result<(), Errno> {
+    fn add(&mut self, file: Arc<OwnedFd>, notice: &Notice) -> Result<(), Errno> {
         let bytes = self.encode(self.sequence + 1, notice.clone());
         write_all(&file, &bytes, self.length)?;
         self.sequence += 1;
@@ -152,8 +169,17 @@ impl NoticeFile {
         self.sequence = sequence;
         self.length = bytes.len() as u64;
         self.whole_length = self.length;
-        self.file = Some(file);
+        self.file = Some(Arc::new(file));
+        self.is_renamed = true;
         Ok(())
+    }
+
+    /// What makes all records durable that were written so far.
+    pub(super) fn flush(&mut self) -> Flush {
+        Flush {
+            file: self.file.clone(),
+            directory: std::mem::take(&mut self.is_renamed).then(|| self.control.clone()),
+        }
     }
 
     fn encode(&self, sequence: u64, notice: Notice) -> Vec<u8> {

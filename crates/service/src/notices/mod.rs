@@ -16,6 +16,7 @@
 mod explain;
 mod file;
 mod list;
+mod unflushed;
 
 pub(crate) use explain::{explain, named};
 
@@ -27,8 +28,7 @@ use crate::replies::{Unanswered, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
-use atomdir_disk::LinuxDisk;
-use atomdir_disk::sync;
+use atomdir_disk::{LinuxDisk, reason, sync};
 use atomdir_engine::{Recovery, Store, Stranded, TransactionId};
 use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Reported};
 use atomdir_protocol::{Answer, EndedTransaction, Reply};
@@ -38,7 +38,8 @@ use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use unflushed::Unflushed;
 
 pub(crate) use atomdir_protocol::EndedHow as How;
 
@@ -57,10 +58,17 @@ pub(crate) struct Notices {
 struct State {
     list: List,
     file: NoticeFile,
+    unflushed: Unflushed,
 }
 
 impl State {
     fn note(&mut self, notice: Notice) {
+        match &notice {
+            Notice::Open(open) => self.unflushed.opened(open.transaction, Instant::now()),
+            Notice::Done { transaction } => self.unflushed.ended(*transaction),
+            Notice::Ended(ended) => self.unflushed.ended(ended.open.transaction),
+            Notice::Parts { .. } | Notice::Reported { .. } => {}
+        }
         self.list.apply(notice.clone());
         self.file.append(&notice, self.list.notices());
     }
@@ -74,7 +82,11 @@ impl Notices {
         for notice in notices {
             list.apply(notice);
         }
-        let mut state = State { list, file };
+        let mut state = State {
+            list,
+            file,
+            unflushed: Unflushed::default(),
+        };
         note_lost(&mut state, store, recovery);
         Notices {
             state: Mutex::new(state),
@@ -99,39 +111,43 @@ impl Notices {
     }
 
     /// Notes that the transaction has ended like this, unless its own user has ended it. Programs
-    /// that are attached to it get a message at once.
-    pub(crate) fn ended(&self, one: &OpenTransaction, how: How, connections: &Connections) {
-        let open = open_notice(&one.transaction);
-        let notice = new_notice(open.clone(), how);
-        let reply = Reply::Ended(vec![convert::ended(notice)]);
+    /// that are attached to it get a message at once. About so many changes are lost, if that is known.
+    pub(crate) fn ended(
+        &self,
+        one: &OpenTransaction,
+        (how, changes): (How, Option<u64>),
+        connections: &Connections,
+    ) {
+        let notice = EndedNotice {
+            changes,
+            ..new_notice(open_notice(&one.transaction), how)
+        };
+        let open = &notice.open;
+        let reply = Reply::Ended(vec![convert::ended(notice.clone())]);
         let mut is_reported = false;
         for (user, stream) in one.holders.keys().filter_map(|id| connections.peer(*id)) {
             is_reported |= stream.try_notify(&reply) && user == open.user;
         }
         if one.transaction.past().is_none() {
-            self.add(open, how, is_reported);
+            self.add(notice, is_reported);
         }
     }
 
     /// Like [`ended`](Self::ended), for a transaction that could not be opened.
     pub(crate) fn ended_stranded(&self, one: &Stranded, how: How) {
-        self.add(
-            OpenNotice {
-                transaction: one.id.0,
-                user: one.owner.unwrap_or_else(|| geteuid().as_raw()),
-                began: one.began,
-                label: short(&one.label),
-            },
-            how,
-            false,
-        );
+        let open = OpenNotice {
+            transaction: one.id.0,
+            user: one.owner.unwrap_or_else(|| geteuid().as_raw()),
+            began: one.began,
+            label: short(&one.label),
+        };
+        self.add(new_notice(open, how), false);
     }
 
-    fn add(&self, open: OpenNotice, how: How, user_got_it: bool) {
-        if by(how) == Some(open.user) {
-            return self.done(open.transaction);
+    fn add(&self, mut notice: EndedNotice, user_got_it: bool) {
+        if by(notice.how) == Some(notice.open.user) {
+            return self.done(notice.open.transaction);
         }
-        let mut notice = new_notice(open, how);
         notice.reported.user = user_got_it;
         sync::lock(&self.state).note(Notice::Ended(notice));
         self.noted.notify_all();
@@ -153,6 +169,22 @@ impl Notices {
             let up_to = newest();
             state.note(Notice::Parts { transaction, up_to });
         }
+    }
+
+    /// Makes the notes of transactions durable that have been open for a while, so that a power cut
+    /// loses none of them. Nothing is locked meanwhile. To be called every second or so, until it
+    /// returns false.
+    pub(crate) fn flush_due(&self) -> bool {
+        let mut state = sync::lock(&self.state);
+        if !state.unflushed.take_due(Instant::now()) {
+            return !state.unflushed.is_empty();
+        }
+        let flush = state.file.flush();
+        drop(state);
+        if let Err(errno) = flush.run() {
+            tracing::warn!("cannot flush the notices: {}", reason(errno));
+        }
+        !sync::lock(&self.state).unflushed.is_empty()
     }
 
     /// Those that the peer may see, the oldest first.

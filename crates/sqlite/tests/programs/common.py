@@ -14,11 +14,13 @@ _first.load_extension(EXTENSION)
 BUSY_SNAPSHOT = sqlite3.SQLITE_BUSY | 2 << 8
 
 
+def uri(name="db", options=""):
+    return f"file:{os.path.join(STORE, name)}?vfs=atomdir{options.replace(DOOR, '')}{DOOR}"
+
+
 def connect(name="db", options="", **more):
     """A connection in autocommit mode: BEGIN and COMMIT are the program's own."""
-    options = options.replace(DOOR, "") + DOOR
-    uri = f"file:{os.path.join(STORE, name)}?vfs=atomdir{options}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0, **more)
+    return sqlite3.connect(uri(name, options), uri=True, isolation_level=None, timeout=0, **more)
 
 
 def plain(name="db"):

@@ -85,6 +85,14 @@ short = os.stat(os.path.join(STORE, "db")).st_size
 assert short < long / 10, (short, long)
 expect(other.execute("select v from a").fetchone(), (before[0] + 1,))
 
+# VACUUM also changes the page size, and memory mapping stays off.
+for size in (8192, 4096):
+    one.execute(f"pragma page_size = {size}")
+    one.execute("vacuum")
+    expect(other.execute("select v from a").fetchone(), (before[0] + 1,))
+    expect(other.execute("pragma page_size").fetchone(), (size,))
+expect(other.execute("pragma mmap_size = 1000000").fetchall(), [])
+
 # Connections with a shared cache would share a transaction. They are refused.
 shared = connect(options="&cache=shared"), connect(options="&cache=shared")
 shared[0].execute("select * from a").fetchall()

@@ -7,7 +7,7 @@ import random
 import sqlite3
 import sys
 
-from common import connect, expect
+from common import connect, expect, uri
 
 seed, steps = sys.argv[3:5]
 chance = random.Random(seed)
@@ -18,12 +18,6 @@ def open_pair():
     connection = connect("one.db")
     connection.execute(f"attach '{uri('two.db')}' as two")
     return connection
-
-
-def uri(name):
-    from common import STORE
-
-    return f"file:{STORE}/{name}?vfs=atomdir"
 
 
 def settings(connection):

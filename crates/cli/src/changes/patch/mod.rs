@@ -54,6 +54,10 @@ impl FilePatch<'_> {
             }
             (None, None) => Ok(()),
             _ => self.show_sides(painter, old.as_ref(), new.as_ref(), binary),
+        }?;
+        match &old {
+            Some(old) if old.version.is_of_now => show_beside_now(painter, old, new.as_ref()),
+            _ => Ok(()),
         }
     }
 
@@ -70,7 +74,9 @@ impl FilePatch<'_> {
             _ => false,
         };
         let mode = |side: Option<&Side<'_>>| side.map(|side| side.mode);
-        if is_same && !is_renamed && mode(old) == mode(new) {
+        let is_of_now = old.is_some_and(|old| old.version.is_of_now);
+        let is_shown = !is_same && !is_of_now;
+        if !is_shown && new.is_some() && !is_renamed && mode(old) == mode(new) {
             return Ok(());
         }
         // For an added or deleted file both names are the one that it has.
@@ -98,7 +104,7 @@ impl FilePatch<'_> {
             head(format!("rename from {}", quoted(old_path)))?;
             head(format!("rename to {}", quoted(new_path)))?;
         }
-        if is_same {
+        if !is_shown {
             return Ok(());
         }
         let old_name = old.map_or("/dev/null", |_| &old_name);
@@ -117,6 +123,28 @@ impl FilePatch<'_> {
             ),
         }
     }
+}
+
+/// Shows how a file differs from what an outside writer has made of it, in comments: `git apply`
+/// would take back what they did.
+fn show_beside_now(
+    painter: &mut Painter<'_>,
+    old: &Side<'_>,
+    new: Option<&Side<'_>>,
+) -> io::Result<()> {
+    let (Some(now), Some(text)) = (contents(Some(old)), contents(new)) else {
+        return Ok(());
+    };
+    if is_binary(now) || is_binary(text) {
+        return Ok(());
+    }
+    let mut hunks = Vec::new();
+    Comparison::new(now, text).show_hunks(&mut Painter::new(&mut hunks))?;
+    for line in hunks.split_inclusive(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        painter.contents_line(Style::Hint, &[b"# ", line].concat())?;
+    }
+    Ok(())
 }
 
 fn show_text(

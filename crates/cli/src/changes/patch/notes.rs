@@ -22,6 +22,16 @@ pub(super) fn notes(patch: &FilePatch<'_>) -> Vec<String> {
         (Some(old), Some(new)) => changed(&mut notes, patch, old, new),
         (None, None) => {}
     }
+    if let Some(old) = patch.old.as_ref().filter(|old| old.is_of_now) {
+        let contents = patch.new.as_ref().map(|new| &new.contents);
+        let compared = match contents.is_some_and(|contents| old.contents.is_same(contents)) {
+            true => "",
+            false => "; compared with what is there now:",
+        };
+        notes.push(format!(
+            "changed outside since the transaction began{compared}"
+        ));
+    }
     let name = match (&patch.new, patch.new_path) {
         (None, _) => patch.old_path,
         (Some(_), new_path) => new_path,
@@ -75,6 +85,7 @@ fn changed(notes: &mut Vec<String>, patch: &FilePatch<'_>, old: &Version, new: &
     }
     // Other changes also set a new time, and so does applying a patch.
     let is_only_time = notes.is_empty()
+        && !old.is_of_now
         && patch.old_path == patch.new_path
         && old.mode == new.mode
         && old.contents.is_same(&new.contents);

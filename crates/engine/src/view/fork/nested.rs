@@ -17,7 +17,7 @@ pub(crate) struct Joined(Nodes);
 impl<D: Disk> View<D> {
     /// The open transactions that are nested in this one, in the order of their begins.
     pub fn all_nested(&self) -> Vec<TransactionId> {
-        let over_upper = self.begun_over.as_ref().map(|begun| begun.nested);
+        let over_upper = self.begun_over.keys().copied();
         let nested = self.forks.nested.iter().map(|(id, _)| *id);
         nested.chain(over_upper).collect()
     }
@@ -48,7 +48,7 @@ impl<D: Disk> View<D> {
             holes_read: Default::default(),
             generations: Vec::new(),
             lower: false,
-            begun_over: None,
+            begun_over: Default::default(),
             frozen: false,
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),
@@ -130,7 +130,7 @@ impl<D: Disk> View<D> {
 
     /// Drops the nested view.
     pub fn drop_nested(&mut self, nested: View<D>) {
-        if self.begun_over.take().is_some() {
+        if self.begun_over.remove(&nested.id).is_some() {
             self.take_reads(nested.reads);
             return;
         }

@@ -26,11 +26,9 @@ use atomdir_types::MergeStep;
 
 use super::nodes::Nodes;
 use super::upper::UpperState;
-use crate::ids::TransactionId;
 
-/// What an overlay showed when the transaction nested in it began.
+/// What an overlay showed when a transaction nested in it began.
 pub(crate) struct Begun {
-    pub nested: TransactionId,
     pub nodes: Nodes,
     pub seen: UpperState,
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Kind, Name, Owner, Result, Stat, Timestamp};
-use atomdir_types::{CopiedByMove, CopyLacks};
+use atomdir_types::{Deviation, DeviationKind};
 
 use super::Reading;
 use super::overlay_attributes::OverlayPrefix;
@@ -60,31 +60,31 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    /// The copies of what was noted. Call it when all lost names are known.
-    pub(super) fn find_copied(&self) -> Result<Vec<CopiedByMove>> {
+    /// Adds the copies of what was noted to the deviations. Call it when all lost names are known.
+    pub(super) fn find_copied(&mut self) -> Result<()> {
         if self.removed.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let made = self.made()?;
         let mut found = Vec::new();
         for removed in &self.removed {
             for one in made.get(&removed.looks).into_iter().flatten() {
-                if let Some(lacks) = self.lacks(removed, one)? {
+                if let Some(kind) = self.lacks(removed, one)? {
                     let path = self.new.path(one.id);
-                    found.push(CopiedByMove { path, lacks });
+                    found.push(Deviation { path, kind });
                 }
             }
         }
-        found.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(found)
+        self.deviations.append(&mut found);
+        Ok(())
     }
 
     /// What the new object lacks, if it is a copy of the removed one.
-    fn lacks(&self, removed: &Removed, made: &Made) -> Result<Option<CopyLacks>> {
+    fn lacks(&self, removed: &Removed, made: &Made) -> Result<Option<DeviationKind>> {
         let is_gone = self.new.nodes.dying.contains_key(&removed.base.serial);
         let lacks = match () {
-            () if removed.owner != made.owner => CopyLacks::Owner,
-            () if !is_gone => CopyLacks::OtherNames,
+            () if removed.owner != made.owner => DeviationKind::CopyWithoutOwner,
+            () if !is_gone => DeviationKind::CopyWithoutNames,
             () => return Ok(None),
         };
         let (_, length, _) = removed.looks;

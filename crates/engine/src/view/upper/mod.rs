@@ -25,6 +25,7 @@
 
 mod barred;
 mod copied;
+mod deviations;
 mod holes;
 mod index;
 mod lost;
@@ -39,7 +40,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, Owner, Result, Stat, Timestamp};
-use atomdir_types::CopiedByMove;
+use atomdir_types::Deviation;
 
 use super::View;
 use super::dress::dress;
@@ -92,19 +93,19 @@ impl<D: Disk> View<D> {
         Ok(read.view)
     }
 
-    /// Returns the view that replaces the overlay, and what programs have copied in place of moving
-    /// it. `began` is the transaction's begin.
+    /// Returns the view that replaces the overlay, and what overlayfs has done otherwise than a
+    /// plain directory would. `began` is the transaction's begin.
     pub(crate) fn take_over_upper(
         &mut self,
         began: Timestamp,
-    ) -> Result<(View<D>, Vec<CopiedByMove>)> {
+    ) -> Result<(View<D>, Vec<Deviation>)> {
         self.write_ahead_what_is_found();
         self.stage()?;
         let read = self.read_upper(self, began, Purpose::TakeOver, None)?;
         let Read {
             mut view,
             moves,
-            copied,
+            deviations,
             ..
         } = read;
         view.is_written_ahead = self.is_written_ahead;
@@ -112,7 +113,7 @@ impl<D: Disk> View<D> {
         view.has_placed = true;
         moves.close_layer(&view);
         view.reads = self.reads.take();
-        Ok((view, copied))
+        Ok((view, deviations))
     }
 
     /// With `seen`, also notes what the layer holds.
@@ -141,6 +142,7 @@ impl<D: Disk> View<D> {
             with_names: HashMap::new(),
             own: root.attributes.owner,
             removed: Vec::new(),
+            deviations: Vec::new(),
             to_visit: Vec::new(),
         };
         reading.moves.layer.insert(
@@ -154,12 +156,15 @@ impl<D: Disk> View<D> {
         reading.walk(stat)?;
         reading.drop_lost_names()?;
         reading.take_index()?;
-        let copied = reading.find_copied()?;
+        reading.find_copied()?;
+        reading
+            .deviations
+            .sort_by(|one, other| (one.kind, &one.path).cmp(&(other.kind, &other.path)));
         Ok(Read {
             view: reading.new,
             moves: reading.moves,
             seen: reading.seen,
-            copied,
+            deviations: reading.deviations,
         })
     }
 }
@@ -169,7 +174,7 @@ struct Read<D: Disk> {
     view: View<D>,
     moves: Moves,
     seen: Option<UpperState>,
-    copied: Vec<CopiedByMove>,
+    deviations: Vec<Deviation>,
 }
 
 /// The view that serves as the lower layer.
@@ -212,6 +217,7 @@ struct Reading<'a, D: Disk> {
     /// overlay.
     own: Owner,
     removed: Vec<Removed>,
+    deviations: Vec<Deviation>,
     /// Directories still to be read, with their overlay attributes.
     to_visit: Vec<(NodeId, Stat, OverlayAttributes)>,
 }

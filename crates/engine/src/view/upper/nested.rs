@@ -48,7 +48,6 @@ impl<D: Disk> View<D> {
         moves.close_layer(self);
         let nested = nested.inspect_err(|_| self.core.drop_stage(id))?;
         let begun = Begun {
-            nested: id,
             nodes: nested.unlogged_nodes(),
             seen: seen.unwrap_or_default(),
         };
@@ -57,12 +56,12 @@ impl<D: Disk> View<D> {
 
     /// Notes that a transaction with a view by [`copy_upper`](View::copy_upper) is nested in this
     /// one.
-    pub(crate) fn note_begun_over(&mut self, begun: Begun) {
-        self.begun_over = Some(Box::new(begun));
+    pub(crate) fn note_begun_over(&mut self, nested: TransactionId, begun: Begun) {
+        self.begun_over.insert(nested, begun);
     }
 
-    pub(crate) fn begun_over(&self) -> Option<&Begun> {
-        self.begun_over.as_deref()
+    pub(crate) fn begun_over(&self, nested: TransactionId) -> Option<&Begun> {
+        self.begun_over.get(&nested)
     }
 
     /// Whether the view has a staging directory of its own.

@@ -33,6 +33,18 @@ impl OverlayPrefix {
         }
     }
 
+    /// Whether a program set the attribute, in the namespace of the overlay attributes. overlayfs
+    /// then inserts `overlay.` once more (Linux 6.7; it refused such names before).
+    pub(super) fn is_escaped(self, name: &[u8]) -> bool {
+        let own = name.strip_prefix(self.as_bytes());
+        own.is_some_and(|own| own.starts_with(b"overlay."))
+    }
+
+    /// Where overlayfs keeps the flags `i` and `a` of chattr, which it does not set on the object.
+    pub(super) fn has_flags(self, name: &[u8]) -> bool {
+        name.strip_prefix(self.as_bytes()) == Some(b"protattr")
+    }
+
     /// Whether an extended attribute is an overlay attribute.
     pub(crate) fn covers(self, name: &[u8]) -> bool {
         name.starts_with(self.as_bytes())

@@ -96,6 +96,7 @@ impl<D: Disk> Reading<'_, D> {
                 self.take_entry(&handle, item, may_hold_copies)?;
             }
         }
+        self.note_lost_attributes(id, &overlay.names);
         if self.is_new(id)? {
             self.moves.strip(id, overlay.names);
         } else {
@@ -224,6 +225,7 @@ impl<D: Disk> Reading<'_, D> {
             // what is known of its contents.
             return Ok(false);
         }
+        self.note_lost_attributes(id, &overlay.names);
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let has_contents = copy.stat.kind == Kind::File
             && !overlay.metacopy
@@ -341,6 +343,7 @@ impl<D: Disk> Reading<'_, D> {
         item: Item,
         overlay: OverlayAttributes,
     ) -> Result<()> {
+        self.note_name_apart(&item, &overlay)?;
         let has_names = item.stat.kind != Kind::Directory && item.stat.links > 1;
         if has_names && let Some(id) = self.with_names.get(&item.stat.identity.inode) {
             return self.take_another_name(*id, item);
@@ -393,6 +396,7 @@ impl<D: Disk> Reading<'_, D> {
         if item.stat.kind == Kind::Directory {
             self.add_to_layer(&item, id, overlay);
         } else {
+            self.note_lost_attributes(id, &overlay.names);
             self.moves.strip(id, overlay.names);
         }
         Ok(())

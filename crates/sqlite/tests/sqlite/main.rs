@@ -1,61 +1,19 @@
 //! The extension as programs use it: in the sqlite3 shell, and in Python, which runs the programs in
-//! `programs/`. A test is skipped where the shell, or a Python that loads extensions, is missing.
+//! `programs/`, and in Rust. A test is skipped where the shell, or a Python that loads extensions, is missing.
+
+mod histories;
+mod programs;
+mod rust;
 
 use atomdir_testing::{
-    Fixture, Random, Scratch, User, binary, capture_output, full_tier, skip, tools_present,
-    users_can_mount,
+    Fixture, Random, Scratch, User, capture_output, full_tier, skip, tools_present, users_can_mount,
 };
+use programs::{SERVICE, extension, program, python, python_loads_extensions};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{OnceLock, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
-
-/// Debian's own: others are often built without extensions.
-const PYTHON: &str = "/usr/bin/python3";
-
-/// Built once, with the profile of these tests, unless `./test` has built the whole workspace.
-fn extension() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = binary().parent().expect("it is in a directory").to_owned();
-        let library = folder.join("libatomdir_sqlite.so");
-        if std::env::var_os("ATOMDIR_BUILT").is_some() {
-            return library;
-        }
-        let profile = match folder.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev".to_owned(),
-            Some(profile) => profile.to_owned(),
-        };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--package", "atomdir-sqlite"]);
-        build.args(["--profile", &profile]);
-        build.env("CARGO_TARGET_DIR", folder.parent().expect("target"));
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        capture_output(&mut build).expect(0);
-        library
-    })
-}
-
-fn python(user: &User, program: &str, store: &Path, more: &[&str]) -> String {
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    let mut command = Command::new(PYTHON);
-    user.dress(&mut command);
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
-    command.current_dir("/").arg(programs.join(program));
-    command.arg(extension()).arg(store).args(more);
-    capture_output(&mut command).expect(0).text()
-}
-
-fn python_loads_extensions(test: &str) -> bool {
-    let asks = "import sqlite3; sqlite3.Connection.enable_load_extension";
-    let answer = Command::new(PYTHON).args(["-c", asks]).output();
-    let loads = answer.is_ok_and(|output| output.status.success());
-    if !loads {
-        skip(test, "no python3 whose sqlite3 loads extensions");
-    }
-    loads
-}
 
 #[test]
 fn the_shell_uses_a_database_that_stays_a_plain_file() {
@@ -78,6 +36,13 @@ fn the_shell_uses_a_database_that_stays_a_plain_file() {
         extended("begin; insert into t values(3); rollback;").expect(0);
         let refused = extended("pragma locking_mode = exclusive").expect(1);
         assert!(refused.error_text().contains("atomdir: "), "{refused:?}");
+        // Programs that ask for a write-ahead log go on, and SQLite's error log says what they get.
+        let wal = "pragma journal_mode = WAL; insert into t values(4); delete from t where v = 4;";
+        let went_on = shell(&[":memory:", &load, ".log stderr", &open, wal]).expect(0);
+        assert_eq!(went_on.text(), "delete\n");
+        let logged = went_on.error_text();
+        let line = "(27) atomdir: journal_mode=WAL has no effect: a transaction of the store";
+        assert_eq!(logged.matches(line).count(), 1, "{logged}");
         // What a plain program leaves when it is killed is not ignored.
         let journal = fixture.base.join("db-journal");
         std::fs::write(&journal, "a journal").expect("written");
@@ -129,8 +94,9 @@ fn statements_go_on_after_another_one_of_their_connection_commits() {
 fn statements_run_again_after_a_conflict() {
     let test = "statements_run_again_after_a_conflict";
     if python_loads_extensions(test) {
-        let fixture = Fixture::new("sqlite-retry", "true");
-        python(fixture.store.user(), "retry.py", &fixture.base, &[]);
+        through_each_door(test, "sqlite-retry", |fixture, door| {
+            python(fixture.store.user(), "retry.py", &fixture.base, door);
+        });
     }
 }
 
@@ -151,16 +117,22 @@ fn random_statements_do_what_they_do_in_memory() {
         return;
     }
     let mut random = Random::for_test(test);
-    for _ in 0..if full_tier() { 100 } else { 3 } {
-        let fixture = Fixture::new("sqlite-differential", "true");
+    let mut run = |fixture: &Fixture, door: &[&str]| {
         let seed = random.number().to_string();
-        let arguments = [seed.as_str(), "400"];
-        python(
-            fixture.store.user(),
-            "differential.py",
-            &fixture.base,
-            &arguments,
-        );
+        let arguments = [&[seed.as_str(), "400"], door].concat();
+        let user = fixture.store.user();
+        python(user, "differential.py", &fixture.base, &arguments);
+    };
+    for _ in 0..if full_tier() { 100 } else { 3 } {
+        run(&Fixture::new("sqlite-differential", "true"), &[]);
+    }
+    if users_can_mount(test) {
+        for _ in 0..if full_tier() { 30 } else { 1 } {
+            let fixture = Fixture::owned_by("sqlite-differential", User::ordinary, "true");
+            fixture.store.call(["service", "start"]).expect(0);
+            run(&fixture, &[SERVICE]);
+            fixture.store.assert_at_rest();
+        }
     }
 }
 
@@ -172,7 +144,7 @@ fn positions_are_those_of_the_installed_header() {
         skip(test, "no sqlite3ext.h");
         return;
     }
-    let source = include_str!("../src/abi.rs");
+    let source = include_str!("../../src/abi.rs");
     let mut wanted: Vec<(usize, &str)> = vec![(69, "mprintf"), (167, "log")];
     for line in source.lines() {
         let words = line.trim().split_once(' ');
@@ -244,8 +216,6 @@ fn processes_that_write_different_pages_never_conflict() {
     fixture.store.assert_at_rest();
 }
 
-const SERVICE: &str = "&door=service";
-
 /// How many transfers each thread has committed, from lines `THREAD COUNT` of which later ones
 /// count more.
 fn counts(lines: &str) -> [u64; 8] {
@@ -269,12 +239,7 @@ fn run_until_killed(
     let mut children: Vec<Child> = Vec::new();
     let (sender, receiver) = mpsc::channel();
     for thread in threads {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/bank.py");
-        let mut command = Command::new(PYTHON);
-        fixture.store.user().dress(&mut command);
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
-        command.current_dir("/").arg(program).arg(extension());
-        command.arg(&fixture.base);
+        let mut command = program(fixture.store.user(), "bank.py", &fixture.base);
         command.args(["run", options, thread, "0", &seed.to_string()]);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("python runs");

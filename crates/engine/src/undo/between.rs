@@ -1,0 +1,156 @@
+//! Finds files that another commit has renamed or replaced between two of the undone commits.
+//!
+//! If several commits are undone as one, each file gets back what it was before the first of them.
+//! If another commit has renamed the file meanwhile or given it another inode, some of the undone
+//! changes are below that and others above it, of other names or of another inode. Then the undo is
+//! refused. The commits can still be undone one by one, the newest first. What others have written
+//! in place meanwhile is compared page by page, as everywhere.
+
+use std::collections::{HashMap, HashSet};
+
+use atomdir_disk::{Identity, Kind};
+
+use crate::ids::Sequence;
+use crate::undo::selection::Selection;
+use crate::undo::since::{Since, Step};
+
+/// A file, and the newest other commit that renamed or replaced it between two of the undone ones.
+pub(super) struct Between {
+    pub path: Vec<u8>,
+    pub by: Sequence,
+}
+
+/// What is known of a file so far.
+#[derive(Default)]
+struct Track {
+    is_undone_before: bool,
+    since_then: Option<Sequence>,
+}
+
+pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
+    if since.steps.iter().filter(|step| step.is_undone).count() < 2 {
+        return Vec::new();
+    }
+    let files = Files::new(since);
+    let mut tracks: HashMap<Identity, Track> = HashMap::new();
+    let mut found = Vec::new();
+    for (number, step) in since.steps.iter().enumerate() {
+        if step.is_neutral {
+            continue;
+        }
+        let mut others = HashSet::new();
+        for change in changes(step) {
+            let Some(file) = files.file(change.object) else {
+                continue;
+            };
+            if !(step.is_undone && change.place.is_in(selection, number)) {
+                if matches!(change.place, Place::Entry(_)) {
+                    others.insert(file);
+                }
+                continue;
+            }
+            let track = tracks.entry(file).or_default();
+            track.is_undone_before = true;
+            if let Some(by) = track.since_then.take() {
+                found.push(Between {
+                    path: change.path,
+                    by,
+                });
+            }
+        }
+        for file in others {
+            let track = tracks.entry(file).or_default();
+            if track.is_undone_before {
+                track.since_then = Some(step.sequence);
+            }
+        }
+    }
+    found
+}
+
+struct Change {
+    object: Identity,
+    place: Place,
+    path: Vec<u8>,
+}
+
+/// Where in its record a change is.
+enum Place {
+    Entry(usize),
+    Update(usize),
+}
+
+impl Place {
+    fn is_in(&self, selection: &Selection, step: usize) -> bool {
+        match self {
+            Place::Entry(place) => selection.has_entry(step, *place),
+            Place::Update(place) => selection.has_update(step, *place),
+        }
+    }
+}
+
+/// The objects whose names, attributes or contents a commit has changed.
+fn changes(step: &Step) -> impl Iterator<Item = Change> + '_ {
+    let entries = step.entries().iter().enumerate();
+    let named = entries.flat_map(move |(place, entry)| {
+        let objects = entry.before.into_iter().chain(step.after(entry));
+        objects.map(move |object| Change {
+            object,
+            place: Place::Entry(place),
+            path: step.path(entry.directory, &entry.name),
+        })
+    });
+    let updates = step.updates().iter().enumerate();
+    let updated = updates.map(move |(place, update)| Change {
+        object: step.object(update.object),
+        place: Place::Update(place),
+        path: step.path_of_object(update.object),
+    });
+    named.chain(updated)
+}
+
+/// Which inodes are the same file, one after the other.
+struct Files {
+    first: HashMap<Identity, Identity>,
+    directories: HashSet<Identity>,
+}
+
+impl Files {
+    fn new(since: &Since) -> Files {
+        let mut files = Files {
+            first: HashMap::new(),
+            directories: HashSet::new(),
+        };
+        for step in &since.steps {
+            let objects = step.objects().iter();
+            let directories = objects.filter(|object| object.kind == Kind::Directory);
+            files
+                .directories
+                .extend(directories.map(|object| object.identity));
+            let above = step.directories().iter();
+            files
+                .directories
+                .extend(above.map(|directory| directory.identity));
+            for (before, after) in step.successions() {
+                let (before, after) = (files.first_of(before), files.first_of(after));
+                if before != after {
+                    files.first.insert(after, before);
+                }
+            }
+        }
+        files
+    }
+
+    fn first_of(&self, inode: Identity) -> Identity {
+        let mut at = inode;
+        while let Some(before) = self.first.get(&at) {
+            at = *before;
+        }
+        at
+    }
+
+    /// `None` for a directory.
+    fn file(&self, inode: Identity) -> Option<Identity> {
+        (!self.directories.contains(&inode)).then(|| self.first_of(inode))
+    }
+}
