@@ -12,7 +12,6 @@ use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Place, Stamp, Xattrs, above};
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
-use crate::seen::Seen;
 
 #[derive(Default)]
 pub(crate) struct WriteSet {
@@ -31,8 +30,6 @@ pub(crate) struct WriteSet {
     pub successions: Vec<(Arc<Base>, Arc<Base>)>,
     /// The space of everything that loses its last name.
     pub dying_bytes: u64,
-    /// Empty until the write set is validated.
-    pub seen: Seen,
 }
 
 /// How the staged objects and contents of a write set survive a crash.

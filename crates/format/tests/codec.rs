@@ -5,11 +5,10 @@ use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Owner, Tim
 use atomdir_format::Problem;
 use atomdir_format::frame::Record;
 use atomdir_format::past::PastRecord;
-use atomdir_format::privileges::{FilePrivileges, PrivilegesNote};
+use atomdir_format::privileges::PrivilegesNote;
 use atomdir_format::record::{
-    AttributesChange, Before, Cancellation, CommitRecord, ContentChange, DirectoryReference,
-    EntryChange, Former, FormerPages, Locator, LogRecord, Made, ObjectReference, Run, Source,
-    Succession, Update,
+    AttributesChange, Before, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
+    FormerPages, Locator, LogRecord, Made, ObjectReference, Run, Source, Succession, Update,
 };
 use atomdir_format::summary::SummaryRecord;
 use atomdir_types::{Change, ChangeLine};
@@ -339,26 +338,6 @@ proptest! {
     }
 
     #[test]
-    fn note_of_privileges_round_trips_as_a_commit_of_nothing_else(
-        files in vec((identity(), update()), 0..4),
-    ) {
-        let files = files.into_iter().map(|(file, update)| FilePrivileges {
-            file,
-            attributes: update.attributes,
-            xattrs: update.xattrs,
-        });
-        let note = PrivilegesNote { sequence: 3, files: files.collect() };
-        let payload = note.encode_payload();
-        prop_assert_eq!(PrivilegesNote::decode_payload(3, &payload), Ok(note.clone()));
-        let commit = CommitRecord::decode_payload(3, &payload).expect("a commit's form");
-        prop_assert_eq!(commit.updates.len(), note.files.len());
-        prop_assert!(commit.entries.is_empty() && commit.before.is_none());
-        for length in 0..payload.len() {
-            prop_assert!(PrivilegesNote::decode_payload(3, &payload[..length]).is_err());
-        }
-    }
-
-    #[test]
     fn arbitrary_bytes_are_refused_or_canonical(bytes in vec(any::<u8>(), 0..400)) {
         assert_canonical::<LogRecord>(1, &bytes);
         assert_canonical::<PrivilegesNote>(1, &bytes);
@@ -409,47 +388,6 @@ fn small() -> CommitRecord {
         summary: vec![],
         before: None,
     }
-}
-
-#[test]
-fn a_record_cancels_itself_or_an_earlier_commit() {
-    let earlier = LogRecord::Cancellation(Cancellation {
-        sequence: 7,
-        cancelled: 5,
-        time: small().time,
-    });
-    let own = LogRecord::Commit(CommitRecord {
-        sequence: 7,
-        ..small()
-    });
-    for record in [earlier, own.cancelled()] {
-        let payload = record.encode_payload();
-        let decoded = LogRecord::decode_payload(7, &payload);
-        assert_eq!(decoded, Ok(record.clone()));
-        assert!(CommitRecord::decode_payload(7, &payload).is_err());
-        let past = PastRecord::of(record.clone(), record.time()).expect("the past has no gaps");
-        let decoded = PastRecord::decode_payload(7, &past.encode_payload());
-        assert_eq!(decoded, Ok(past));
-        let summary = SummaryRecord::from(record);
-        let mut payload_of_summary = summary.encode_payload();
-        let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);
-        assert_eq!(decoded.as_ref(), Ok(&summary));
-        assert_eq!(summary.details(), None);
-        // The user.
-        let user = payload_of_summary.len() - 3;
-        payload_of_summary[user] = 1;
-        let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);
-        assert_eq!(decoded.unwrap_err().problem, Problem::NotEmpty);
-        for length in 0..payload.len() {
-            assert!(LogRecord::decode_payload(7, &payload[..length]).is_err());
-        }
-        let later = LogRecord::decode_payload(4, &payload);
-        assert!(matches!(
-            later.unwrap_err().problem,
-            Problem::Sequence(5 | 7)
-        ));
-    }
-    assert!(SummaryRecord::from(own).details().is_some());
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! A lazy commit therefore is in one of these states:
 //! 1. Waiting. The call has returned. The transaction has given up its locks, and whoever asks for
 //!    it learns that it has ended. It is among `OpenTransactions::waiting`, so commits before it
-//!    keep what its snapshot shows. `Pending::returned` has its view.
+//!    keep what its snapshot shows. `Waiter::Returned` has its view.
 //! 2. Passed. The second check has found nothing. Transaction and view are gone. From here on an
 //!    obstacle stalls the commit (`stalled`).
 //! 3. Set aside. The cancelling record is durable. The transaction is open, with the reason. It is
@@ -52,7 +52,7 @@ use crate::options::Conflicts;
 use crate::store::Store;
 use crate::store::aside::{Aside, SetAside};
 use crate::store::commit_state::CommitState;
-use crate::store::queue::{Pending, Returned};
+use crate::store::queue::{Logged, Pending, Returned, Waiter};
 use crate::transaction::Transaction;
 use crate::transaction::view_slot::Committing;
 
@@ -61,21 +61,25 @@ impl<D: Disk> Store<D> {
     pub(super) fn return_early(
         &self,
         state: &mut CommitState<D>,
-        mut logged: Pending<D>,
+        (logged, keeps_stage): (Logged<D>, bool),
         mut committing: Committing<'_, D>,
     ) {
         let id = TransactionId(logged.record.transaction);
         let view = committing.view.take();
         drop(committing);
         let mut open = lock(&self.0.open);
-        if let (Some(transaction), Some(view)) = (open.by_id.remove(&id), view) {
-            open.waiting.insert(id, transaction.clone());
-            logged.returned = Some(Returned { transaction, view });
-        }
+        let waiter = match (open.by_id.remove(&id), view) {
+            (Some(transaction), Some(view)) => {
+                open.waiting.insert(id, transaction.clone());
+                Waiter::Returned(Returned { transaction, view })
+            }
+            _ => Waiter::Nobody(None),
+        };
         drop(open);
         // Under the commit lock: whoever sets it aside notes that afterwards.
         self.let_go(id);
-        state.queue.commits.push_back(logged);
+        let pending = Pending::whole(logged, waiter, keeps_stage);
+        state.queue.commits.push_back(pending);
         self.0.has_pending.store(true, Ordering::Release);
     }
 

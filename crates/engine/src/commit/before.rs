@@ -39,12 +39,12 @@ const COPY_CHUNK: u64 = 1 << 20;
 /// Returns what the record says of the base before.
 pub(crate) fn look_before<D: Disk>(
     core: &Core<D>,
-    set: &WriteSet,
+    (set, validated): (&WriteSet, &Seen),
     sequence: Sequence,
 ) -> Outcome<(Before, FormerOf)> {
     let mut look = Look {
         core,
-        validated: &set.seen,
+        validated,
         sequence,
         noted: HashSet::new(),
         former: Vec::new(),

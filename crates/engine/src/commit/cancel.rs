@@ -52,11 +52,10 @@ impl<D: Disk> Store<D> {
         state: &mut CommitState<D>,
         pending: &mut Pending<D>,
     ) -> Result<bool, StoreError> {
-        let was_reported = pending.is_lazy && pending.returned.is_none();
-        if was_reported || pending.attempt.is_some() {
+        if !pending.may_be_cancelled() {
             return Ok(false);
         }
-        match feasible::check_last(&self.0.core, &pending.set) {
+        match feasible::check_last(&self.0.core, &pending.set, &pending.seen) {
             Ok(()) => Ok(false),
             Err(refused) => self.cancel(state, pending, refused),
         }
@@ -89,13 +88,13 @@ impl<D: Disk> Store<D> {
         self.0.flusher.note_appended(by);
         self.flush_appended(state)?;
         let transaction = TransactionId(pending.record.transaction);
-        match &pending.landing {
+        match pending.landing() {
             Some(landing) => landing.transaction.forget_landed(sequence),
             None if !pending.keeps_stage => _ = state.stages.remove(&transaction),
             None => {}
         }
         tracing::info!("commit {sequence} is cancelled: {refused}");
-        match pending.returned.take() {
+        match pending.take_returned() {
             Some(returned) => self.open_again(returned, sequence, &refused),
             None => _ = state.queue.cancelled.insert(sequence, refused),
         }

@@ -21,6 +21,7 @@ use crate::base::{Base, Place, Xattrs};
 use crate::control;
 use crate::error::{CommitError, shown};
 use crate::names;
+use crate::seen::Seen;
 use crate::write_set::{Object, ObjectWrite, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
@@ -31,8 +32,8 @@ const ENTER: u32 = 1;
 const CHANGE_NAMES: &str = "create, rename or remove names in";
 const REMOVE: &str = "remove, rename or replace";
 
-pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
-    check_again(core, set)?;
+pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
+    check_again(core, set, seen)?;
     for object in &set.objects {
         if !object.xattrs.is_empty() && !has_new_inode(object) {
             rehearse_xattrs(core, object).map_err(|errno| {
@@ -44,37 +45,38 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
 }
 
 /// Right before the commit is applied, looks for what may have got in the way since [`check`].
-pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
+pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory
             && let Ok(handle) = core.directory(directory)
         {
             let before = entry.before.as_deref();
             let name = (&*handle, &entry.name);
-            set.seen.check_name(core, name, (before, &entry.path))?;
+            seen.check_name(core, name, (before, &entry.path))?;
         }
     }
-    check_again(core, set)
+    check_again(core, set, seen)
 }
 
-/// Like [`check`], but only looks for what comes and goes.
-pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
+/// Like [`check`], but only looks for what comes and goes. `seen`: what validation has seen, if it
+/// has looked.
+pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
     let mut directories = HashSet::new();
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
                 let path = directory.path().unwrap_or_default();
-                check_changeable(core, set, (directory, &path), CHANGE_NAMES)?;
+                check_changeable(core, seen, (directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
             }
             if let Some(before) = &entry.before {
-                check_changeable(core, set, (before, &entry.path), REMOVE)?;
+                check_changeable(core, seen, (before, &entry.path), REMOVE)?;
                 check_removable(core, (directory, &entry.name), &entry.path)?;
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
             let path = after.path().unwrap_or_default();
-            check_changeable(core, set, (after, &path), "rename or link")?;
+            check_changeable(core, seen, (after, &path), "rename or link")?;
         }
     }
     for removed in &set.removed_directories {
@@ -82,10 +84,10 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()
     }
     for base in set.dying.values() {
         let path = base.path().unwrap_or_default();
-        check_changeable(core, set, (base, &path), "remove")?;
+        check_changeable(core, seen, (base, &path), "remove")?;
     }
     for object in &set.objects {
-        check_changeable(core, set, (&object.base, &object.path), "change")?;
+        check_changeable(core, seen, (&object.base, &object.path), "change")?;
         check_own(core, object)?;
         let place = object.base.state().place.clone();
         if has_new_inode(object)
@@ -106,7 +108,7 @@ fn has_new_inode(object: &ObjectWrite) -> bool {
 /// validation.
 fn check_changeable<D: Disk>(
     core: &Core<D>,
-    set: &WriteSet,
+    seen: &Seen,
     (base, path): (&Base, &[u8]),
     step: &'static str,
 ) -> Outcome<()> {
@@ -124,7 +126,7 @@ fn check_changeable<D: Disk>(
             step,
             path: shown(path),
         }),
-        present => set.seen.compare(base, path, &present),
+        present => seen.compare(base, path, &present),
     }
 }
 

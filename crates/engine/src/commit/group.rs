@@ -105,7 +105,7 @@ impl<D: Disk> Store<D> {
             match self.cancel_if_refused(state, &mut pending) {
                 Ok(true) => continue,
                 Ok(false) => {
-                    if let Some(Returned { transaction, .. }) = pending.returned.take() {
+                    if let Some(Returned { transaction, .. }) = pending.take_returned() {
                         self.drop_snapshot(transaction.id());
                     }
                     published = self.publish(state, &mut pending, meter);
@@ -117,7 +117,7 @@ impl<D: Disk> Store<D> {
                 _ => None,
             };
             if published.is_ok()
-                && let Some(landing) = pending.landing.take()
+                && let Some(landing) = pending.take_landing()
             {
                 self.finish_landing(landing, &pending);
             }
@@ -130,7 +130,7 @@ impl<D: Disk> Store<D> {
             // The newest records of the log may belong to no commit.
             lock(&self.0.open).published = state.journal.newest;
         }
-        let has_lazy = state.queue.commits.iter().any(|pending| pending.is_lazy);
+        let has_lazy = state.queue.commits.iter().any(Pending::has_returned);
         let is_stalled = matches!(published, Err(StoreError::Stalled(_)));
         let has_pending = has_lazy || is_stalled;
         self.0.has_pending.store(has_pending, Ordering::Release);

@@ -28,7 +28,7 @@ use crate::progress::Meter;
 use crate::rules::Rule;
 use crate::store::Store;
 use crate::store::commit_state::Guard;
-use crate::store::queue::{Landing, Pending};
+use crate::store::queue::{Landing, Logged, Pending};
 use crate::transaction::view_slot::Committing;
 use crate::view::part::{LandedPart, NoPart, Part};
 use crate::view::{Outdated, View};
@@ -79,7 +79,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn land(
         &self,
         mut state: Guard<'_, D>,
-        (mut logged, part): (Pending<D>, Part),
+        (logged, part): (Logged<D>, Part),
         mut committing: Committing<'_, D>,
         meter: &mut Meter<'_>,
     ) -> Result<Committed, CommitError> {
@@ -90,16 +90,17 @@ impl<D: Disk> Store<D> {
         // A transaction that is being committed is among the open ones.
         let transaction = self.transaction(id).ok_or(CommitError::Ended)?;
         transaction.note_landed(sequence);
-        logged.landing = Some(Landing {
+        let landing = Landing {
             transaction,
             view: committing.take_over(),
             part,
-        });
-        logged.keeps_stage = true;
-        // The view needs it in the base, so nobody waits for a later flush.
-        logged.is_lazy = false;
+        };
         state.stages.insert(id);
-        state.queue.commits.push_back(logged);
+        // Also if the transaction is lazy: the view needs the part in the base.
+        state
+            .queue
+            .commits
+            .push_back(Pending::part(logged, landing));
         let applied = self.wait_until_applied(state, sequence, meter);
         if let Err(CommitError::Logged(_)) = &applied {
             drop(self.take_landing(id));
@@ -184,9 +185,9 @@ impl<D: Disk> Store<D> {
         let mut state = lock(&self.0.commit);
         let mut waiting = state.queue.commits.iter_mut();
         waiting.find_map(|pending| {
-            let landing = pending.landing.as_ref()?;
+            let landing = pending.landing()?;
             match landing.transaction.id() == id {
-                true => pending.landing.take(),
+                true => pending.take_landing(),
                 false => None,
             }
         })

@@ -75,9 +75,10 @@ use crate::log::record_builder;
 use crate::options::Durability;
 use crate::progress::{Meter, Progress};
 use crate::rules::Rule;
+use crate::seen::Seen;
 use crate::store::Store;
 use crate::store::commit_state::{CommitState, Guard};
-use crate::store::queue::Pending;
+use crate::store::queue::{Logged, Pending, Waiter};
 use crate::transaction::Transaction;
 use crate::transaction::listed::{Listed, Sides};
 use crate::view::{Outdated, View};
@@ -117,6 +118,8 @@ enum Portion<'a> {
 /// as long as the commit lock is held.
 struct Validated {
     set: WriteSet,
+    /// What validation has seen.
+    seen: Seen,
     staging: Staging,
     carried: Carried,
 }
@@ -261,22 +264,23 @@ impl<D: Disk> Store<D> {
         let mut state = self.lock_for(view, &prepared.set)?;
         if matches!(portion, Portion::AsSetAside) {
             // Validation would take a mount that is still there for a change from outside.
-            feasible::check_again(&self.0.core, &prepared.set)?;
+            feasible::check_again(&self.0.core, &prepared.set, &Seen::default())?;
         }
         let is_part = part.is_some();
         let validated = self.validate(transaction, view, (prepared, is_part, &taken.mine))?;
-        let mut logged = self.append(transaction, &mut state, validated)?;
+        let logged = self.append(transaction, &mut state, validated)?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
         }
         let sequence = Sequence(logged.record.sequence);
-        logged.keeps_stage = !state.stages.insert(transaction.id());
-        let applied = if logged.is_lazy {
-            self.return_early(&mut state, logged, committing);
+        let keeps_stage = !state.stages.insert(transaction.id());
+        let applied = if transaction.durability() == Durability::Lazy {
+            self.return_early(&mut state, (logged, keeps_stage), committing);
             drop(state);
             Ok(None)
         } else {
-            state.queue.commits.push_back(logged);
+            let pending = Pending::whole(logged, Waiter::Caller, keeps_stage);
+            state.queue.commits.push_back(pending);
             let applied = self.wait_until_applied(state, sequence, &mut meter);
             if !matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
                 // It was cancelled, so the transaction gets its view back.
@@ -327,7 +331,7 @@ impl<D: Disk> Store<D> {
         let Prepared { mut set, staging } = prepared;
         merge::correct_places(view, &set);
         let accepted = resolve::accept(&self.0.core, transaction.owner(), &mut set, mine)?;
-        self.refuse_conflicts(transaction, view, (&mut set, accepted))?;
+        let seen = self.refuse_conflicts(transaction, view, (&mut set, accepted))?;
         if is_part {
             landing::refuse_merged(view, &set)?;
         }
@@ -337,7 +341,7 @@ impl<D: Disk> Store<D> {
         if let Some(user) = &view.restricted_to {
             permitted::check(&self.0.core, &set, user)?;
         }
-        feasible::check(&self.0.core, &set)?;
+        feasible::check(&self.0.core, &set, &seen)?;
         privileges::take(&self.0.core, transaction.owner(), &mut set)?;
         at_its_expense(transaction, || {
             merge::refresh_replacements(view, transaction.owner(), &set, staging)
@@ -350,22 +354,25 @@ impl<D: Disk> Store<D> {
         let carried = carried.map_err(|errno| CommitError::io("stage", b"", errno))?;
         Ok(Validated {
             set,
+            seen,
             staging,
             carried,
         })
     }
 
-    /// To be called with the commit lock held, so that the answer stays true.
+    /// To be called with the commit lock held, so that the answer stays true. Returns what
+    /// validation has seen.
     fn refuse_conflicts(
         &self,
         transaction: &Transaction<D>,
         view: &View<D>,
         (set, accepted): (&mut WriteSet, Accepted),
-    ) -> Result<(), CommitError> {
+    ) -> Result<Seen, CommitError> {
         let only_reads = set.is_empty();
-        let conflicts = self.find_conflicts(transaction, view, (set, accepted), only_reads)?;
+        let found = self.find_conflicts(transaction, view, (set, accepted), only_reads)?;
+        let (conflicts, seen) = found;
         match conflicts.is_empty() {
-            true => Ok(()),
+            true => Ok(seen),
             false => Err(CommitError::Conflict(conflicts)),
         }
     }
@@ -377,7 +384,7 @@ impl<D: Disk> Store<D> {
         view: &View<D>,
         (set, accepted): (&mut WriteSet, Accepted),
         only_reads: bool,
-    ) -> Result<Vec<Conflict>, CommitError> {
+    ) -> Result<(Vec<Conflict>, Seen), CommitError> {
         let core = &*self.0.core;
         let began = transaction.began_change_time();
         let began = (began, self.oldest_begin().unwrap_or(began));
@@ -393,7 +400,7 @@ impl<D: Disk> Store<D> {
                 .run_reads(reads, only_reads, &|base| view.path_of_base(base))
                 .map_err(|errno| CommitError::io("validate", b"the read set", errno))?;
         }
-        Ok(validation.conflicts)
+        Ok((validation.conflicts, validation.seen))
     }
 
     fn append(
@@ -401,11 +408,12 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         state: &mut CommitState<D>,
         validated: Validated,
-    ) -> Result<Pending<D>, CommitError> {
+    ) -> Result<Logged<D>, CommitError> {
         let is_stalled = lock(&self.0.stalled).is_some();
         assert!(!is_stalled, "nothing is appended behind a stalled commit");
         let Validated {
             set,
+            seen,
             staging,
             carried,
         } = validated;
@@ -426,7 +434,7 @@ impl<D: Disk> Store<D> {
             true => {
                 // If the record is not appended, a file with pages may be left over.
                 state.journal.has_garbage = true;
-                let before = look_before(core, &set, sequence);
+                let before = look_before(core, (&set, &seen), sequence);
                 let (mut before, former) = before.map_err(|error| self.heed_flush(error))?;
                 transaction.add_taken_back(&mut before, state.newest_undo);
                 present.former = former;
@@ -457,16 +465,12 @@ impl<D: Disk> Store<D> {
         self.0.flusher.note_appended(sequence);
         state.journal.has_garbage = had_garbage;
         state.last_commit = Some(now);
-        Ok(Pending {
+        Ok(Logged {
             record,
             set,
+            seen,
             staging,
-            is_lazy: transaction.durability() == Durability::Lazy,
             writers,
-            returned: None,
-            attempt: None,
-            keeps_stage: false,
-            landing: None,
         })
     }
 

@@ -42,7 +42,7 @@ impl<D: Disk> Store<D> {
             "the log's order is kept"
         );
         let transaction = TransactionId(pending.record.transaction);
-        if pending.landing.is_none() {
+        if pending.landing().is_none() {
             // Its own snapshot needs nothing of what the commit replaces.
             lock(&self.0.open).by_id.remove(&transaction);
         }

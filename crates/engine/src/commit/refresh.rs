@@ -127,7 +127,8 @@ impl<D: Disk> Store<D> {
         set: &mut WriteSet,
     ) -> Result<(), CommitError> {
         let accepted = Accepted::default();
-        let mut conflicts = self.find_conflicts(transaction, view, (set, accepted), false)?;
+        let found = self.find_conflicts(transaction, view, (set, accepted), false)?;
+        let (mut conflicts, _) = found;
         let merged = view.changed_by_others();
         let merged = merged.map_err(|errno| CommitError::io("look at", b"", errno))?;
         for (path, sequence) in merged {

@@ -326,7 +326,7 @@ impl<D: Disk> Store<D> {
         crate::commit::merge::correct_places(view, &set);
         let refused = self.refuse_conflicts(transaction, view, (&mut set, Accepted::default()));
         let mut conflicts = match refused {
-            Ok(()) => Vec::new(),
+            Ok(_) => Vec::new(),
             Err(CommitError::Conflict(conflicts)) => conflicts,
             Err(error) => return Err(error),
         };

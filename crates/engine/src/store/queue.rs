@@ -12,30 +12,112 @@ use crate::base::{Base, Place};
 use crate::error::CommitError;
 use crate::ids::Sequence;
 use crate::rules::Rule;
+use crate::seen::Seen;
 use crate::transaction::Transaction;
 use crate::view::View;
 use crate::view::part::Part;
 use crate::view::read_set::{EntriesRead, ObjectReads, ReadSet};
 use crate::write_set::{Object, Staging, WriteSet};
 
+/// A commit whose record has just been appended to the log.
+pub(crate) struct Logged<D: Disk> {
+    pub record: CommitRecord,
+    pub set: WriteSet,
+    /// What validation has seen.
+    pub seen: Seen,
+    pub staging: Staging,
+    /// The files that the commit changes in place, opened before its record was
+    /// logged. So they are certainly writable, and nobody can execute them meanwhile.
+    pub writers: Writers<D>,
+}
+
 /// A logged commit that is not yet in the base.
 pub(crate) struct Pending<D: Disk> {
     pub record: CommitRecord,
     pub set: WriteSet,
+    pub seen: Seen,
     pub staging: Staging,
-    /// The commit call has already returned: the commit is lazy, or was reported as stalled.
-    pub is_lazy: bool,
-    /// Set for a lazy commit: what it needs to be set aside.
-    pub returned: Option<Returned<D>>,
-    /// The files that the commit changes in place, opened before its record was
-    /// logged. So they are certainly writable, and nobody can execute them meanwhile.
     pub writers: Writers<D>,
+    pub waiter: Waiter<D>,
     /// How far publishing came, if it was tried before.
     pub attempt: Option<Attempt>,
     /// The staging directory is needed after this commit is in the base.
     pub keeps_stage: bool,
-    /// Set for a part of a transaction that stays open.
-    pub landing: Option<Landing<D>>,
+}
+
+/// Who waits until a logged commit is in the base.
+pub(crate) enum Waiter<D: Disk> {
+    /// The commit's caller. If it is cancelled, that caller gets the error.
+    Caller,
+    /// The caller of the commit of a part, whose transaction stays open.
+    CallerOfPart(Landing<D>),
+    /// Nobody: the commit is lazy, and its call has returned. It can still be set aside.
+    Returned(Returned<D>),
+    /// Nobody, and the commit cannot be cancelled any more. It was reported as stalled, perhaps as
+    /// that of a part; or it is a lazy one that has passed the second check.
+    Nobody(Option<Landing<D>>),
+}
+
+impl<D: Disk> Pending<D> {
+    /// A commit with which its transaction ends.
+    pub fn whole(logged: Logged<D>, waiter: Waiter<D>, keeps_stage: bool) -> Pending<D> {
+        Pending {
+            record: logged.record,
+            set: logged.set,
+            seen: logged.seen,
+            staging: logged.staging,
+            writers: logged.writers,
+            waiter,
+            attempt: None,
+            keeps_stage,
+        }
+    }
+
+    pub fn part(logged: Logged<D>, landing: Landing<D>) -> Pending<D> {
+        Pending::whole(logged, Waiter::CallerOfPart(landing), true)
+    }
+
+    pub fn landing(&self) -> Option<&Landing<D>> {
+        match &self.waiter {
+            Waiter::CallerOfPart(landing) | Waiter::Nobody(Some(landing)) => Some(landing),
+            Waiter::Caller | Waiter::Returned(_) | Waiter::Nobody(None) => None,
+        }
+    }
+
+    /// Its transaction has ended, or goes on.
+    pub fn take_landing(&mut self) -> Option<Landing<D>> {
+        match std::mem::replace(&mut self.waiter, Waiter::Caller) {
+            Waiter::CallerOfPart(landing) => Some(landing),
+            Waiter::Nobody(landing) => {
+                self.waiter = Waiter::Nobody(None);
+                landing
+            }
+            waiter @ (Waiter::Caller | Waiter::Returned(_)) => {
+                self.waiter = waiter;
+                None
+            }
+        }
+    }
+
+    /// A lazy commit cannot be set aside any more.
+    pub fn take_returned(&mut self) -> Option<Returned<D>> {
+        match std::mem::replace(&mut self.waiter, Waiter::Nobody(None)) {
+            Waiter::Returned(returned) => Some(returned),
+            waiter => {
+                self.waiter = waiter;
+                None
+            }
+        }
+    }
+
+    /// Whether the call that commits has returned.
+    pub fn has_returned(&self) -> bool {
+        matches!(self.waiter, Waiter::Returned(_) | Waiter::Nobody(_))
+    }
+
+    pub fn may_be_cancelled(&self) -> bool {
+        !matches!(self.waiter, Waiter::Nobody(_)) && self.attempt.is_none()
+    }
 }
 
 pub(crate) struct Queue<D: Disk> {
@@ -64,6 +146,7 @@ pub(crate) struct Returned<D: Disk> {
 /// The view of a transaction, while a part of its changes is on the way to the base.
 pub(crate) struct Landing<D: Disk> {
     pub transaction: Arc<Transaction<D>>,
+    /// `None` once the transaction's end has taken it.
     pub view: Option<View<D>>,
     pub part: Part,
 }
@@ -134,7 +217,11 @@ impl<D: Disk> Queue<D> {
         let mut waiting = self.commits.iter_mut();
         let pending = waiting.find(|pending| pending.record.sequence == sequence.0);
         if let Some(pending) = pending {
-            pending.is_lazy = true;
+            match std::mem::replace(&mut pending.waiter, Waiter::Nobody(None)) {
+                Waiter::CallerOfPart(landing) => pending.waiter = Waiter::Nobody(Some(landing)),
+                waiter @ Waiter::Nobody(Some(_)) => pending.waiter = waiter,
+                Waiter::Caller | Waiter::Returned(_) | Waiter::Nobody(None) => {}
+            }
         }
     }
 

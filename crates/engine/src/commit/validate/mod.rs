@@ -45,7 +45,7 @@ pub(crate) struct Validation<'a, D: Disk> {
     /// Objects that come back from limbo, by serial.
     restored: HashSet<u64>,
     pub conflicts: Vec<Conflict>,
-    seen: Seen,
+    pub seen: Seen,
     /// The conflicts in which the commit takes the transaction's side.
     pub accepted: Accepted,
     /// An undo or a restore: no file may lose its last name by it that had another one in its
@@ -113,7 +113,6 @@ impl<'a, D: Disk> Validation<'a, D> {
         }
         self.check_loops(set);
         self.note_dying(set);
-        set.seen = std::mem::take(&mut self.seen);
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         self.conflicts.dedup();
         self.drop_doubts_about_contents();
