@@ -29,7 +29,7 @@ pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;
 pub use crate::locks::LockOptions;
 pub use crate::peer::{PeerCredentials, peer_credentials};
-pub use crate::requests::{BeginOptions, SnapshotContents};
+pub use crate::requests::SnapshotContents;
 pub use crate::settings::{
     ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,
 };
@@ -38,9 +38,9 @@ pub use crate::transaction::Transaction;
 pub use crate::view_root::ViewRootError;
 pub use atomdir_disk::{io_reason, reason};
 pub use atomdir_protocol::{
-    Committed, EndedTransaction, Failure, FailureKind, Numbers, Others, PastView, Progress,
-    Restore, ServiceStatus, SnapshotObject, StopReport, Survival, TransactionStatus, Undo, View,
-    ViewChoice,
+    BeginOptions, Committed, EndedTransaction, Failure, FailureKind, Numbers, Others, PastView,
+    Progress, Restore, ServiceStatus, SnapshotObject, StopReport, Survival, TransactionStatus,
+    Undo, View, ViewChoice,
 };
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, Conflict, Deviation, DeviationKind, EndedHow,

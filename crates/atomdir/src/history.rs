@@ -4,10 +4,10 @@ use crate::compare::PathFilter;
 use crate::connection::{Connection, Parts};
 use crate::error::CommitError;
 use crate::error::RequestError;
-use crate::requests::BeginOptions;
+use crate::requests::begin_request;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
-    Answer, BeginRequest, CommitSummary, Conflict, HistoryStatus, Past, PastView, Request, Restore,
+    Answer, BeginOptions, CommitSummary, Conflict, HistoryStatus, Past, PastView, Request, Restore,
     Sequence, Timestamp, Undo,
 };
 use std::time::Duration;
@@ -30,10 +30,7 @@ impl Connection {
         options: &BeginOptions,
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
         let mut parts = Parts::default();
-        let request = Request::Begin(BeginRequest {
-            past: Some(Past::View(past)),
-            ..options.request()
-        });
+        let request = begin_request(options, Some(Past::View(past)));
         match self.view_with(&request, options.opened, &mut parts, &mut |_| {}) {
             Ok(transaction) => Ok((transaction, parts.conflicts)),
             Err(error) => Err(CommitError::new(error, parts)),
@@ -56,10 +53,7 @@ impl Connection {
         options: &BeginOptions,
     ) -> Result<Transaction, CommitError> {
         let mut parts = Parts::default();
-        let request = Request::Begin(BeginRequest {
-            past: Some(past),
-            ..options.request()
-        });
+        let request = begin_request(options, Some(past));
         let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
         begun.map_err(|error| CommitError::new(error, parts))
     }

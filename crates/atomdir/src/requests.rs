@@ -8,54 +8,12 @@ use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
 use crate::{ConnectError, lent, view_root};
 use atomdir_protocol::{
-    Answer, BeginRequest, Committed, Others, Progress, Request, ServiceStatus, SnapshotObject,
-    StopReport, TransactionStatus, ViewChoice, WhileOpen,
+    Answer, BeginOptions, BeginRequest, Committed, Others, Past, Progress, Request, ServiceStatus,
+    SnapshotObject, StopReport, TransactionStatus, WhileOpen,
 };
-use atomdir_types::{
-    ChangeLine, Checked, CommitDetails, Conflicts, Durability, FileRead, Isolation, Sequence, Side,
-    TransactionId,
-};
+use atomdir_types::{ChangeLine, Checked, CommitDetails, FileRead, Sequence, Side, TransactionId};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-
-/// How a transaction is to begin.
-#[derive(Debug, Clone, Default)]
-pub struct BeginOptions {
-    /// Which changes of others make the commit fail.
-    pub isolation: Isolation,
-    /// Whether the commit waits until it is durable.
-    pub durability: Durability,
-    /// When conflicts are found.
-    pub conflicts: Conflicts,
-    /// If this is a repeated try, the first try, begun on the same connection: with early conflicts
-    /// the oldest transaction wins.
-    pub first_try: Option<TransactionId>,
-    /// The name in the log; cut to [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
-    pub label: Vec<u8>,
-    /// The transaction lives until it is committed or aborted or the service ends. If false, it is
-    /// aborted when its last holder's connection closes.
-    pub detached: bool,
-    /// The transaction in which this one is nested, and whose isolation and durability it shares.
-    /// If that one is serializable or has a native view, only one at a time can be nested in it.
-    pub outer: Option<TransactionId>,
-    /// If only one at a time can be nested in `outer`, and others work in that one, the begin waits
-    /// for its end. Otherwise, and when nobody works in it, the begin fails with
-    /// [`FailureKind::InUse`](crate::FailureKind::InUse) or
-    /// [`FailureKind::Nested`](crate::FailureKind::Nested).
-    pub wait: bool,
-    /// If it is serializable: what is read of files counts only once
-    /// [`Connection::declare_reads`] says so.
-    pub declares_reads: bool,
-    /// The kind of view.
-    pub view: ViewChoice,
-    /// The service opens the view's root for [`Transaction::root`]. Needed by programs that do not
-    /// see the service's mount of views, for example in a container. A begin takes several times as
-    /// long with it.
-    pub opened: bool,
-    /// Only this connection can enter, change or commit it, until [`Connection::keep`]. Its
-    /// programs get no way to reach the service.
-    pub sealed: bool,
-}
 
 /// An object of a transaction's snapshot.
 #[derive(Debug, Clone)]
@@ -66,26 +24,12 @@ pub struct SnapshotContents {
     pub contents: Vec<u8>,
 }
 
-impl BeginOptions {
-    pub(crate) fn request(&self) -> BeginRequest {
-        let mut label = self.label.clone();
-        label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
-        BeginRequest {
-            isolation: self.isolation,
-            durability: self.durability,
-            conflicts: self.conflicts,
-            first_try: self.first_try,
-            label,
-            detached: self.detached,
-            outer: self.outer,
-            wait: self.wait,
-            view: self.view,
-            opened: self.opened,
-            declares_reads: self.declares_reads,
-            sealed: self.sealed,
-            past: None,
-        }
-    }
+/// The request that begins such a transaction. Its label is cut to the length that requests may
+/// have.
+pub(crate) fn begin_request(options: &BeginOptions, past: Option<Past>) -> Request {
+    let mut options = options.clone();
+    options.label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
+    Request::Begin(BeginRequest { options, past })
 }
 
 impl Connection {
@@ -100,7 +44,7 @@ impl Connection {
         options: &BeginOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Transaction, RequestError> {
-        let request = Request::Begin(options.request());
+        let request = begin_request(options, None);
         self.view(&request, options.opened, progress)
     }
 

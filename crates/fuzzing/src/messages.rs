@@ -1,8 +1,8 @@
 //! Requests and replies, to begin from.
 
 use atomdir_protocol::{
-    Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    ConflictKind, EndedHow, EndedTransaction, Failure, FailureKind, FileRead, LockMode,
+    Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed,
+    Conflict, ConflictKind, EndedHow, EndedTransaction, Failure, FailureKind, FileRead, LockMode,
     LockRequest, LockScope, MergeStep, Numbers, Others, Past, Progress, Reply, Request, Sequence,
     Side, Timestamp, TransactionId, Undo, WhileOpen, frame,
 };
@@ -10,14 +10,16 @@ use serde::Serialize;
 
 fn begin(outer: TransactionId) -> BeginRequest {
     BeginRequest {
-        label: b"a label".to_vec(),
-        outer: Some(outer),
-        wait: true,
+        options: BeginOptions {
+            label: b"a label".to_vec(),
+            outer: Some(outer),
+            wait: true,
+            ..BeginOptions::default()
+        },
         past: Some(Past::Undo(Undo {
             commits: vec![Sequence(1)],
             paths: vec![b"directory/name".to_vec()],
         })),
-        ..BeginRequest::default()
     }
 }
 

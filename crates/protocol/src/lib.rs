@@ -28,16 +28,16 @@ pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
     ConflictKind, Conflicts, Deviation, DeviationKind, Durability, EndedHow, FileRead,
     HistoryStatus, Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport,
-    Sequence, Side, Timestamp, TransactionId,
+    Sequence, Side, SnapshotObject, Timestamp, TransactionId,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
-    Answer, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply, Request, Restore,
-    Undo,
+    Answer, BeginOptions, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply,
+    Request, Restore, Undo,
 };
 pub use records::{
     Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,
-    SnapshotObject, StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen, Within,
+    StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen, Within,
 };
 
 /// The version of the messages, not of the program.

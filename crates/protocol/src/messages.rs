@@ -1,10 +1,11 @@
 use crate::{
-    Begun, Committed, EndedTransaction, Failure, Others, Progress, ServiceStatus, SnapshotObject,
-    StopReport, TransactionStatus, ViewChoice, WhileOpen,
+    Begun, Committed, EndedTransaction, Failure, Others, Progress, ServiceStatus, StopReport,
+    TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
     ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, FileRead,
-    HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side, TransactionId,
+    HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side, SnapshotObject,
+    TransactionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -212,31 +213,49 @@ pub enum Numbers {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BeginRequest {
-    pub isolation: Isolation,
-    pub durability: Durability,
-    pub conflicts: Conflicts,
-    /// If this is a repeated try, the first try; it must have been begun on the same
-    /// connection.
-    pub first_try: Option<TransactionId>,
-    /// At most [`LABEL_LENGTH_MAX`](crate::LABEL_LENGTH_MAX) bytes.
-    pub label: Vec<u8>,
-    pub detached: bool,
-    /// The transaction in which this one is nested, and whose isolation and
-    /// durability it shares.
-    pub outer: Option<TransactionId>,
-    /// If `outer` can have only one nested transaction at a time, and others work in that one,
-    /// wait for its end.
-    pub wait: bool,
-    pub view: ViewChoice,
-    /// Send the view's root with the answer. Opening it takes most of the time of a begin.
-    pub opened: bool,
-    /// If it is serializable: what its programs read of files counts only if `DeclareReads` says so.
-    pub declares_reads: bool,
-    /// Only this connection may enter, change or commit it, until `Keep`. Its
-    /// programs get no way to reach the service.
-    pub sealed: bool,
+    pub options: BeginOptions,
     /// The transaction begins with something of the past.
     pub past: Option<Past>,
+}
+
+/// How a transaction is to begin.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BeginOptions {
+    /// Which changes of others make the commit fail.
+    pub isolation: Isolation,
+    /// Whether the commit waits until it is durable.
+    pub durability: Durability,
+    /// When conflicts are found.
+    pub conflicts: Conflicts,
+    /// If this is a repeated try, the first try, begun on the same connection: with early conflicts
+    /// the oldest transaction wins.
+    pub first_try: Option<TransactionId>,
+    /// The name in the log: at most [`LABEL_LENGTH_MAX`](crate::LABEL_LENGTH_MAX) bytes. The client
+    /// cuts a longer one, and the service refuses it.
+    pub label: Vec<u8>,
+    /// The transaction lives until it is committed or aborted or the service ends. If false, it is
+    /// aborted when its last holder's connection closes.
+    pub detached: bool,
+    /// The transaction in which this one is nested, and whose isolation and durability it shares.
+    /// If that one is serializable or has a native view, only one at a time can be nested in it.
+    pub outer: Option<TransactionId>,
+    /// If only one at a time can be nested in `outer`, and others work in that one, the begin waits
+    /// for its end. Otherwise, and when nobody works in it, the begin fails with
+    /// [`FailureKind::InUse`](crate::FailureKind::InUse) or
+    /// [`FailureKind::Nested`](crate::FailureKind::Nested).
+    pub wait: bool,
+    /// The kind of view.
+    pub view: ViewChoice,
+    /// The service opens the view's root and sends it with the answer. Needed by programs that do
+    /// not see the service's mount of views, for example in a container. A begin takes several
+    /// times as long with it.
+    pub opened: bool,
+    /// If it is serializable: what its programs read of files counts only once a request declares
+    /// it.
+    pub declares_reads: bool,
+    /// Only this connection can enter, change or commit it, until it is kept. Its programs get no
+    /// way to reach the service.
+    pub sealed: bool,
 }
 
 /// What a transaction begins with.

@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use atomdir_types::{
-    Conflict, Conflicts, Deviation, Durability, EndedHow, HistoryStatus, Isolation, Kind,
-    LockStatus, RecoveryReport, Sequence, Timestamp, TransactionId,
+    Conflict, Conflicts, Deviation, Durability, EndedHow, HistoryStatus, Isolation, LockStatus,
+    RecoveryReport, Sequence, Timestamp, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -184,35 +184,6 @@ pub enum WhileOpen {
     Abort,
     /// It leaves them to the next service. It fails if one of them does not survive.
     Keep,
-}
-
-/// An object in a transaction's snapshot, or in the newest state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotObject {
-    /// The same number on both sides, also if a commit has given the file another inode. Valid
-    /// as long as the transaction is open.
-    pub object: u64,
-    pub kind: Kind,
-    /// The inode number that views show.
-    pub inode: u64,
-    /// How many names it has.
-    pub links: u32,
-    /// Permission bits with set-id and sticky bits.
-    pub mode: u32,
-    pub user: u32,
-    pub group: u32,
-    pub length: u64,
-    pub modified: Timestamp,
-    pub device_number: u64,
-    /// The target of a symbolic link.
-    pub target: Vec<u8>,
-    /// The extended attributes that the reader may see, with their names.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// An outside writer may have changed it since the transaction began. Then this is not
-    /// certainly what it was at the begin.
-    pub changed_outside: bool,
-    /// The file is longer than the request allowed, so its contents were not sent.
-    pub too_long: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,18 +17,20 @@ const SEQUENCE: Sequence = Sequence(77);
 fn begin() -> BeginRequest {
     let transaction = TRANSACTION;
     BeginRequest {
-        isolation: Isolation::Serializable,
-        durability: Durability::Lazy,
-        conflicts: Conflicts::Early,
-        first_try: Some(TRANSACTION),
-        label: b"make \xff install".to_vec(),
-        detached: true,
-        outer: Some(transaction),
-        wait: true,
-        view: ViewChoice::Configured,
-        opened: true,
-        declares_reads: true,
-        sealed: true,
+        options: BeginOptions {
+            isolation: Isolation::Serializable,
+            durability: Durability::Lazy,
+            conflicts: Conflicts::Early,
+            first_try: Some(TRANSACTION),
+            label: b"make \xff install".to_vec(),
+            detached: true,
+            outer: Some(transaction),
+            wait: true,
+            view: ViewChoice::Configured,
+            opened: true,
+            declares_reads: true,
+            sealed: true,
+        },
         past: Some(Past::Undo(Undo {
             commits: vec![SEQUENCE],
             paths: vec![b"etc/\xff".to_vec()],

@@ -6,7 +6,7 @@ use crate::transactions::{OpenTransaction, Transaction};
 use atomdir_disk::reason;
 use atomdir_engine::OverlayPrefix;
 use atomdir_protocol::{
-    BeginRequest, Conflicts, Failure, FailureKind, Isolation, Layers, TransactionId, ViewChoice,
+    BeginOptions, Conflicts, Failure, FailureKind, Isolation, Layers, TransactionId, ViewChoice,
 };
 use rustix::fs::{Mode, OFlags, fstatfs};
 use rustix::io::Errno;
@@ -34,7 +34,7 @@ pub(crate) enum Choice {
 /// can find out later whether the kernel lets it mount an overlay.
 pub(crate) fn choose(
     service: &Service,
-    begin: &BeginRequest,
+    begin: &BeginOptions,
     peer: &Peer,
 ) -> Result<Choice, Failure> {
     let wanted = match begin.view {
@@ -58,7 +58,7 @@ pub(crate) fn choose(
 }
 
 /// Why a native view is not possible, even if the client requires one.
-fn impossible(service: &Service, begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
+fn impossible(service: &Service, begin: &BeginOptions, peer: &Peer) -> Result<(), Failure> {
     peer.require_native()?;
     if begin.outer.is_some() {
         return Err(no_view("a nested transaction cannot have a native view"));
@@ -89,7 +89,7 @@ fn impossible(service: &Service, begin: &BeginRequest, peer: &Peer) -> Result<()
 }
 
 /// Why an exact view suits this transaction better, though a native one is possible.
-fn unfit(begin: &BeginRequest) -> Result<(), Failure> {
+fn unfit(begin: &BeginOptions) -> Result<(), Failure> {
     if begin.sealed {
         return Err(no_view("a sealed command has an exact view"));
     }

@@ -16,7 +16,7 @@ use crate::{
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, Deviation, Failure, FailureKind, LABEL_LENGTH_MAX, Reply, Request,
+    Answer, Begun, Deviation, Failure, FailureKind, LABEL_LENGTH_MAX, Past, Reply, Request,
     TransactionId, TransactionStatus, WhileOpen,
 };
 use rustix::io::Errno;
@@ -47,7 +47,9 @@ pub(crate) fn handle(
     }
     service.access.check(&connection.peer, &request)?;
     let answer = match request {
-        Request::Begin(begin) => return begin_transaction(service, connection, begin),
+        Request::Begin(begin) => {
+            return begin_transaction(service, connection, (begin.options, begin.past));
+        }
         Request::Attach { transaction, hold } => {
             return attach(service, connection, transaction, hold);
         }
@@ -197,7 +199,7 @@ fn abort_all(service: &Service, peer: &Peer) -> Answer {
 fn begin_transaction(
     service: &Service,
     connection: &mut Connection,
-    begin: BeginRequest,
+    (begin, past): (atomdir_protocol::BeginOptions, Option<Past>),
 ) -> Result<Outcome> {
     let peer = &connection.peer;
     if begin.label.len() > LABEL_LENGTH_MAX {
@@ -205,7 +207,7 @@ fn begin_transaction(
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
     peer.require_views()?;
-    undo::check(&begin, peer)?;
+    undo::check(&begin, past.as_ref(), peer)?;
     sealing::refuse_detached(begin.detached, begin.sealed)?;
     let choice = native::choose(service, &begin, peer)?;
     service.transactions.check_room(peer.user)?;
@@ -239,7 +241,7 @@ fn begin_transaction(
     };
     let transaction = match begin.outer {
         Some(outer) => nesting::begin(service, connection, (outer, begin.wait), options)?,
-        None => match &begin.past {
+        None => match &past {
             Some(past) => undo::begin(service, connection, past, options)?,
             None => {
                 let begun = service.store.begin(options);

@@ -44,12 +44,11 @@ impl<'a> SideReader<'a> {
             Err(Errno::ACCESS) => return Err(self.not_readable(path).into()),
             Err(errno) => return Err(transaction_failure(self.one.id(), errno).into()),
         };
-        let is_file = object.kind == Kind::File;
-        let too_long = is_file && object.attributes.length > contents_length_max;
-        if is_file && !too_long {
-            self.send_contents(path, object.attributes.length)?;
+        let object = object.for_client(contents_length_max);
+        if object.kind == Kind::File && !object.too_long {
+            self.send_contents(path, object.length)?;
         }
-        Ok(Answer::SnapshotObject(Some(describe(object, too_long))))
+        Ok(Answer::SnapshotObject(Some(object)))
     }
 
     fn send_contents(&self, path: &[u8], length: u64) -> Result<(), Unanswered> {
@@ -127,26 +126,6 @@ fn may(peer: &Peer, object: &SnapshotObject, bit: u32) -> bool {
         return false;
     }
     object.attributes.mode >> class & bit != 0
-}
-
-fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::SnapshotObject {
-    let attributes = object.attributes;
-    atomdir_protocol::SnapshotObject {
-        object: object.object,
-        kind: object.kind,
-        inode: attributes.inode,
-        links: attributes.links,
-        mode: attributes.mode,
-        user: attributes.owner.user,
-        group: attributes.owner.group,
-        length: attributes.length,
-        modified: attributes.modified,
-        device_number: attributes.device_number,
-        target: object.target,
-        xattrs: object.xattrs,
-        changed_outside: object.changed_outside,
-        too_long,
-    }
 }
 
 #[cfg(test)]

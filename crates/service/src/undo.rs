@@ -11,7 +11,7 @@ use atomdir::hosting::prune_limits;
 use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{BeginOptions, ChangedBy, CommitError, Conflict, UndoError};
 use atomdir_protocol::{
-    Answer, BeginRequest, Failure, FailureKind, Past, PastView, TransactionId, Undo, ViewChoice,
+    Answer, Failure, FailureKind, Past, PastView, TransactionId, Undo, ViewChoice,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,12 @@ type Shown = atomdir_engine::Past<LinuxDisk>;
 /// Refuses what cannot be, before anything is begun. Only the store's owner and root may
 /// undo: a commit may be anyone's, and undoing it changes files with the service's rights. Nor may
 /// others look at the past: they might not have been allowed to read it.
-pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
-    let what = match begin.past {
+pub(crate) fn check(
+    begin: &atomdir_protocol::BeginOptions,
+    past: Option<&Past>,
+    peer: &Peer,
+) -> Result<(), Failure> {
+    let what = match past {
         None => return Ok(()),
         Some(Past::Undo(_)) => "undo commits",
         Some(Past::View(_)) => "look at the past",

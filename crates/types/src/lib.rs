@@ -6,7 +6,7 @@
 //! do not depend on that: `crates/format` encodes every field by itself.
 //!
 //! Some types of one name are two on purpose. The engine's `Committed` and `SnapshotObject` contain
-//! more than a client may see. The library's `Conflict` has its path as a `PathBuf`.
+//! more than a client needs. The library's `Conflict` has its path as a `PathBuf`.
 
 #![deny(missing_docs)]
 
@@ -22,6 +22,7 @@ mod merge;
 mod options;
 mod read;
 mod side;
+mod snapshot_object;
 pub mod sync;
 mod time;
 
@@ -39,4 +40,5 @@ pub use merge::MergeStep;
 pub use options::{Conflicts, Durability, Isolation};
 pub use read::FileRead;
 pub use side::Side;
+pub use snapshot_object::SnapshotObject;
 pub use time::Timestamp;

@@ -4,7 +4,7 @@ use crate::api::{
     BeginError, CommitError, Conflict, Metadata, SavepointError, StoreError, UndoError,
 };
 use atomdir_engine as engine;
-use atomdir_protocol::{Committed, SnapshotObject};
+use atomdir_protocol::Committed;
 
 pub(super) fn store_error(error: engine::StoreError) -> StoreError {
     match error {
@@ -85,30 +85,6 @@ pub(super) fn undo_error(error: engine::UndoError) -> UndoError {
         engine::UndoError::Begin(error) => UndoError::Begin(begin_error(error)),
         engine::UndoError::Store(error) => UndoError::Begin(store_error(error).into()),
         error => UndoError::Refused(error.to_string()),
-    }
-}
-
-/// As the service describes it.
-pub(super) fn snapshot_object(
-    object: engine::SnapshotObject,
-    contents_length_max: u64,
-) -> SnapshotObject {
-    let attributes = object.attributes;
-    SnapshotObject {
-        object: object.object,
-        kind: object.kind,
-        inode: attributes.inode,
-        links: attributes.links,
-        mode: attributes.mode,
-        user: attributes.owner.user,
-        group: attributes.owner.group,
-        length: attributes.length,
-        modified: attributes.modified,
-        device_number: attributes.device_number,
-        target: object.target,
-        xattrs: object.xattrs,
-        changed_outside: object.changed_outside,
-        too_long: attributes.length > contents_length_max,
     }
 }
 

@@ -115,7 +115,7 @@ pub(super) fn object_of(
     let Some(found) = transaction.object_of(side, path)? else {
         return Ok(None);
     };
-    let mut object = convert::snapshot_object(found, contents_length_max);
+    let mut object = found.for_client(contents_length_max);
     object.xattrs.retain(|(name, _)| rights.may_see_xattr(name));
     let mut contents = Vec::new();
     if object.kind == Kind::File && !object.too_long {

@@ -18,11 +18,11 @@ use crate::client;
 use crate::connection::Connection;
 use crate::error::RequestError;
 use crate::locks::LockOptions;
-use crate::requests::{BeginOptions, SnapshotContents};
+use crate::requests::SnapshotContents;
 use atomdir_disk::Errno;
 use atomdir_protocol::{
-    ChangeLine, Committed, Conflicts, Durability, FailureKind, Isolation, Others, Past, Side,
-    TransactionId, ViewChoice,
+    BeginOptions, ChangeLine, Committed, Conflicts, Durability, FailureKind, Isolation, Others,
+    Past, Side, TransactionId, ViewChoice,
 };
 use atomdir_types::sync;
 use std::os::fd::OwnedFd;

@@ -4,10 +4,10 @@ use super::Wish;
 use crate::context::Connected;
 use crate::enter::{Ended, Sealing, WRITABLE_MAX};
 use crate::error::Error;
-use atomdir::TransactionId;
 use atomdir::client::io_reason;
 use atomdir::client::{Others, Transaction};
-use clap::builder::FalseyValueParser;
+use atomdir::{Conflicts, Durability, Isolation, TransactionId};
+use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -15,45 +15,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-// The library's options have no help for a command line, so these are the command's own.
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Isolation {
-    /// The commit fails if others have changed what the transaction wrote
-    #[default]
-    Snapshot,
-    /// It also fails if others have changed what the transaction read
-    Serializable,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Durability {
-    /// When it survives a power cut
-    #[default]
-    Durable,
-    /// Before that. It survives one after 100 ms, or after the next durable commit
-    Lazy,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Conflicts {
-    /// At the commit: the first to commit wins
-    #[default]
-    AtCommit,
-    /// At the write, which then fails: the oldest wins
-    Early,
-}
-
 #[derive(Debug, Args)]
 pub struct BeginArguments {
     /// Which changes by others make the commit fail
-    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
+    #[arg(long, value_parser = isolation(), default_value = "snapshot", value_name = "LEVEL")]
     pub isolation: Isolation,
     /// When the commit returns
-    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
+    #[arg(long, value_parser = durability(), default_value = "durable", value_name = "LEVEL")]
     pub durability: Durability,
     /// When conflicts with other transactions are reported
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    #[arg(long, value_parser = conflicts(), default_value = "at-commit", value_name = "WHEN")]
     pub conflicts: Conflicts,
     /// What the log calls the transaction
     #[arg(short, long)]
@@ -66,6 +37,63 @@ pub struct BeginArguments {
     #[arg(long = "in", value_name = "TX", value_parser = outer)]
     #[arg(add = crate::completion::transactions())]
     pub outer: Option<Outer>,
+}
+
+// The library's options have no help for a command line, so their words and help are here.
+
+fn isolation() -> impl TypedValueParser<Value = Isolation> {
+    choice([
+        (
+            Isolation::Snapshot,
+            "snapshot",
+            "The commit fails if others have changed what the transaction wrote",
+        ),
+        (
+            Isolation::Serializable,
+            "serializable",
+            "It also fails if others have changed what the transaction read",
+        ),
+    ])
+}
+
+fn durability() -> impl TypedValueParser<Value = Durability> {
+    choice([
+        (
+            Durability::Durable,
+            "durable",
+            "When it survives a power cut",
+        ),
+        (
+            Durability::Lazy,
+            "lazy",
+            "Before that. It survives one after 100 ms, or after the next durable commit",
+        ),
+    ])
+}
+
+fn conflicts() -> impl TypedValueParser<Value = Conflicts> {
+    choice([
+        (
+            Conflicts::AtCommit,
+            "at-commit",
+            "At the commit: the first to commit wins",
+        ),
+        (
+            Conflicts::Early,
+            "early",
+            "At the write, which then fails: the oldest wins",
+        ),
+    ])
+}
+
+/// One of two values, each with its word and help.
+fn choice<T: Copy + Send + Sync + 'static>(
+    choices: [(T, &'static str, &'static str); 2],
+) -> impl TypedValueParser<Value = T> {
+    let words = choices.map(|(_, word, help)| PossibleValue::new(word).help(help));
+    let [(first, word, _), (second, ..)] = choices;
+    let parser = PossibleValuesParser::new(words);
+    parser.map(move |chosen| if chosen == word { first } else { second })
 }
 
 /// The transaction in which a new one is nested.
@@ -99,18 +127,9 @@ impl BeginArguments {
             },
             wait: false,
             declares_reads: false,
-            isolation: match self.isolation {
-                Isolation::Snapshot => atomdir::Isolation::Snapshot,
-                Isolation::Serializable => atomdir::Isolation::Serializable,
-            },
-            durability: match self.durability {
-                Durability::Durable => atomdir::Durability::Durable,
-                Durability::Lazy => atomdir::Durability::Lazy,
-            },
-            conflicts: match self.conflicts {
-                Conflicts::AtCommit => atomdir::Conflicts::AtCommit,
-                Conflicts::Early => atomdir::Conflicts::Early,
-            },
+            isolation: self.isolation,
+            durability: self.durability,
+            conflicts: self.conflicts,
             first_try: None,
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,

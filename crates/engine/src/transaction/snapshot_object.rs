@@ -36,6 +36,28 @@ impl SnapshotObject {
     pub fn has_access_list(&self) -> bool {
         self.xattrs.iter().any(|(name, _)| name == acl::ACCESS)
     }
+
+    /// For a client that takes contents of at most this length.
+    pub fn for_client(self, contents_length_max: u64) -> atomdir_types::SnapshotObject {
+        let attributes = self.attributes;
+        let is_file = self.kind == Kind::File;
+        atomdir_types::SnapshotObject {
+            object: self.object,
+            kind: self.kind,
+            inode: attributes.inode,
+            links: attributes.links,
+            mode: attributes.mode,
+            user: attributes.owner.user,
+            group: attributes.owner.group,
+            length: attributes.length,
+            modified: attributes.modified,
+            device_number: attributes.device_number,
+            target: self.target,
+            xattrs: self.xattrs,
+            changed_outside: self.changed_outside,
+            too_long: is_file && attributes.length > contents_length_max,
+        }
+    }
 }
 
 impl<D: Disk> Transaction<D> {

@@ -96,7 +96,7 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         | Request::Refresh { transaction, .. }
         | Request::Enter { transaction, .. } => Some(*transaction),
         Request::Lock(lock) => Some(lock.transaction),
-        Request::Begin(begin) => begin.outer,
+        Request::Begin(begin) => begin.options.outer,
         _ => None,
     }
 }
