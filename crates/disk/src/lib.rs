@@ -34,6 +34,7 @@ pub mod contract;
 mod linux;
 pub mod mounts;
 mod name;
+mod node;
 mod reason;
 mod types;
 
@@ -41,6 +42,7 @@ pub use atomdir_types::{Kind, Timestamp, sync};
 pub use charge::Charge;
 pub use linux::LinuxDisk;
 pub use name::{Name, NameError};
+pub use node::{ListEntry, NodeAttributes, SetAttributes, SetTime};
 pub use reason::{io_reason, reason};
 pub use rustix::io::Errno;
 pub use types::{
@@ -82,7 +84,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Here and in `make` the object gets exactly this mode, as far as chmod(2) lets the
     /// caller: neither the umask nor the directory's set-group-id bit changes it.
     fn create(&self, directory: &Self::Handle, name: &Name, mode: u32) -> Result<Self::Handle>;
-    /// Creates anything but a regular file. A symbolic link has no mode.
+    /// Creates any object; a file is empty. A symbolic link has no mode.
     fn make(&self, directory: &Self::Handle, name: &Name, node: &NewNode, mode: u32) -> Result<()>;
     /// Gives the object at `from` another name. Never follows a symbolic link.
     fn link(&self, from: (&Self::Handle, &Name), to: (&Self::Handle, &Name)) -> Result<()>;

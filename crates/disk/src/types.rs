@@ -73,10 +73,12 @@ pub enum Access {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewNode {
+    File,
     Directory,
     Symlink(Vec<u8>),
     Fifo,
     Socket,
+    /// The device number, as `makedev` packs it.
     CharacterDevice(u64),
     BlockDevice(u64),
 }
@@ -95,6 +97,7 @@ impl NewNode {
 
     pub fn kind(&self) -> Kind {
         match self {
+            NewNode::File => Kind::File,
             NewNode::Directory => Kind::Directory,
             NewNode::Symlink(_) => Kind::Symlink,
             NewNode::Fifo => Kind::Fifo,

@@ -53,8 +53,7 @@ pub(crate) struct Carried {
 
 /// A new object as it was staged.
 pub(crate) struct CarriedObject {
-    /// `None` for a regular file.
-    pub node: Option<NewNode>,
+    pub node: NewNode,
     pub stat: Stat,
     pub xattrs: Xattrs,
     pub runs: Vec<Run>,

@@ -224,7 +224,7 @@ fn assert_indices(record: &CommitRecord) {
     for succession in record.before.iter().flat_map(|before| &before.successions) {
         assert_index(succession.after, record.objects.len());
     }
-    let is_directory = |made: &Made| made.node == Some(NewNode::Directory);
+    let is_directory = |made: &Made| made.node == NewNode::Directory;
     assert!(
         !record.made.iter().any(is_directory),
         "a directory is never made again"
@@ -428,10 +428,10 @@ fn take_run(reader: &mut Reader<'_>) -> Result<Run> {
 }
 
 fn put_made(writer: &mut Writer, made: &Made) {
-    writer.kind(made.node.as_ref().map_or(Kind::File, NewNode::kind));
+    writer.kind(made.node.kind());
     match &made.node {
-        Some(NewNode::Symlink(target)) => writer.string(target),
-        Some(NewNode::CharacterDevice(number) | NewNode::BlockDevice(number)) => {
+        NewNode::Symlink(target) => writer.string(target),
+        NewNode::CharacterDevice(number) | NewNode::BlockDevice(number) => {
             writer.number(*number);
         }
         _ => {}
@@ -441,12 +441,12 @@ fn put_made(writer: &mut Writer, made: &Made) {
 
 fn take_made(reader: &mut Reader<'_>, objects: usize) -> Result<Made> {
     let node = match reader.kind()? {
-        Kind::File => None,
-        Kind::Symlink => Some(NewNode::Symlink(reader.string()?.to_vec())),
-        Kind::Fifo => Some(NewNode::Fifo),
-        Kind::Socket => Some(NewNode::Socket),
-        Kind::CharacterDevice => Some(NewNode::CharacterDevice(reader.number()?)),
-        Kind::BlockDevice => Some(NewNode::BlockDevice(reader.number()?)),
+        Kind::File => NewNode::File,
+        Kind::Symlink => NewNode::Symlink(reader.string()?.to_vec()),
+        Kind::Fifo => NewNode::Fifo,
+        Kind::Socket => NewNode::Socket,
+        Kind::CharacterDevice => NewNode::CharacterDevice(reader.number()?),
+        Kind::BlockDevice => NewNode::BlockDevice(reader.number()?),
         Kind::Directory => return reader.fail(Problem::Tag(DIRECTORY)),
     };
     let update = take_update(reader, objects)?;

@@ -171,8 +171,8 @@ pub struct Run {
 /// has lost it, recovery makes it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// Never a directory; `None` is a regular file.
-    pub node: Option<NewNode>,
+    /// Never a directory.
+    pub node: NewNode,
     /// All of its attributes and contents.
     pub update: Update,
 }

@@ -81,12 +81,12 @@ fn source() -> impl Strategy<Value = Source> {
 
 fn made() -> impl Strategy<Value = Made> {
     let node = prop_oneof![
-        Just(None),
-        vec(any::<u8>(), 0..40).prop_map(|target| Some(NewNode::Symlink(target))),
-        Just(Some(NewNode::Fifo)),
-        Just(Some(NewNode::Socket)),
-        any::<u64>().prop_map(|number| Some(NewNode::CharacterDevice(number))),
-        any::<u64>().prop_map(|number| Some(NewNode::BlockDevice(number))),
+        Just(NewNode::File),
+        vec(any::<u8>(), 0..40).prop_map(NewNode::Symlink),
+        Just(NewNode::Fifo),
+        Just(NewNode::Socket),
+        any::<u64>().prop_map(NewNode::CharacterDevice),
+        any::<u64>().prop_map(NewNode::BlockDevice),
     ];
     (node, update()).prop_map(|(node, update)| Made { node, update })
 }
@@ -416,7 +416,7 @@ fn a_false_index_is_neither_written_nor_read() {
                 xattrs: vec![],
                 content: None,
             };
-            let node = Some(NewNode::Directory);
+            let node = NewNode::Directory;
             record.made = vec![Made { node, update }];
         },
     ];

@@ -1,7 +1,7 @@
 //! The trait of a file system. It answers requests; the session does everything else.
 
 use atomdir_disk::{Errno, FileSystemStatus, RenameMode};
-pub use atomdir_engine::{ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
+pub use atomdir_disk::{ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
 
 use crate::notifier::Notifier;
 

@@ -95,7 +95,7 @@ impl Target for Transaction<SimDisk> {
             ),
             Operation::Make(path, what) => {
                 let (parent, name) = place(path)?;
-                let made = self.create(parent, name, what.in_view(), 0o755, 0, CALLER)?;
+                let made = self.create(parent, name, what.new_node(), 0o755, 0, CALLER)?;
                 self.forget(made.node, 1);
                 Ok(())
             }
@@ -178,7 +178,7 @@ impl Target for SimDisk {
             }
             Operation::Make(path, what) => {
                 let (parent, name) = place(path)?;
-                self.make(&parent, &name, &what.on_disk(), 0o755)
+                self.make(&parent, &name, &what.new_node(), 0o755)
             }
             Operation::Mode(path, mode) => self.set_mode(&open(path, Access::Path)?, *mode),
             Operation::Owner(path, user, group) => {
@@ -233,21 +233,12 @@ impl SimDisk {
 }
 
 impl Node {
-    fn in_view(self) -> NewNode {
+    pub(crate) fn new_node(self) -> NewNode {
         match self {
             Node::Directory => NewNode::Directory,
             Node::Symlink => NewNode::Symlink(LINK_TARGET.to_vec()),
             Node::Fifo => NewNode::Fifo,
             Node::Device => NewNode::CharacterDevice(DEVICE_NUMBER),
-        }
-    }
-
-    pub(crate) fn on_disk(self) -> atomdir_disk::NewNode {
-        match self {
-            Node::Directory => atomdir_disk::NewNode::Directory,
-            Node::Symlink => atomdir_disk::NewNode::Symlink(LINK_TARGET.to_vec()),
-            Node::Fifo => atomdir_disk::NewNode::Fifo,
-            Node::Device => atomdir_disk::NewNode::CharacterDevice(DEVICE_NUMBER),
         }
     }
 }

@@ -449,7 +449,7 @@ impl Target for Overlay<'_> {
                 self.disk.write_at(&contents(path)?, &data, *offset)
             }
             Operation::Truncate(path, length) => self.disk.set_length(&contents(path)?, *length),
-            Operation::Make(path, what) => self.make_new(path, &what.on_disk()),
+            Operation::Make(path, what) => self.make_new(path, &what.new_node()),
             Operation::Mode(path, mode) => self.disk.set_mode(&attributes(path)?, *mode),
             Operation::Owner(path, user, group) => {
                 let (user, group) = (*user, *group);

@@ -120,6 +120,7 @@ impl Opener {
                 });
             }
             NewNode::Directory => retry_on_intr(|| rustix::fs::mkdirat(directory, bytes, wanted)),
+            NewNode::File => make_node(FileType::RegularFile, 0),
             NewNode::Fifo => make_node(FileType::Fifo, 0),
             NewNode::Socket => make_node(FileType::Socket, 0),
             NewNode::CharacterDevice(device) => make_node(FileType::CharacterDevice, *device),

@@ -86,7 +86,7 @@ fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<CarriedObject, 
         disk.set_times(&file, times)?;
     }
     Ok(CarriedObject {
-        node: None,
+        node: NewNode::File,
         stat,
         xattrs: read_xattrs(disk, &file)?,
         runs,
@@ -104,7 +104,7 @@ fn carry_other<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<CarriedObject,
         kind => NewNode::special(kind, stat.device_number).ok_or(Errno::STALE)?,
     };
     Ok(CarriedObject {
-        node: Some(node),
+        node,
         stat,
         xattrs: read_xattrs(disk, &object)?,
         runs: Vec::new(),

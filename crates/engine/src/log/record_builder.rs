@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Attributes, Extent, Identity, Kind, Timestamp};
+use atomdir_disk::{Attributes, Extent, Identity, Kind, NewNode, Timestamp};
 use atomdir_format::record::{
     AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
     Locator, Made, ObjectReference, Run, Source, Succession, Update,
@@ -378,7 +378,8 @@ fn made(object: u32, carried: &CarriedObject) -> Made {
     let Attributes { mode, owner, times } = carried.stat.attributes;
     let is_symlink = carried.stat.kind == Kind::Symlink;
     let xattrs = carried.xattrs.iter().cloned();
-    let content = carried.node.is_none().then(|| ContentChange {
+    let is_file = carried.node == NewNode::File;
+    let content = is_file.then(|| ContentChange {
         keep: 0,
         length: carried.stat.length,
         extents: vec![Extent {

@@ -41,7 +41,7 @@ pub(crate) fn remake<D: Disk>(
                 continue;
             }
             let transaction = TransactionId(record.transaction);
-            let new = make(core, transaction, &names::slot(slot), made.node.as_ref());
+            let new = make(core, transaction, &names::slot(slot), &made.node);
             let new = new.map_err(|errno| {
                 let path = format!("stage/{transaction}/{slot}");
                 let reason = format!("it cannot be made again: {errno}", errno = reason(errno));
@@ -68,7 +68,7 @@ fn make<D: Disk>(
     core: &Core<D>,
     transaction: TransactionId,
     name: &Name,
-    node: Option<&NewNode>,
+    node: &NewNode,
 ) -> Result<Identity, Errno> {
     let (disk, above) = (&core.disk, &core.control.stage);
     let directory = names::transaction(transaction);
@@ -82,10 +82,7 @@ fn make<D: Disk>(
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
     }
-    match node {
-        None => drop(disk.create(&stage, name, 0o600)?),
-        Some(node) => disk.make(&stage, name, node, 0o600)?,
-    }
+    disk.make(&stage, name, node, 0o600)?;
     Ok(disk.stat_at(&stage, name)?.identity)
 }
 

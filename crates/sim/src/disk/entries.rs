@@ -61,6 +61,7 @@ pub(super) fn make(
 ) -> Result<()> {
     check_free(world, directory, name)?;
     let (kind, body) = match node {
+        NewNode::File => (Kind::File, Body::File(Contents::default())),
         NewNode::Directory => (Kind::Directory, Body::Directory(BTreeMap::new())),
         NewNode::Symlink(target) => (Kind::Symlink, Body::Symlink(target.clone())),
         NewNode::Fifo => (Kind::Fifo, Body::Other),
