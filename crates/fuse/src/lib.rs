@@ -1,5 +1,4 @@
-//! The kernel's FUSE protocol and sessions over it, and the transactions'
-//! views as one file system.
+//! The kernel's FUSE protocol and sessions over it.
 //!
 //! It is written for file systems that never change behind the kernel's back, so the
 //! kernel may cache names, attributes and contents for ever. Opening, closing and
@@ -9,7 +8,6 @@
 //! - [`Filesystem`]: what a file system answers
 //! - [`Session`]: mounts one and serves it from several threads
 //! - [`Notifier`]: tells the kernel of changes it did not make itself
-//! - [`Views`]: open transactions as a file system
 
 mod barrier;
 mod device;
@@ -24,7 +22,6 @@ mod ring;
 mod session;
 mod shared;
 mod transport;
-mod views;
 mod waiting;
 pub mod wire;
 mod worker;
@@ -37,5 +34,4 @@ pub use filesystem::{
 pub use mount::{MountFlags, MountOptions};
 pub use notifier::Notifier;
 pub use session::Session;
-pub use views::Views;
 pub use wire::ROOT_NODE;

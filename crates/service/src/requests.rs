@@ -16,7 +16,7 @@ use crate::{
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
-    Answer, Begun, Deviation, Failure, FailureKind, LABEL_LENGTH_MAX, Past, Reply, Request,
+    Answer, BeginRequest, Begun, Deviation, Failure, FailureKind, LABEL_LENGTH_MAX, Reply, Request,
     TransactionId, TransactionStatus, WhileOpen,
 };
 use rustix::io::Errno;
@@ -47,9 +47,7 @@ pub(crate) fn handle(
     }
     service.access.check(&connection.peer, &request)?;
     let answer = match request {
-        Request::Begin(begin) => {
-            return begin_transaction(service, connection, (begin.options, begin.past));
-        }
+        Request::Begin(begin) => return begin_transaction(service, connection, begin),
         Request::Attach { transaction, hold } => {
             return attach(service, connection, transaction, hold);
         }
@@ -196,10 +194,21 @@ fn abort_all(service: &Service, peer: &Peer) -> Answer {
     Answer::Aborted(service.abort_by_force(removed.collect(), how) + stranded)
 }
 
+fn no_random_bytes(errno: Errno) -> Failure {
+    let message = format!(
+        "cannot get random bytes from the kernel: {errno}",
+        errno = reason(errno)
+    );
+    Failure::new(FailureKind::Internal, message)
+}
+
 fn begin_transaction(
     service: &Service,
     connection: &mut Connection,
-    (begin, past): (atomdir_protocol::BeginOptions, Option<Past>),
+    BeginRequest {
+        options: begin,
+        past,
+    }: BeginRequest,
 ) -> Result<Outcome> {
     let peer = &connection.peer;
     if begin.label.len() > LABEL_LENGTH_MAX {
@@ -215,13 +224,7 @@ fn begin_transaction(
         Reach::Within(transaction) => Some(transaction),
         Reach::All | Reach::Nothing => None,
     };
-    let secret = Secret::new().map_err(|errno| {
-        let message = format!(
-            "cannot get random bytes from the kernel: {errno}",
-            errno = reason(errno)
-        );
-        Failure::new(FailureKind::Internal, message)
-    })?;
+    let secret = Secret::new().map_err(no_random_bytes)?;
     // Refuse early: a transaction without a view would be useless. A command in a native view needs
     // the mount, too, for the views of nested transactions: where the mounts of the system are not
     // shared, its mount namespace never shows a mount that is made later.

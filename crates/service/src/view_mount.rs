@@ -34,7 +34,7 @@ pub(crate) struct ViewMount {
     /// The name of the store's root, which each view's root has as well.
     name: OsString,
     flags: MountFlags,
-    filesystem: Arc<atomdir_fuse::Views>,
+    filesystem: Arc<atomdir_views::Views>,
     mounted: Mutex<Option<Arc<Session>>>,
     is_over: AtomicBool,
     /// Transactions that only the present mount has shown. Other transactions may have
@@ -69,7 +69,7 @@ impl ViewMount {
             user,
             place,
             store: store.to_owned(),
-            filesystem: Arc::new(atomdir_fuse::Views::new(name.as_bytes())),
+            filesystem: Arc::new(atomdir_views::Views::new(name.as_bytes())),
             name,
             flags,
             mounted: Mutex::new(None),

@@ -10,7 +10,8 @@ use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, LOG_STEP, Options,
     Privileges, Store, Transaction,
 };
-use atomdir_fuse::{Session, Views};
+use atomdir_fuse::Session;
+use atomdir_views::Views;
 
 struct RealClock;
 

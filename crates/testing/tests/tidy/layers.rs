@@ -17,7 +17,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["atomdir-disk", "atomdir-format", "atomdir-types"],
     ),
     ("atomdir-sim", &["atomdir-disk", "atomdir-engine"]),
-    ("atomdir-fuse", &["atomdir-disk", "atomdir-engine"]),
+    ("atomdir-fuse", &["atomdir-disk"]),
+    (
+        "atomdir-views",
+        &["atomdir-disk", "atomdir-engine", "atomdir-fuse"],
+    ),
     (
         "atomdir",
         &[
@@ -36,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "atomdir-format",
             "atomdir-fuse",
             "atomdir-protocol",
+            "atomdir-views",
         ],
     ),
     ("atomdir-cli", &["atomdir", "atomdir-service"]),

@@ -7,12 +7,10 @@ use atomdir_engine::{self as engine, Isolation, NodeId, Transaction, Transaction
 
 use super::slots::{Borrowed, Within};
 use super::{Views, root_attributes, wrapper_attributes};
-use crate::ROOT_NODE;
-use crate::filesystem::{
-    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
-    Validity,
+use atomdir_fuse::{
+    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Notifier, ROOT_NODE, Request, Result,
+    Seek, SetAttributes, Validity,
 };
-use crate::notifier::Notifier;
 
 /// What a node number stands for.
 enum ServedNode<D: Disk> {

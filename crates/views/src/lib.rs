@@ -11,7 +11,7 @@
 //! 2. A request that does not parse is an error, never a panic.
 //! 3. No worker waits for a commit. The commit takes the view out of its slot
 //!    (`view_slot` in the engine), and requests to that view wait in
-//!    [`crate::waiting`] until it is back or has ended.
+//!    `waiting` in `atomdir-fuse` until it is back or has ended.
 
 mod filesystem;
 mod slots;
@@ -23,9 +23,7 @@ use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp, reason};
 use atomdir_engine::{NodeId, Outdated, Transaction, TransactionId};
 use slots::{Slots, Within};
 
-use crate::ROOT_NODE;
-use crate::filesystem::NodeAttributes;
-use crate::notifier::Notifier;
+use atomdir_fuse::{NodeAttributes, Notifier, ROOT_NODE};
 
 /// Set in the inode numbers of the upper two levels, to keep them apart from the base's.
 const OWN_INODES: u64 = 1 << 63;
@@ -121,7 +119,7 @@ impl<D: Disk> Views<D> {
         }
     }
 
-    fn notify(&self, tell: impl FnOnce(&Notifier) -> crate::Result<()>) {
+    fn notify(&self, tell: impl FnOnce(&Notifier) -> atomdir_fuse::Result<()>) {
         let notifier = sync::lock(&self.notifier).clone();
         if let Some(Err(errno)) = notifier.as_ref().map(tell) {
             tracing::warn!(errno = %reason(errno), "the kernel refused to hear of a change of views");
