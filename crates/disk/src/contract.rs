@@ -156,7 +156,7 @@ fn refused<T>(result: Result<T>, with: Errno) {
 /// Every kind of object that the user can make, except a regular file.
 fn nodes(abilities: Abilities) -> Vec<(&'static str, NewNode, Kind)> {
     let mut nodes = vec![
-        ("file", NewNode::File, Kind::File),
+        ("regular", NewNode::File, Kind::File),
         ("directory", NewNode::Directory, Kind::Directory),
         (
             "symlink",
