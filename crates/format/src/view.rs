@@ -4,7 +4,7 @@
 //! says how something is now, not what was done: the last word about a node, an entry or a page
 //! holds. So any number of whole records from the start of the file is a state of the view.
 
-use atomdir_disk::{Identity, Kind, Mounting, Name, Owner, Timestamp};
+use atomdir_disk::{Identity, Kind, Mounting, Name, NodeAttributes, Owner, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewRecord {
@@ -103,16 +103,8 @@ pub struct ViewNode {
 /// What the transaction changed about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewOwn {
-    pub inode: u64,
-    pub mode: u32,
-    pub links: u32,
-    pub owner: Owner,
-    pub device_number: u64,
-    pub length: u64,
-    pub blocks: u64,
-    pub accessed: Timestamp,
-    pub modified: Timestamp,
-    pub changed: Timestamp,
+    /// Of the node's kind, which is encoded once.
+    pub attributes: NodeAttributes,
     /// Which attributes the transaction set: bits for mode, owner, access time, modification time.
     pub touched: u8,
     pub stamp: Option<ViewStamp>,

@@ -1,6 +1,6 @@
 //! Records of view logs: whatever is encoded decodes to the same value, and nothing else decodes.
 
-use atomdir_disk::{Identity, Kind, Mounting, Name, Owner, Timestamp};
+use atomdir_disk::{Identity, Kind, Mounting, Name, NodeAttributes, Owner, Timestamp};
 use atomdir_format::frame::Record;
 use atomdir_format::view::{
     EntryDifference, ObjectPlace, ViewBegin, ViewBody, ViewChange, ViewNode, ViewObject, ViewOwn,
@@ -70,16 +70,19 @@ fn bodies() -> Vec<ViewBody> {
 fn node(body: ViewBody, all: bool) -> ViewChange {
     let owner = Owner { user: 1, group: 2 };
     let own = ViewOwn {
-        inode: 1 << 52,
-        mode: 0o4755,
-        links: 3,
-        owner,
-        device_number: 4,
-        length: 5,
-        blocks: 6,
-        accessed: time(7),
-        modified: time(8),
-        changed: time(9),
+        attributes: NodeAttributes {
+            inode: 1 << 52,
+            kind: Kind::File,
+            mode: 0o4755,
+            links: 3,
+            owner,
+            device_number: 4,
+            length: 5,
+            blocks: 6,
+            accessed: time(7),
+            modified: time(8),
+            changed: time(9),
+        },
         touched: if all { 15 } else { 0 },
         stamp: all.then_some(ViewStamp {
             identity: identity(10),

@@ -1,7 +1,8 @@
 //! Records of view logs.
 
-use atomdir_disk::{Mounting, Owner};
+use atomdir_disk::{Kind, Mounting};
 
+use super::attributes::{put_attributes, put_owner, take_attributes, take_owner};
 use super::{flag, put_xattr, take_xattr};
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
@@ -262,18 +263,6 @@ fn take_object(reader: &mut Reader<'_>) -> Result<ViewObject> {
     })
 }
 
-fn put_owner(writer: &mut Writer, owner: Owner) {
-    writer.number(owner.user.into());
-    writer.number(owner.group.into());
-}
-
-fn take_owner(reader: &mut Reader<'_>) -> Result<Owner> {
-    Ok(Owner {
-        user: reader.number_u32()?,
-        group: reader.number_u32()?,
-    })
-}
-
 fn put_node(writer: &mut Writer, node: &ViewNode) {
     writer.byte(
         flag(&node.object, NODE_OBJECT)
@@ -302,31 +291,23 @@ fn put_node(writer: &mut Writer, node: &ViewNode) {
 fn take_node(reader: &mut Reader<'_>) -> Result<ViewNode> {
     let flags = reader.flags(NODE_OBJECT | NODE_NAME | NODE_REPORTED | NODE_OWN)?;
     let has = |flag| flags & flag != 0;
+    let (node, kind) = (reader.number()?, reader.kind()?);
     Ok(ViewNode {
-        node: reader.number()?,
-        kind: reader.kind()?,
+        node,
+        kind,
         object: has(NODE_OBJECT).then(|| reader.number()).transpose()?,
         parent: reader.number()?,
         name: has(NODE_NAME).then(|| reader.name()).transpose()?,
         reported: has(NODE_REPORTED)
             .then(|| Ok((reader.number_u32()?, take_owner(reader)?)))
             .transpose()?,
-        own: has(NODE_OWN).then(|| take_own(reader)).transpose()?,
+        own: has(NODE_OWN).then(|| take_own(reader, kind)).transpose()?,
     })
 }
 
 fn put_own(writer: &mut Writer, own: &ViewOwn) {
     writer.byte(flag(&own.stamp, OWN_STAMP) | flag(&own.staged, OWN_STAGED));
-    for number in [own.inode, own.mode.into(), own.links.into()] {
-        writer.number(number);
-    }
-    put_owner(writer, own.owner);
-    for number in [own.device_number, own.length, own.blocks] {
-        writer.number(number);
-    }
-    for time in [own.accessed, own.modified, own.changed] {
-        writer.time(time);
-    }
+    put_attributes(writer, &own.attributes);
     writer.byte(own.touched);
     if let Some(stamp) = &own.stamp {
         writer.identity(stamp.identity);
@@ -342,19 +323,10 @@ fn put_own(writer: &mut Writer, own: &ViewOwn) {
     writer.byte(own.dress);
 }
 
-fn take_own(reader: &mut Reader<'_>) -> Result<ViewOwn> {
+fn take_own(reader: &mut Reader<'_>, kind: Kind) -> Result<ViewOwn> {
     let flags = reader.flags(OWN_STAMP | OWN_STAGED)?;
     Ok(ViewOwn {
-        inode: reader.number()?,
-        mode: reader.number_u32()?,
-        links: reader.number_u32()?,
-        owner: take_owner(reader)?,
-        device_number: reader.number()?,
-        length: reader.number()?,
-        blocks: reader.number()?,
-        accessed: reader.time()?,
-        modified: reader.time()?,
-        changed: reader.time()?,
+        attributes: take_attributes(reader, kind)?,
         touched: reader.flags(TOUCHED)?,
         stamp: (flags & OWN_STAMP != 0)
             .then(|| take_stamp(reader))

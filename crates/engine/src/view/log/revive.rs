@@ -22,12 +22,12 @@ use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::log::read_records;
 use crate::names;
 use crate::ranges::RangeSet;
+use crate::view::View;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Staged, StagedParent, Touched,
 };
 use crate::view::nodes::Nodes;
 use crate::view::numbers::{NEW_INODE_FIRST, Numbers};
-use crate::view::{NodeAttributes, View};
 
 /// A view as its log has it, without gaps: the last word about everything.
 pub(crate) struct Logged {
@@ -211,7 +211,7 @@ impl<D: Disk> View<D> {
             if let Some(base) = &base {
                 nodes.by_base.insert(base.serial, id);
             }
-            let own = logged.own.map(|own| own_of(logged.kind, own));
+            let own = logged.own.map(own_of);
             if let Some(own) = &own {
                 nodes.changed.insert(id);
                 inode_last = inode_last.max(own.attributes.inode);
@@ -338,22 +338,10 @@ fn make_objects<D: Disk>(
     Ok(objects)
 }
 
-fn own_of(kind: Kind, logged: ViewOwn) -> Own {
+fn own_of(logged: ViewOwn) -> Own {
     let touched = |bit| logged.touched & bit != 0;
     Own {
-        attributes: NodeAttributes {
-            inode: logged.inode,
-            kind,
-            mode: logged.mode,
-            links: logged.links,
-            owner: logged.owner,
-            device_number: logged.device_number,
-            length: logged.length,
-            blocks: logged.blocks,
-            accessed: logged.accessed,
-            modified: logged.modified,
-            changed: logged.changed,
-        },
+        attributes: logged.attributes,
         touched: Touched {
             mode: touched(TOUCHED_MODE),
             owner: touched(TOUCHED_OWNER),

@@ -198,18 +198,8 @@ impl<'a, D: Disk> Writing<'a, D> {
 }
 
 fn own_state(own: &Own, with_pages: bool) -> ViewOwn {
-    let attributes = own.attributes;
     ViewOwn {
-        inode: attributes.inode,
-        mode: attributes.mode,
-        links: attributes.links,
-        owner: attributes.owner,
-        device_number: attributes.device_number,
-        length: attributes.length,
-        blocks: attributes.blocks,
-        accessed: attributes.accessed,
-        modified: attributes.modified,
-        changed: attributes.changed,
+        attributes: own.attributes,
         touched: touched_bits(own.touched),
         stamp: own.stamp.map(|stamp| stamp.to_log()),
         xattrs: own.xattrs.clone().into_iter().collect(),
