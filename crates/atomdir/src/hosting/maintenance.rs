@@ -3,12 +3,14 @@
 
 use crate::hosting::ticks::Ticks;
 use atomdir_disk::{LinuxDisk, reason};
-use atomdir_engine::{Store, StoreError, SurvivalError};
+use atomdir_engine::{SpaceWatch, Store, StoreError, SurvivalError};
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(50);
-/// While transactions are open, the space left on the file system is looked at so often.
+/// While a history is kept, the space left on the file system is looked at so often.
 const SPACE_PERIOD: Duration = Duration::from_secs(1);
+/// And so often while it is short and nothing can be given up.
+const SPACE_PERIOD_IN_VAIN: Duration = Duration::from_secs(60);
 const PAUSE_WHILE_STALLED: Duration = Duration::from_millis(500);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
@@ -62,10 +64,9 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
 }
 
 /// Runs until the ticks end, and calls `tend` at each tick, which looks after commits that were
-/// [set aside](Store::set_aside). The caller must wake `ticks` after each commit, and should after each
-/// begin.
+/// [set aside](Store::set_aside). The caller must wake `ticks` after each commit.
 pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn()) {
-    let (mut pause, mut sleep_max) = (PERIOD, None);
+    let (mut pause, mut sleep_max) = (PERIOD, watch_space(store));
     while ticks.next(pause, sleep_max) {
         pause = match store.maintain() {
             Ok(()) => PERIOD,
@@ -77,9 +78,18 @@ pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn()) {
             }
         };
         tend();
-        sleep_max = store.watch_space().then_some(SPACE_PERIOD);
+        sleep_max = watch_space(store);
         if store.needs_maintenance() && store.status().poisoned.is_none() {
             ticks.wake();
         }
+    }
+}
+
+/// Returns the time until the next look; `None`: the next commit makes it necessary.
+fn watch_space(store: &Store<LinuxDisk>) -> Option<Duration> {
+    match store.watch_space() {
+        SpaceWatch::Needless => None,
+        SpaceWatch::Needed => Some(SPACE_PERIOD),
+        SpaceWatch::InVain => Some(SPACE_PERIOD_IN_VAIN),
     }
 }
