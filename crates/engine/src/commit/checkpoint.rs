@@ -159,6 +159,10 @@ impl<D: Disk> Store<D> {
     pub(crate) fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
+        // Every commit is in the base, so nothing needs the reserve any more. On a full disk the
+        // past needs the space, or it could never be shortened.
+        let emptied = state.empty_reserve(core);
+        emptied.map_err(failed("release reserved space"))?;
         if state.journal.log.length() > 0 {
             core.flush_base()
                 .map_err(|errno| self.poison_unflushed("the base", errno))?;
@@ -175,8 +179,6 @@ impl<D: Disk> Store<D> {
             let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
             removed.map_err(failed("remove staged files"))?;
         }
-        let emptied = state.empty_reserve(core);
-        emptied.map_err(failed("release reserved space"))?;
         self.shorten_histories(state)?;
         // No transaction may begin meanwhile, because removing links shows in change
         // times.
