@@ -78,10 +78,7 @@ pub fn prune_limits(
         (None, _) | (_, Some(Duration::ZERO)) => NONE,
         (Some(limits), None) => limits,
         (Some(limits), Some(age)) => HistoryLimits {
-            // Rounded up: what is a fraction of a second too young stays.
-            age_seconds_max: limits
-                .age_seconds_max
-                .min(age.as_millis().div_ceil(1000) as u64),
+            age_seconds_max: limits.age_seconds_max.min(seconds_rounded_up(age)),
             ..limits
         },
     };
