@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use atomdir::client::BeginOptions;
 
@@ -52,15 +53,15 @@ fn rewrite_and_undo(bench: &Bench, side: Side, files: u64) -> Result<Outcome> {
         bench.rest()?;
     }
     expect(&workspace.path, files, OLD)?;
-    let whole = steps.iter().map(|(_, took)| *took).sum();
+    let whole: Duration = steps.iter().map(|(_, took)| *took).sum();
     Ok(Outcome {
-        whole: Sample::from(whole),
+        whole: whole.into(),
         steps,
     })
 }
 
-fn duration(sample: Sample) -> std::time::Duration {
-    std::time::Duration::from_secs_f64(sample.milliseconds / 1000.0)
+fn duration(sample: Sample) -> Duration {
+    Duration::from_secs_f64(sample.milliseconds / 1000.0)
 }
 
 fn file(directory: &Path, number: u64) -> PathBuf {
