@@ -212,11 +212,29 @@ fn signal_ends_the_service_in_order() {
     let mut connection = store.connect();
     let transaction = connection.begin(&detached()).unwrap();
     let mount = transaction.view_path.ancestors().nth(2).unwrap().to_owned();
+    let view = &transaction.view_path;
+    std::fs::write(view.join("index.html"), "new").unwrap();
+    std::fs::write(view.join("made"), "here").unwrap();
     let (number, process) = process_of(&mut connection);
     kill_process(number, Signal::TERM).unwrap();
     wait_for_end(&process);
     assert!(!store.socket().exists());
     assert!(!is_mounted(&mount));
+
+    // The detached transaction is open again, with all that was written.
+    let mut next = store.connect();
+    assert!(next.started());
+    let listed = next.transactions().unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].transaction, transaction.id);
+    let again = next.attach(transaction.id).unwrap();
+    assert_eq!(again.view_path, *view);
+    assert_eq!(std::fs::read(view.join("index.html")).unwrap(), b"new");
+    assert_eq!(std::fs::read(view.join("made")).unwrap(), b"here");
+    next.commit(transaction.id, &mut |_| {}).unwrap();
+    let base = &store.location.root;
+    assert_eq!(std::fs::read(base.join("index.html")).unwrap(), b"new");
+    assert_eq!(std::fs::read(base.join("made")).unwrap(), b"here");
 }
 
 #[test]
