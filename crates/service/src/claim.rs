@@ -11,13 +11,13 @@
 
 use crate::mountpoint::{self, MountpointError};
 use atomdir::client::mounts;
-use atomdir_disk::{Disk, Identity, LinuxDisk};
+use atomdir_disk::{Disk, Identity, LinuxDisk, sync};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 pub(crate) struct Claim {
     user: u32,
@@ -65,7 +65,7 @@ impl Claim {
 
     /// Makes sure that no other service uses the place.
     pub(crate) fn hold(&self) -> Result<(), MountpointError> {
-        let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = sync::lock(&self.file);
         if held.is_none() {
             let parent = mountpoint::prepare_parent(self.user)?;
             let path = mounts::claim_of(&self.place);
@@ -81,13 +81,13 @@ impl Claim {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        let held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = sync::lock(&self.file);
         held.is_some()
     }
 
     /// Lets others have the place. Nothing of this service may be left there.
     pub(crate) fn end(&self) {
-        let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = sync::lock(&self.file);
         if let Some(file) = held.take() {
             // Removed while it is locked: whoever locks it next sees that it is gone.
             let _ = rustix::fs::unlink(mounts::claim_of(&self.place));
