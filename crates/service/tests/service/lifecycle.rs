@@ -41,6 +41,17 @@ fn service_starts_on_first_use_and_stops_cleanly() {
     ));
 }
 
+/// If the table grew once there are threads, the call that needs it would wait for the kernel.
+#[test]
+fn a_service_has_a_large_table_of_descriptors_from_its_start() {
+    let store = TestStore::new(NEVER_IDLE);
+    let (number, _) = process_of(&mut store.connect());
+    let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    let size: u32 = size.unwrap().trim().parse().unwrap();
+    assert!(size >= 1024, "{size}");
+}
+
 #[test]
 fn a_transaction_whose_holder_has_gone_does_not_keep_the_service() {
     let store = TestStore::new(NEVER_IDLE);
@@ -330,7 +341,7 @@ fn leftovers_of_killed_services_are_removed() {
 /// The kernel takes a directory's lock to forget a name in it, and also while it looks up
 /// others there. A service thread that waits for this lock must not keep the connection
 /// from breaking, or the processes that hold the lock would wait for ever. The same is true
-/// of the child process, which lists directories in which files were read.
+/// of the child process, which runs the barrier.
 #[test]
 fn killed_service_exits_during_view_changes() {
     const ROUNDS: usize = 5;
