@@ -1,10 +1,17 @@
 //! Which mounts are views, and of whom.
 
 pub use atomdir_disk::mounts::{Mount, list, parse};
-use rustix::fs::{AtFlags, CWD, FileType, FsWord, StatxFlags, lstat, statfs, statx};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FsWord, Mode, OFlags, Stat, StatxFlags, lstat, open, statfs, statx,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::path::{Path, PathBuf};
+
+/// The suffix of the file beside the place of a store's views, in which the service that mounts
+/// there names the control directory of its store.
+const CLAIM_SUFFIX: &str = ".store";
+const CLAIM_LENGTH_MAX: usize = 64;
 
 const FUSE: FsWord = 0x6573_5546;
 const OVERLAY: FsWord = 0x794c_7630;
@@ -51,6 +58,34 @@ pub fn mount_points() -> Result<Vec<PathBuf>, Errno> {
         _ => mount.point,
     };
     Ok(list()?.into_iter().map(point).collect())
+}
+
+/// The file beside `place` that says whose views are there.
+pub fn claim_of(place: &Path) -> PathBuf {
+    let mut name = place.file_name().unwrap_or_default().to_owned();
+    name.push(CLAIM_SUFFIX);
+    place.with_file_name(name)
+}
+
+/// The place that the file called `name` says it is for.
+pub fn claimed_by(name: &[u8]) -> Option<&[u8]> {
+    name.strip_suffix(CLAIM_SUFFIX.as_bytes())
+}
+
+/// What the file beside a place contains if the views are those of the store with this control
+/// directory. It holds as long as that file system is mounted.
+pub fn claim(control: &Stat) -> String {
+    format!("{:x}-{:x}\n", control.st_dev, control.st_ino)
+}
+
+/// Whether the service that mounts views at `place` is that of the store with this control
+/// directory.
+pub(crate) fn is_place_of(place: &Path, control: &Stat) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut found = [0; CLAIM_LENGTH_MAX];
+    let length = open(claim_of(place), flags, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut found));
+    length.is_ok_and(|length| found[..length] == *claim(control).as_bytes())
 }
 
 /// Whether only root and the caller can make anything in this directory.

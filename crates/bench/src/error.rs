@@ -27,6 +27,8 @@ pub enum Error {
     Commits { expected: u64, made: u64 },
     #[error("after recovery {found} bytes are new, and should be {expected}")]
     Recovered { expected: u64, found: String },
+    #[error("'{path}' is not as it should be after a commit or its undo: {found}")]
+    Undone { path: PathBuf, found: String },
     #[error("{expected} messages were to be delivered, and {found} were found")]
     Delivered { expected: u64, found: u64 },
     #[error("a search should find {expected} entries and has found {found}")]

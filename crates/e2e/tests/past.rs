@@ -5,11 +5,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::{Duration, SystemTime};
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
 use atomdir_testing::steps::{PREPARE, commit_all};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
-use atomdir_testing::{Fixture, OnTerminal, Outcome, User, binary, look, shell, tools_present};
+use atomdir_testing::{
+    Fixture, OnTerminal, Outcome, User, binary, look, shell, tools_present, wait_until,
+};
 
 fn at(fixture: &Fixture, when: &str, script: &str) -> Outcome {
     let command = ["at", when, "--", "/bin/sh", "-c", script];
@@ -276,5 +279,54 @@ fn differences_show_directories_and_changed_types_below_a_renamed_directory() {
                 "D p/x"
             ]
         );
+    });
+}
+
+/// Waits until so much time has passed since then.
+fn wait_since(then: SystemTime, time: Duration) {
+    wait_until("an older commit", || {
+        then.elapsed().is_ok_and(|elapsed| elapsed >= time)
+    });
+}
+
+#[test]
+fn prune_forgets_what_is_older_and_keeps_the_rest() {
+    Fixture::for_each_owner("past-prune", "echo first > file", |one| {
+        let store = &one.store;
+        let kept = |text: &str| -> serde_json::Value { serde_json::from_str(text).expect("JSON") };
+        let mut apart = Duration::from_secs(2);
+        loop {
+            store.run("echo old > file").expect(0);
+            let old = SystemTime::now();
+            wait_since(old, apart);
+            let young = SystemTime::now();
+            store.run("echo young > file").expect(0);
+            let age = old.elapsed().expect("the clock is not set back").as_secs();
+            let limit = format!("{age}s");
+            let arguments = ["--json", "prune", "--older-than", &limit];
+            let pruned = kept(&store.call(arguments).expect(0).text());
+            let took = young.elapsed().expect("the clock is not set back");
+            let log = kept(&store.call(["--json", "log", "-n", "2"]).expect(0).text());
+            let [young, old] = [0, 1].map(|number| log["commits"][number]["commit"].to_string());
+            store.call(["undo", &old]).expect(NO_SUCH);
+            if took.as_secs() >= age {
+                // Meanwhile the younger one got as old. This machine needs more time.
+                apart *= 2;
+                continue;
+            }
+            assert_eq!(pruned["commits"], 1, "{pruned}");
+            assert_eq!(pruned["oldest_commit"].to_string(), young);
+            assert!(
+                store
+                    .call(["at", &old, "--", "cat", "file"])
+                    .expect(0)
+                    .text()
+                    == "old\n"
+            );
+            store.call(["undo", &young]).expect(0);
+            let file = std::fs::read_to_string(one.base.join("file")).expect("it is there");
+            assert_eq!(file, "old\n");
+            break;
+        }
     });
 }

@@ -106,6 +106,61 @@ fn a_full_file_system_while_writing() {
     store.assert_at_rest();
 }
 
+/// What commits have replaced makes room for programs: in a transaction, while nothing is open, and
+/// if the disk is full before a checkpoint has come.
+#[test]
+fn history_makes_room_on_a_file_system_that_gets_full() {
+    let test = "history_makes_room_on_a_file_system_that_gets_full";
+    if !tools_present(test, &["mkfs.ext4"]) {
+        return;
+    }
+    let commits = 9;
+    for (is_open, is_quiet) in [(true, true), (false, true), (false, false)] {
+        let scratch = Scratch::new("full-history");
+        let base = small_file_system(&scratch, "small");
+        let store = Store::init(&base, &User::root(scratch.path()));
+        store.call(["config", "history-space", "50%"]).expect(0);
+        store.call(["service", "start"]).expect(0);
+        for _ in 0..commits {
+            let script = "head -c 500000 /dev/urandom > new; mv new file";
+            store.run(script).expect(0);
+        }
+        let status = |what: fn(&serde_json::Value) -> &serde_json::Value| {
+            let status = store.call(["--json", "service", "status"]).expect(0).text();
+            let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+            what(&status).as_u64().expect("a number")
+        };
+        let kept = || status(|status| &status["history"]["commits"]);
+        if is_quiet {
+            wait_until("a checkpoint", || {
+                status(|status| &status["log_bytes"]) == 0
+            });
+        }
+        assert_eq!(kept(), commits);
+        let open = is_open.then(|| store.begin());
+        let ballast = base.with_file_name("ballast");
+        let fill = format!("cat /dev/zero > '{}' || true", ballast.display());
+        shell(Path::new("/"), &fill);
+        if is_quiet {
+            wait_until("the history is shorter", || kept() < commits);
+        }
+        let write = "head -c 1500000 /dev/zero > made";
+        wait_until("there is room", || match &open {
+            Some(view) => store.exec(view, write).code == 0,
+            None => store.run(write).code == 0,
+        });
+        if let Some(view) = &open {
+            store.commit(view).expect(0);
+        }
+        let made = fs::metadata(base.join("made")).expect("it has landed");
+        assert_eq!(made.len(), 1_500_000);
+        assert!(kept() <= commits, "older ones went");
+        store.call(["check"]).expect(0);
+        fs::remove_file(&ballast).expect("removed");
+        store.assert_at_rest();
+    }
+}
+
 #[test]
 fn a_full_file_system_at_commit() {
     if !tools_present("a_full_file_system_at_commit", &["mkfs.ext4"]) {

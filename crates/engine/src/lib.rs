@@ -46,6 +46,7 @@ pub use atomdir_types::{
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
 pub use commit::Committed;
+pub use commit::checkpoint::SpaceWatch;
 pub use commit::refresh::Refreshed;
 pub use error::{
     BeginError, CommitError, DropError, FreezeError, Obstacle, Poison, RefreshError,

@@ -9,6 +9,7 @@
 //! also come from the transaction's owner or root, and then acts within that
 //! transaction only.
 
+use crate::claim::Claim;
 use crate::connection::Connection;
 use crate::mountpoint::{self, MountpointError};
 use crate::permissions::{Reach, no_such_transaction};
@@ -22,7 +23,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(crate) struct InnerSocket {
     pub(crate) listener: Listener,
@@ -103,10 +104,10 @@ enum InnerSocketError {
 }
 
 impl InnerSocket {
-    /// `mountpoint` is that of the views. Without the socket only nesting from
+    /// It is beside the place of the views. Without the socket only nesting from
     /// within a view fails, so an error is only reported in the service's log.
-    pub(crate) fn bind(mountpoint: &Path, user: u32) -> Option<InnerSocket> {
-        let bound = try_bind(mountpoint, user);
+    pub(crate) fn bind(claim: &Claim) -> Option<InnerSocket> {
+        let bound = try_bind(claim);
         bound
             .inspect_err(|error| {
                 tracing::warn!("nothing in a view will reach the service: {error}")
@@ -123,20 +124,21 @@ impl InnerSocket {
     }
 }
 
-fn try_bind(mountpoint: &Path, user: u32) -> Result<InnerSocket, InnerSocketError> {
-    // We hold this lock until the socket listens, so that no sweep takes it for dead.
-    let lock = mountpoint::prepare_parent(user)?;
-    let path = mountpoint.with_extension("socket");
+fn try_bind(claim: &Claim) -> Result<InnerSocket, InnerSocketError> {
+    claim.hold()?;
+    let user = claim.user();
+    let parent = mountpoint::prepare_parent(user)?;
+    let path = mountpoint::socket_of(claim.place());
     let name = path.file_name().unwrap_or_default();
     let name = name.to_string_lossy().into_owned();
     let failed = |errno| InnerSocketError::Listen {
         path: path.clone(),
         errno,
     };
-    let listener = Listener::bind(&lock, &name, user == 0).map_err(failed)?;
-    // A second descriptor of the directory, which does not hold the lock.
+    let listener = Listener::bind(&parent, &name, user == 0).map_err(failed)?;
+    // A second descriptor of the directory, which does not hold the lock of the first.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(&lock, ".", flags, Mode::empty()).map_err(failed)?;
+    let directory = openat(&parent, ".", flags, Mode::empty()).map_err(failed)?;
     Ok(InnerSocket {
         listener,
         directory,

@@ -15,6 +15,7 @@
 
 mod access;
 mod aside;
+mod claim;
 mod closing;
 mod commit;
 mod conflicts;

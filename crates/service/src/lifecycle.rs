@@ -145,8 +145,9 @@ impl Running {
         let (store, recovery) = directories.open_store()?;
         let notices = Notices::open(directories.control()?, &store, &recovery);
         let user = rustix::process::geteuid().as_raw();
-        let views = Views::new(&path, user, &directories.control_stat);
-        let inner = InnerSocket::bind(views.mountpoint(), user);
+        let views = Views::new(&path, user, &directories.control)
+            .map_err(serve("looking at the control directory"))?;
+        let inner = InnerSocket::bind(views.claim());
         let latch = Arc::new(Latch::new().map_err(serve("making an event"))?);
         let control = directories.control()?;
         let service = Arc::new(Service {

@@ -1,12 +1,13 @@
 //! Where views are mounted: in a directory of each store, whose parent only the
 //! service's user can change.
 
-use crate::socket;
+use crate::{claim, socket};
 use atomdir::client::describe_user;
+use atomdir::client::mounts;
 use atomdir_disk::reason;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, StatxAttributes, StatxFlags,
-    flock, lstat, mkdir, open, statx,
+    flock, lstat, mkdir, open, statx, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -18,7 +19,7 @@ use std::process::{Command, Stdio};
 
 /// The suffix of the socket beside a place, on which its service listens for
 /// programs in views.
-const SOCKET_SUFFIX: &[u8] = b".socket";
+const SOCKET_SUFFIX: &str = ".socket";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MountpointError {
@@ -29,27 +30,30 @@ pub(crate) enum MountpointError {
         describe_user(*user)
     )]
     Foreign { path: PathBuf, user: u32 },
+    #[error("another service mounts its views at '{path}'")]
+    Taken { path: PathBuf },
     #[error("cannot take away the dead mount at '{path}': {errno}", errno = reason(errno))]
     Dead { path: PathBuf, errno: Errno },
 }
 
-/// The place for the store with this control directory. It is derived from the
-/// directory's identity, so two stores never share one.
-pub(crate) fn choose(user: u32, control: &Stat) -> PathBuf {
-    parent(user).join(format!("{:x}-{:x}", control.st_dev, control.st_ino))
-}
-
 /// The place beside it for the snapshots below native views.
 pub(crate) fn lower(place: &Path) -> PathBuf {
-    let mut name = place.file_name().unwrap_or_default().to_owned();
-    name.push("-lower");
-    place.with_file_name(name)
+    beside(place, "-lower")
 }
 
 /// The place beside it for exact views of a user other than the service's.
 pub(crate) fn of_other(place: &Path, user: u32) -> PathBuf {
+    beside(place, &format!("-{user}"))
+}
+
+/// The socket beside it, on which the service listens for programs in views.
+pub(crate) fn socket_of(place: &Path) -> PathBuf {
+    beside(place, SOCKET_SUFFIX)
+}
+
+fn beside(place: &Path, suffix: &str) -> PathBuf {
     let mut name = place.file_name().unwrap_or_default().to_owned();
-    name.push(format!("-{user}"));
+    name.push(suffix);
     place.with_file_name(name)
 }
 
@@ -102,10 +106,9 @@ fn mode(user: u32) -> u32 {
     if user == 0 { 0o711 } else { 0o700 }
 }
 
-/// Removes what killed services of this user left behind. Only a socket that
-/// refuses connections proves that a service is dead. A place may look unmounted
-/// here but be mounted in another mount namespace, and removing it would unmount it
-/// there.
+/// Removes what killed services of this user left behind. Only a claim that is not locked proves
+/// that a service is dead. A place may look unmounted here but be mounted in another mount
+/// namespace, and removing it would unmount it there.
 pub(crate) fn sweep(user: u32) {
     let parent = parent(user);
     let Ok(held) = lock(&parent, FlockOperation::NonBlockingLockExclusive) else {
@@ -116,17 +119,24 @@ pub(crate) fn sweep(user: u32) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name().to_bytes();
-        let Some(place) = name.strip_suffix(SOCKET_SUFFIX) else {
+        let Some(place) = mounts::claimed_by(name) else {
             continue;
         };
-        if socket::remove_if_dead(&held, &String::from_utf8_lossy(name)) {
-            let place = parent.join(OsStr::from_bytes(place));
-            remove_others(&held, &place);
-            for place in [lower(&place), place] {
-                let _ = clear(&place);
-                remove(&place);
-            }
+        let Some(_dead) = claim::lock_dead(&held, OsStr::from_bytes(name)) else {
+            continue;
+        };
+        let place = parent.join(OsStr::from_bytes(place));
+        let socket = socket_of(&place);
+        socket::remove(
+            &held,
+            &socket.file_name().unwrap_or_default().to_string_lossy(),
+        );
+        remove_others(&held, &place);
+        for place in [lower(&place), place] {
+            let _ = clear(&place);
+            remove(&place);
         }
+        let _ = unlinkat(&held, OsStr::from_bytes(name), AtFlags::empty());
     }
 }
 
@@ -153,7 +163,7 @@ pub(crate) fn remove(place: &Path) {
     let _ = rustix::fs::rmdir(place);
 }
 
-fn parent(user: u32) -> PathBuf {
+pub(crate) fn parent(user: u32) -> PathBuf {
     if user == 0 {
         return PathBuf::from("/run/atomdir");
     }

@@ -11,8 +11,8 @@ use rustix::io::{Errno, IoSlice};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
-    SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recv, sendmsg,
-    shutdown, socket_with,
+    SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, shutdown,
+    socket_with,
 };
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -88,21 +88,6 @@ fn refuse_descriptors(listener: &OwnedFd) {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-}
-
-/// Removes the socket of a killed service: nothing listens on it.
-pub(crate) fn remove_if_dead(directory: &OwnedFd, name: &str) -> bool {
-    let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let refused = SocketAddrUnix::new(path.as_str()).and_then(|address| {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &address)
-    });
-    let is_dead = refused == Err(Errno::CONNREFUSED);
-    if is_dead {
-        remove(directory, name);
-    }
-    is_dead
 }
 
 pub(crate) fn remove(directory: &OwnedFd, name: &str) {

@@ -18,7 +18,6 @@ const DESCRIPTORS_RESERVED: u64 = 512;
 pub(crate) struct Directories {
     pub(crate) location: StoreLocation,
     pub(crate) control: OwnedFd,
-    pub(crate) control_stat: Stat,
     root: OwnedFd,
 }
 
@@ -48,7 +47,6 @@ impl Directories {
         Ok(Directories {
             location,
             control,
-            control_stat,
             root,
         })
     }

@@ -7,6 +7,7 @@
 //! `mounted` while it waits for the mount, except to end it, or to ask a new one for its
 //! root's attributes, which takes no lock.
 
+use crate::claim::Claim;
 use crate::mountpoint;
 use crate::permissions::no_such_transaction;
 use crate::transactions::Transaction;
@@ -28,7 +29,7 @@ use std::sync::{Arc, Mutex};
 const FUSE_VARIABLE: &str = "ATOMDIR_FUSE";
 
 pub(crate) struct ViewMount {
-    user: u32,
+    claim: Arc<Claim>,
     place: PathBuf,
     store: PathBuf,
     /// The name of the store's root, which each view's root has as well.
@@ -53,20 +54,21 @@ pub(crate) enum Arrived {
 }
 
 impl ViewMount {
+    /// `place` is the claimed one or beside it.
     pub(crate) fn new(
-        user: u32,
+        claim: Arc<Claim>,
         place: PathBuf,
         store: &Path,
         name: OsString,
         flags: MountFlags,
     ) -> ViewMount {
         let flags = flags | forbidden_outside(store);
-        if let Err(error) = mountpoint::clear(&place) {
+        if let Err(error) = claim.hold().and_then(|()| mountpoint::clear(&place)) {
             // Mounting will report this to each client that needs a view.
             tracing::warn!("{error}");
         }
         ViewMount {
-            user,
+            claim,
             place,
             store: store.to_owned(),
             filesystem: Arc::new(atomdir_views::Views::new(name.as_bytes())),
@@ -116,11 +118,14 @@ impl ViewMount {
     }
 
     fn make(&self) -> Result<Session, Failure> {
-        let _stays = mountpoint::prepare(&self.place, self.user)
+        let user = self.claim.user();
+        let prepared = self.claim.hold();
+        let _stays = prepared
+            .and_then(|()| mountpoint::prepare(&self.place, user))
             .map_err(|error| Failure::new(FailureKind::NoViews, error.to_string()))?;
         let options = MountOptions {
             source: self.store.to_string_lossy().into_owned(),
-            others_allowed: self.user == 0,
+            others_allowed: user == 0,
             // Views have the flags of the base's mount; fusermount3 adds some of its own.
             flags: self.flags,
             workers: std::thread::available_parallelism()
@@ -276,7 +281,9 @@ impl ViewMount {
                 tracing::error!("{error}");
             }
         }
-        mountpoint::remove(&self.place);
+        if self.claim.is_held() {
+            mountpoint::remove(&self.place);
+        }
     }
 }
 

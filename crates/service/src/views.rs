@@ -9,6 +9,7 @@
 //! answer. So users do not share a mount. Only the service's own user can have native
 //! views.
 
+use crate::claim::Claim;
 use crate::mountpoint;
 use crate::transactions::Transaction;
 pub(crate) use crate::view_mount::Arrived;
@@ -17,7 +18,7 @@ use atomdir_disk::sync;
 use atomdir_engine::{NodeId, Outdated};
 use atomdir_fuse::MountFlags;
 use atomdir_protocol::{Failure, TransactionId};
-use rustix::fs::Stat;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -32,6 +33,7 @@ const UNNAMED: &str = "root";
 const IDLE_MOUNTS_MAX: usize = 16;
 
 pub(crate) struct Views {
+    claim: Arc<Claim>,
     user: u32,
     store: PathBuf,
     name: OsString,
@@ -43,21 +45,25 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    pub(crate) fn new(store: &Path, user: u32, control: &Stat) -> Views {
+    pub(crate) fn new(store: &Path, user: u32, control: &OwnedFd) -> Result<Views, Errno> {
         mountpoint::sweep(user);
+        let claim = Arc::new(Claim::take(user, control)?);
+        let place = claim.place().to_owned();
+        if claim.is_held() {
+            mountpoint::sweep_others(user, &place);
+        }
         let name = store.file_name().unwrap_or(UNNAMED.as_ref()).to_owned();
-        let place = mountpoint::choose(user, control);
-        mountpoint::sweep_others(user, &place);
         let lower = mountpoint::lower(&place);
-        let own = ViewMount::new(user, place, store, name.clone(), MountFlags::empty());
-        Views {
+        let mount = |place, flags| ViewMount::new(claim.clone(), place, store, name.clone(), flags);
+        Ok(Views {
             user,
             store: store.to_owned(),
-            name: name.clone(),
-            own: Arc::new(own),
+            own: Arc::new(mount(place, MountFlags::empty())),
             others: Mutex::default(),
-            lower: ViewMount::new(user, lower, store, name, MountFlags::RDONLY),
-        }
+            lower: mount(lower, MountFlags::RDONLY),
+            name,
+            claim,
+        })
     }
 
     /// Where the exact views of the service's own user are, or why there can be none.
@@ -66,9 +72,8 @@ impl Views {
         Ok(self.own.place().as_os_str().as_bytes().to_vec())
     }
 
-    /// The mount point for exact views of the service's own user.
-    pub(crate) fn mountpoint(&self) -> &Path {
-        self.own.place()
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     /// The mount for a user's exact views.
@@ -82,7 +87,8 @@ impl Views {
         }
         let place = mountpoint::of_other(self.own.place(), owner);
         let name = self.name.clone();
-        let mount = ViewMount::new(self.user, place, &self.store, name, MountFlags::empty());
+        let claim = self.claim.clone();
+        let mount = ViewMount::new(claim, place, &self.store, name, MountFlags::empty());
         let mount = Arc::new(mount);
         others.insert(owner, mount.clone());
         if others.len() > IDLE_MOUNTS_MAX {
@@ -202,6 +208,7 @@ impl Views {
             }
             self.lower.unmount();
         });
+        self.claim.end();
     }
 }
 

@@ -70,8 +70,12 @@ pub enum Step {
     ShortenHistory,
     /// Undoes the commits from this one on, as one.
     Undo(u64),
+    /// Brings the whole store back as it was after this commit.
+    Restore(u64),
     /// Forgets what commits have replaced.
     Prune,
+    /// Forgets what the oldest commit that is kept has replaced, and keeps the others.
+    ForgetOldest,
     /// A transaction begins, and stays open for its snapshot.
     Snapshot,
     EndSnapshots,
@@ -286,21 +290,9 @@ impl Driver {
                 self.all_is_durable();
             }
             Step::Undo(first) => self.undo(*first),
-            Step::Prune => {
-                let newest = self.newest().sequence;
-                for expected in &mut self.expected {
-                    let from = expected.undoable_from.as_mut();
-                    from.into_iter().for_each(|from| *from = newest + 1);
-                }
-                let nothing = HistoryLimits {
-                    bytes_max: 0,
-                    ..HISTORY
-                };
-                let pruned = self.store().prune(&nothing);
-                let pruned = pruned.expect("an undisturbed history is pruned");
-                assert_eq!(pruned.commits, 0);
-                self.all_is_durable();
-            }
+            Step::Restore(commit) => self.restore(*commit),
+            Step::Prune => self.prune(0, self.newest().sequence + 1),
+            Step::ForgetOldest => self.forget_oldest(),
             Step::Snapshot => {
                 let snapshot = begin(&self.store(), Durability::Durable);
                 self.snapshots.push(snapshot.expect("a transaction begins"));
@@ -373,6 +365,44 @@ impl Driver {
         let before = self.plains[first as usize - 1].clone();
         self.plain = SimDisk::boot(before, Ordering::Least);
         self.finish(&undone);
+    }
+
+    fn restore(&mut self, commit: u64) {
+        let begin = options(Isolation::Snapshot, Durability::Durable);
+        let restored = self.store().restore(Sequence(commit), &[Vec::new()], begin);
+        let restored = restored.unwrap_or_else(|error| panic!("to {commit}: {error}"));
+        self.all_is_durable();
+        let then = self.plains[commit as usize].clone();
+        self.plain = SimDisk::boot(then, Ordering::Least);
+        self.finish(&restored);
+    }
+
+    fn forget_oldest(&mut self) {
+        // The size of what is kept is known exactly once it is in the past.
+        self.step(&Step::Checkpoint, 0);
+        let kept = self.store().status().history.expect("it is kept");
+        let (oldest, _) = kept.oldest.expect("there is one");
+        self.prune(kept.bytes - 1, oldest.0 + 1);
+        let left = self.store().status().history.expect("it is kept");
+        assert_eq!(left.commits, kept.commits - 1);
+    }
+
+    /// Keeps the commits from `from` on, which take at most so many bytes.
+    fn prune(&mut self, bytes_max: u64, from: u64) {
+        for expected in &mut self.expected {
+            if let Some(undoable_from) = &mut expected.undoable_from {
+                *undoable_from = from;
+            }
+        }
+        let limits = HistoryLimits {
+            bytes_max,
+            ..HISTORY
+        };
+        let pruned = self.store().prune(&limits);
+        let pruned = pruned.expect("an undisturbed history is pruned");
+        let oldest = pruned.oldest.map(|(oldest, _)| oldest.0);
+        assert_eq!(oldest, (from <= self.newest().sequence).then_some(from));
+        self.all_is_durable();
     }
 
     /// Notes what the plain disk has after the next sequence.

@@ -3,13 +3,15 @@
 
 use crate::hosting::ticks::Ticks;
 use atomdir_disk::{LinuxDisk, reason};
-use atomdir_engine::{Store, StoreError, SurvivalError};
+use atomdir_engine::{SpaceWatch, Store, StoreError, SurvivalError};
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(50);
-/// While transactions are open, the space left on the file system is looked at so often, among other
-/// things.
+/// While a history is kept, the space left on the file system is looked at so often. Other ticks come
+/// as often.
 const TICK_PERIOD: Duration = Duration::from_secs(1);
+/// And so often while it is short and nothing can be given up.
+const SPACE_PERIOD_IN_VAIN: Duration = Duration::from_secs(60);
 const PAUSE_WHILE_STALLED: Duration = Duration::from_millis(500);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
@@ -63,10 +65,10 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
 }
 
 /// Runs until the ticks end, and calls `tend` at each tick, which looks after commits that were
-/// [set aside](Store::set_aside), and says whether it is to be called again within a second. The caller must wake `ticks` after each commit, and should after each
-/// begin.
+/// [set aside](Store::set_aside), and says whether it is to be called again within a second. The
+/// caller must wake `ticks` after each commit, and should after each begin.
 pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn() -> bool) {
-    let (mut pause, mut sleep_max) = (PERIOD, None);
+    let (mut pause, mut sleep_max) = (PERIOD, watch_space(store));
     while ticks.next(pause, sleep_max) {
         pause = match store.maintain() {
             Ok(()) => PERIOD,
@@ -78,9 +80,19 @@ pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn() -> bool) {
             }
         };
         let is_due_again = tend();
-        sleep_max = (store.watch_space() || is_due_again).then_some(TICK_PERIOD);
+        let next_look = watch_space(store);
+        sleep_max = is_due_again.then_some(TICK_PERIOD).or(next_look);
         if store.needs_maintenance() && store.status().poisoned.is_none() {
             ticks.wake();
         }
+    }
+}
+
+/// Returns the time until the next look; `None`: the next commit makes it necessary.
+fn watch_space(store: &Store<LinuxDisk>) -> Option<Duration> {
+    match store.watch_space() {
+        SpaceWatch::Needless => None,
+        SpaceWatch::Needed => Some(TICK_PERIOD),
+        SpaceWatch::InVain => Some(SPACE_PERIOD_IN_VAIN),
     }
 }

@@ -78,11 +78,16 @@ pub fn prune_limits(
         (None, _) | (_, Some(Duration::ZERO)) => NONE,
         (Some(limits), None) => limits,
         (Some(limits), Some(age)) => HistoryLimits {
-            age_seconds_max: limits.age_seconds_max.min(age.as_secs()),
+            age_seconds_max: limits.age_seconds_max.min(seconds_rounded_up(age)),
             ..limits
         },
     };
     Ok(PruneLimits { configured, now })
+}
+
+/// What is a fraction of a second too young to be forgotten stays.
+fn seconds_rounded_up(age: Duration) -> u64 {
+    age.as_secs() + u64::from(age.subsec_nanos() > 0)
 }
 
 fn handles_max(descriptors_reserved: u64) -> usize {
@@ -116,4 +121,19 @@ fn in_initial_user_namespace() -> bool {
     let length = rustix::io::read(&map, &mut buffer).unwrap_or(0);
     let text = String::from_utf8_lossy(&buffer[..length]);
     text.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_commit_is_forgotten_before_it_is_as_old_as_the_user_says() {
+        for (milliseconds, seconds) in
+            [(1, 1), (999, 1), (1000, 1), (1001, 2), (86_400_000, 86_400)]
+        {
+            let age = Duration::from_millis(milliseconds);
+            assert_eq!(seconds_rounded_up(age), seconds, "{milliseconds} ms");
+        }
+    }
 }

@@ -3,15 +3,14 @@
 //! Anyone can mount a file system that calls itself ours and names any store. So
 //! a mount counts only if nobody but root and the caller can have made it: the
 //! directory above it belongs to one of them, and no one else can write in that.
-//! It must also be exactly the place that a service chooses for the control
-//! directory of the store that it names.
+//! The file beside it must also say that its service is that of the store that the
+//! mount names, since another store may have that path by now.
 
 use super::StoreLocation;
 use crate::mounts::{self, Mount};
 use crate::{FindError, Trust};
 use atomdir_protocol::TransactionId;
 use rustix::fs::{lstat, stat};
-use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 /// `path` must be absolute and without symbolic links. Returns `None` if it is in
@@ -36,7 +35,11 @@ pub(super) fn store_of(path: &Path, trust: Trust) -> Result<Option<StoreLocation
         Err(FindError::NoStore { .. }) => return Err(inside()),
         found => found?,
     };
-    if !is_place_of(&mount.point, &store.control) {
+    let control = stat(&store.control).map_err(|errno| FindError::Io {
+        path: store.control.clone(),
+        errno,
+    })?;
+    if !mounts::is_place_of(&mount.point, &control) {
         return Err(inside());
     }
     let (transaction, start) = split(path, &mount.point).ok_or_else(inside)?;
@@ -65,14 +68,6 @@ fn check_place(path: &Path, mount: &Mount) -> Result<(), FindError> {
     Err(FindError::ForeignView {
         path: path.to_owned(),
         user: stat.st_uid,
-    })
-}
-
-/// A service names the place of its views after its control directory.
-fn is_place_of(point: &Path, control: &Path) -> bool {
-    stat(control).is_ok_and(|stat| {
-        let name = format!("{:x}-{:x}", stat.st_dev, stat.st_ino);
-        point.file_name() == Some(OsStr::new(&name))
     })
 }
 

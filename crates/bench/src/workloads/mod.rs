@@ -26,6 +26,7 @@ mod tools;
 mod transactions;
 mod transfer;
 mod trees;
+mod undo;
 mod unpack;
 
 use crate::bench::Bench;
@@ -44,6 +45,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("build", build::build),
     ("serializable", isolation::serializable),
     ("history", history::history),
+    ("undo", undo::undo),
     ("outside", outside::outside),
     ("memory", outside::memory),
     ("files", files::files),

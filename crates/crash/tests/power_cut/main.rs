@@ -13,7 +13,9 @@ use std::path::Path;
 
 use atomdir_crash::{BlockFile, FileSystem, Image, Mounted, Recording, Span, mount_shared};
 use atomdir_testing::tree::{Tree, compare};
-use atomdir_testing::{Random, Scratch, Store, User, look, pick, skip, tools_present};
+use atomdir_testing::{
+    Random, Scratch, Store, User, look, pick, skip, tools_present, users_can_mount,
+};
 
 use kept::Survivor;
 use workload::{Expected, options};
@@ -60,7 +62,12 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
     let mut round = 0;
     while tally.images < pick(80, 1000) {
         round += 1;
-        let recorded = bench.record(&mut random);
+        // Root's store and that of an ordinary user in turns.
+        let user = match round % 2 {
+            0 if users_can_mount(test) => User::ordinary(scratch.path()),
+            _ => User::root(scratch.path()),
+        };
+        let recorded = bench.record(user, &mut random);
         bench.check_images(&recorded, pick(40, 200), &mut tally, &mut random);
     }
     println!("{file_system:?}, {round} workloads: {tally:?}");
@@ -68,6 +75,7 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
 
 /// A workload, what it leaves, and a transaction that was open all the time.
 struct Recorded {
+    user: User,
     recording: Recording,
     expected: Expected,
     survivor: Survivor,
@@ -101,18 +109,18 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs the workload on a fresh store and records the disk's writes.
-    fn record(&self, random: &mut Random) -> Recorded {
+    fn record(&self, user: User, random: &mut Random) -> Recorded {
         let disk = self.serve(Image::new(self.file_system.length_min()));
         self.file_system.make(&disk.path());
         let mounted = self.mount(&disk);
         let base = mounted.point().join("base");
         std::fs::create_dir(&base).unwrap();
-        workload::fill(&base);
-        let store = Store::init(&base, &User::root(self.scratch.path()));
+        workload::fill(&base, &user);
+        let store = Store::init(&base, &user);
         store.call(["sync"]).expect(0);
         // What plain programs have written is theirs to make durable.
         rustix::fs::syncfs(std::fs::File::open(&base).unwrap()).unwrap();
-        let mut expected = Expected::new();
+        let mut expected = Expected::new(&user);
         let survivor = Survivor::begin(&store);
         disk.start_recording();
         for _ in 0..8 {
@@ -121,6 +129,7 @@ impl<'a> Bench<'a> {
         let recording = disk.stop_recording();
         self.end(store, mounted, &disk);
         Recorded {
+            user,
             recording,
             expected,
             survivor,
@@ -135,6 +144,7 @@ impl<'a> Bench<'a> {
         random: &mut Random,
     ) {
         let Recorded {
+            user,
             recording,
             expected,
             survivor,
@@ -154,7 +164,7 @@ impl<'a> Bench<'a> {
             let (durable, started) = recording.commits_at(end);
             let kept = random.chance(3).then(|| image.clone());
             let disk = self.serve(image);
-            let found = self.recover(&disk, &what, &expected.trees, durable..=started);
+            let found = self.recover(user, &disk, &what, &expected.trees, durable..=started);
             let recovery = disk.stop_recording();
             drop(disk);
             tally.images += 1;
@@ -165,7 +175,7 @@ impl<'a> Bench<'a> {
                 let disk = self.serve(image);
                 let mounted = self.mount(&disk);
                 let base = mounted.point().join("base");
-                let store = Store::existing(&base, &User::root(self.scratch.path()));
+                let store = Store::existing(&base, user);
                 println!("{what}: undo of all after commit {first}");
                 survivor.check(&store);
                 kept::check_undo(&store, expected, (first, found));
@@ -179,7 +189,7 @@ impl<'a> Bench<'a> {
                     recovery.crash_image(span, &self.file_system.atomic_units(), random);
                 let disk = self.serve(image);
                 let what = format!("{what}, power cut again in recovery, span {span:?}");
-                self.recover(&disk, &what, &expected.trees, found..=found);
+                self.recover(user, &disk, &what, &expected.trees, found..=found);
                 tally.in_recovery += 1;
             }
         }
@@ -188,6 +198,7 @@ impl<'a> Bench<'a> {
     /// Brings a disk up again and says after which commit its store stands.
     fn recover(
         &self,
+        user: &User,
         disk: &BlockFile,
         what: &str,
         expected: &[Tree],
@@ -196,10 +207,7 @@ impl<'a> Bench<'a> {
         println!("{what}: one of commits {allowed:?}");
         disk.start_recording();
         let mounted = self.mount(disk);
-        let store = Store::existing(
-            &mounted.point().join("base"),
-            &User::root(self.scratch.path()),
-        );
+        let store = Store::existing(&mounted.point().join("base"), user);
         store.call(["recover"]).expect(0);
         let found = look(store.path());
         let number = allowed

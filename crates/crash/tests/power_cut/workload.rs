@@ -4,7 +4,7 @@ use std::path::Path;
 
 use atomdir_crash::{BlockFile, CommitEvent};
 use atomdir_testing::tree::{CompareOptions, Times, Tree};
-use atomdir_testing::{Random, Scratch, Store, View, look};
+use atomdir_testing::{Random, Scratch, Store, User, View, as_user, look, shell};
 
 use crate::changes::{Change, change_at_random, make, populate};
 use crate::native::Native;
@@ -16,27 +16,33 @@ const CHANGES_MAX: usize = 7;
 /// The store's contents after each commit, made without Atomdir beside it.
 pub struct Expected {
     scratch: Scratch,
+    /// Who owns all of it.
+    user: User,
     pub trees: Vec<Tree>,
     /// The newest commit's number at each of them: a commit that changes nothing has none.
     pub numbers: Vec<u64>,
 }
 
 impl Expected {
-    pub fn new() -> Self {
+    pub fn new(user: &User) -> Self {
         let scratch = Scratch::new("power-cut-expected");
-        fill(scratch.path());
+        fill(scratch.path(), user);
         let trees = vec![look(scratch.path())];
         Self {
             scratch,
+            user: user.clone(),
             trees,
             numbers: vec![0],
         }
     }
 
     fn advance(&mut self, store: &Store, lane: &str, changes: &[Change]) {
-        for change in changes {
-            make(&self.scratch.join(lane), change).expect("a plain directory takes it");
-        }
+        let lane = self.scratch.join(lane);
+        as_user(self.user.uid, || {
+            for change in changes {
+                make(&lane, change).expect("a plain directory takes it");
+            }
+        });
         self.trees.push(look(self.scratch.path()));
         self.numbers.push(newest(store));
     }
@@ -49,10 +55,11 @@ fn newest(store: &Store) -> u64 {
 }
 
 /// What the base holds before the first commit.
-pub fn fill(base: &Path) {
+pub fn fill(base: &Path, user: &User) {
     for lane in 0..LANES {
         populate(&base.join(lane_name(lane))).expect("the base takes it");
     }
+    shell(base, &format!("chown -R {}:{} .", user.uid, user.gid));
 }
 
 fn lane_name(lane: usize) -> String {
@@ -86,7 +93,8 @@ impl Open {
         let lazy = random.chance(2);
         let options = ["--durability", if lazy { "lazy" } else { "durable" }];
         let way = match random.below(4) {
-            0 => Way::Native(Native::run(store, &options)),
+            // For ordinary users overlayfs refuses some of the changes.
+            0 if store.user().is_root() => Way::Native(Native::run(store, &options)),
             _ => Way::Exact(store.begin_with(&options)),
         };
         Self {
@@ -100,11 +108,11 @@ impl Open {
     fn work(&mut self, store: &Store, random: &mut Random) {
         match &self.way {
             Way::Native(native) => {
-                self.changes = changed(&native.root().join(&self.lane), random);
+                self.changes = changed(store, &native.root().join(&self.lane), random);
             }
             Way::Exact(view) => {
                 let place = view.path.join(&self.lane);
-                self.changes = changed(&place, random);
+                self.changes = changed(store, &place, random);
                 match random.below(4) {
                     0 => self.changes.extend(nest(store, view, &self.lane, random)),
                     1 => undo(store, view, &place, random),
@@ -123,15 +131,17 @@ impl Open {
     }
 }
 
-fn changed(place: &Path, random: &mut Random) -> Vec<Change> {
+/// Changes it as the store's user.
+fn changed(store: &Store, place: &Path, random: &mut Random) -> Vec<Change> {
     let count = 1 + random.below(CHANGES_MAX);
-    change_at_random(place, count, random).expect("the view takes it")
+    let change = || change_at_random(place, count, random);
+    as_user(store.user().uid, change).expect("the view takes it")
 }
 
 /// In a transaction within, which is committed, or else aborted.
 fn nest(store: &Store, outer: &View, lane: &str, random: &mut Random) -> Vec<Change> {
     let nested = store.begin_with(&["--in", &outer.id]);
-    let changes = changed(&nested.path.join(lane), random);
+    let changes = changed(store, &nested.path.join(lane), random);
     if random.chance(4) {
         store.abort(&nested).expect(0);
         return Vec::new();
@@ -143,7 +153,7 @@ fn nest(store: &Store, outer: &View, lane: &str, random: &mut Random) -> Vec<Cha
 /// After a savepoint, which is then gone back to.
 fn undo(store: &Store, view: &View, place: &Path, random: &mut Random) {
     store.call(["savepoint", "before", &view.id]).expect(0);
-    changed(place, random);
+    changed(store, place, random);
     store.call(["rollback", "before", &view.id]).expect(0);
 }
 

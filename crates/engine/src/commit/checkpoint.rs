@@ -24,6 +24,17 @@ const LOG_COMMITS_MAX: u64 = 16 << 10;
 /// Any log is checkpointed once no commit has come for this long.
 const QUIET_MS: i128 = 3_000;
 
+/// Whether the space that the file system has left is to be watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpaceWatch {
+    /// No history is kept. The next commit may change that.
+    Needless,
+    /// Call again in a second or so.
+    Needed,
+    /// There is too little space, and nothing can be given up now. Call again in a minute or so.
+    InVain,
+}
+
 impl<D: Disk> Store<D> {
     /// To be called every 50 ms or so while there is something to maintain.
     pub fn maintain(&self) -> Result<(), StoreError> {
@@ -111,22 +122,22 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Gives up a part of the history if the file system is short of space, which programs in open
-    /// transactions may need. To be called every second or so after a begin or a commit, until it
-    /// returns false: then there is nothing to watch, or nothing could be given up.
-    pub fn watch_space(&self) -> bool {
-        if lock(&self.0.open).with_snapshots().next().is_none() {
-            return false;
-        }
+    /// Gives up a part of the history if the file system is short of space, which any program may
+    /// need. To be called from the open of the store on, and after each commit.
+    pub fn watch_space(&self) -> SpaceWatch {
         let (keeps_history, is_short) = match self.0.commit.try_lock() {
             Ok(state) => (
                 state.commits_kept() > 0,
                 state.is_short_of_space(&self.0.core),
             ),
             // A commit is under way.
-            Err(_) => return true,
+            Err(_) => return SpaceWatch::Needed,
         };
-        keeps_history && (!is_short || self.free_space())
+        match keeps_history {
+            false => SpaceWatch::Needless,
+            true if !is_short || self.free_space() => SpaceWatch::Needed,
+            true => SpaceWatch::InVain,
+        }
     }
 
     /// Closes the store in order and gives back its lock, which processes that were forked from this
@@ -148,6 +159,10 @@ impl<D: Disk> Store<D> {
     pub(crate) fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
+        // Every commit is in the base, so nothing needs the reserve any more. On a full disk the
+        // past needs the space, or it could never be shortened.
+        let emptied = state.empty_reserve(core);
+        emptied.map_err(failed("release reserved space"))?;
         if state.journal.log.length() > 0 {
             core.flush_base()
                 .map_err(|errno| self.poison_unflushed("the base", errno))?;
@@ -164,8 +179,6 @@ impl<D: Disk> Store<D> {
             let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
             removed.map_err(failed("remove staged files"))?;
         }
-        let emptied = state.empty_reserve(core);
-        emptied.map_err(failed("release reserved space"))?;
         self.shorten_histories(state)?;
         // No transaction may begin meanwhile, because removing links shows in change
         // times.

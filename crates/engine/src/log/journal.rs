@@ -118,7 +118,12 @@ impl<D: Disk> Journal<D> {
 
     /// What can be undone; `None` if the store does not keep what commits replace.
     pub fn history_status(&self) -> Option<HistoryStatus> {
-        let past = self.past.as_ref()?.figures();
+        let past = self.past.as_ref()?;
+        let (is_in_past, past) = (past.newest() >= self.newest, past.figures());
+        if is_in_past {
+            // A checkpoint has failed after it moved there what the log says.
+            return Some(past);
+        }
         Some(HistoryStatus {
             commits: past.commits + self.logged.commits,
             bytes: past.bytes + self.logged.bytes,
@@ -192,8 +197,26 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Empties the log, all of whose commits are durably in the base.
+    /// Empties the log, all of whose commits are durably in the base. On a full disk it makes do
+    /// with the space that the files have reserved for later records.
     pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
+        match self.try_retire_log(core) {
+            Err(StoreError::Control {
+                errno: Errno::NOSPC | Errno::DQUOT,
+                ..
+            }) => {
+                let past = self.past.iter_mut().map(Past::records_mut);
+                for log in past.chain([&mut self.log, &mut self.history]) {
+                    log.give_back(&core.disk)
+                        .map_err(failed("release reserved space"))?;
+                }
+                self.try_retire_log(core)
+            }
+            retired => retired,
+        }
+    }
+
+    fn try_retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         let before = (self.history.length(), self.newest_summary);
         let now = match self.past {
             Some(_) => touch_clock(core).map_err(failed("read the file system's clock"))?,

@@ -128,11 +128,14 @@ impl<D: Disk> Log<D> {
         };
         let least = end.next_multiple_of(step);
         let target = least.max((self.tail + steps * step).next_multiple_of(step));
-        match self.grow(disk, end, target) {
-            // What a full disk has room for is enough.
-            Err(Errno::NOSPC | Errno::DQUOT) if target > least => self.grow(disk, end, least),
-            grown => grown,
+        // What a full disk has room for is enough.
+        let mut grown = self.grow(disk, end, target);
+        for less in [least, end] {
+            if matches!(grown, Err(Errno::NOSPC | Errno::DQUOT)) && less < target {
+                grown = self.grow(disk, end, less);
+            }
         }
+        grown
     }
 
     /// Lengthens the file for a record that will be written up to `end`.
@@ -203,6 +206,11 @@ impl<D: Disk> Log<D> {
         self.tail = tail;
         self.allocated = tail;
         Ok(())
+    }
+
+    /// Gives the space back that is reserved for later records.
+    pub fn give_back(&mut self, disk: &D) -> Result<(), Errno> {
+        self.cut(disk, self.tail)
     }
 
     /// Empties the log. Its records are in the base, and the header says so: readers skip

@@ -213,6 +213,15 @@ impl<D: Disk> Past<D> {
         self.counts.newest == newest.0 && first.is_some_and(|first| first <= at.next().0)
     }
 
+    /// The newest commit in the file.
+    pub fn newest(&self) -> Sequence {
+        Sequence(self.counts.newest)
+    }
+
+    pub fn records_mut(&mut self) -> &mut Log<D> {
+        &mut self.records
+    }
+
     pub fn figures(&self) -> HistoryStatus {
         self.counts.figures
     }

@@ -6,7 +6,8 @@ use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open, open_history, open_keeping, open_with};
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{
-    ChangedBy, CommitError, HistoryLimits, NewNode, NodeId, Sequence, Store, Transaction,
+    ChangedBy, CommitError, HistoryLimits, NewNode, NodeId, Sequence, SpaceWatch, Store,
+    Transaction,
 };
 use std::os::unix::fs::MetadataExt;
 
@@ -151,26 +152,57 @@ fn a_begin_on_a_full_disk_forgets_a_part_of_the_history() {
 }
 
 #[test]
-fn history_gives_space_up_for_programs_in_open_transactions() {
-    for (free_bytes_min, forgets) in [(0, false), (1, true)] {
+fn history_gives_space_up_when_the_file_system_gets_short() {
+    for (free_bytes_min, is_open) in [(0, false), (0, true), (1, false), (1, true)] {
         let scratch = Scratch::new();
         let disk = FailingDisk::without_flushes();
         let store = full_store(&scratch, &disk, free_bytes_min);
-        assert!(!store.watch_space(), "no transaction is open");
         disk.seem_full(false);
-        let open = begin(&store);
+        let open = is_open.then(|| begin(&store));
+        assert_eq!(store.watch_space(), SpaceWatch::Needed);
         disk.seem_full(true);
         assert_eq!(kept(&store), KEPT);
         let mut rounds = 0;
-        while store.watch_space() && rounds < KEPT {
+        while store.watch_space() == SpaceWatch::Needed && rounds < KEPT {
             rounds += 1;
         }
-        let left = if forgets { 0 } else { KEPT };
+        let (left, then) = match free_bytes_min {
+            0 => (KEPT, SpaceWatch::Needed),
+            _ => (0, SpaceWatch::Needless),
+        };
         assert_eq!(kept(&store), left, "{rounds} rounds");
-        make_directory(&open, "new");
-        store.commit(&open).expect("nobody is in the way");
+        assert_eq!(store.watch_space(), then);
+        let transaction = open.unwrap_or_else(|| begin(&store));
+        make_directory(&transaction, "new");
+        store.commit(&transaction).expect("nobody is in the way");
         assert_eq!(store.check().problems, Vec::<String>::new());
     }
+}
+
+/// What an open transaction needs is given up once it has ended.
+#[test]
+fn space_is_watched_while_a_transaction_holds_the_history() {
+    let scratch = Scratch::new();
+    let disk = FailingDisk::without_flushes();
+    let store = full_store(&scratch, &disk, 1);
+    disk.seem_full(false);
+    let holds = begin(&store);
+    let survives = store.survive(&holds, Vec::new());
+    survives.expect("it can survive");
+    for number in 1..=2 {
+        let transaction = begin(&store);
+        make_directory(&transaction, &format!("later{number}"));
+        store.commit(&transaction).expect("nobody is in the way");
+    }
+    store.checkpoint().expect("nothing is in the way");
+    disk.seem_full(true);
+    while store.watch_space() == SpaceWatch::Needed {}
+    assert_eq!(store.watch_space(), SpaceWatch::InVain);
+    assert_eq!(kept(&store), 2);
+    store.abort(&holds);
+    while store.watch_space() == SpaceWatch::Needed {}
+    assert_eq!(store.watch_space(), SpaceWatch::Needless);
+    assert_eq!(kept(&store), 0);
 }
 
 /// There is no space at one call, and then the history gives some up.

@@ -12,6 +12,7 @@ mod group;
 mod held_space;
 mod histories;
 mod history;
+mod history_age;
 mod history_costs;
 mod lazy;
 mod lock_waits;

@@ -37,10 +37,12 @@ fn a_transaction_that_has_ended_is_not_shown() {
     };
     let transaction = store.begin(begin).unwrap();
     store.abort(&transaction);
-    let flags = MountFlags::empty();
-    let mount = ViewMount::new(0, directory.join("views"), &root, "root".into(), flags);
+    let claim = Arc::new(Claim::take(0, &open(&place("control"))).unwrap());
+    let (at, flags) = (directory.join("views"), MountFlags::empty());
+    let mount = ViewMount::new(claim.clone(), at, &root, "root".into(), flags);
     assert!(mount.show(&transaction).is_err());
     assert!(sync::lock(&mount.whole).is_empty());
     mount.unmount();
+    claim.end();
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -41,6 +41,17 @@ fn service_starts_on_first_use_and_stops_cleanly() {
     ));
 }
 
+/// If the table grew once there are threads, the call that needs it would wait for the kernel.
+#[test]
+fn a_service_has_a_large_table_of_descriptors_from_its_start() {
+    let store = TestStore::new(NEVER_IDLE);
+    let (number, _) = process_of(&mut store.connect());
+    let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    let size: u32 = size.unwrap().trim().parse().unwrap();
+    assert!(size >= 1024, "{size}");
+}
+
 #[test]
 fn a_transaction_whose_holder_has_gone_does_not_keep_the_service() {
     let store = TestStore::new(NEVER_IDLE);
@@ -212,11 +223,29 @@ fn signal_ends_the_service_in_order() {
     let mut connection = store.connect();
     let transaction = connection.begin(&detached()).unwrap();
     let mount = transaction.view_path.ancestors().nth(2).unwrap().to_owned();
+    let view = &transaction.view_path;
+    std::fs::write(view.join("index.html"), "new").unwrap();
+    std::fs::write(view.join("made"), "here").unwrap();
     let (number, process) = process_of(&mut connection);
     kill_process(number, Signal::TERM).unwrap();
     wait_for_end(&process);
     assert!(!store.socket().exists());
     assert!(!is_mounted(&mount));
+
+    // The detached transaction is open again, with all that was written.
+    let mut next = store.connect();
+    assert!(next.started());
+    let listed = next.transactions().unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].transaction, transaction.id);
+    let again = next.attach(transaction.id).unwrap();
+    assert_eq!(again.view_path, *view);
+    assert_eq!(std::fs::read(view.join("index.html")).unwrap(), b"new");
+    assert_eq!(std::fs::read(view.join("made")).unwrap(), b"here");
+    next.commit(transaction.id, &mut |_| {}).unwrap();
+    let base = &store.location.root;
+    assert_eq!(std::fs::read(base.join("index.html")).unwrap(), b"new");
+    assert_eq!(std::fs::read(base.join("made")).unwrap(), b"here");
 }
 
 #[test]
@@ -312,7 +341,7 @@ fn leftovers_of_killed_services_are_removed() {
 /// The kernel takes a directory's lock to forget a name in it, and also while it looks up
 /// others there. A service thread that waits for this lock must not keep the connection
 /// from breaking, or the processes that hold the lock would wait for ever. The same is true
-/// of the child process, which lists directories in which files were read.
+/// of the child process, which runs the barrier.
 #[test]
 fn killed_service_exits_during_view_changes() {
     const ROUNDS: usize = 5;

@@ -40,7 +40,7 @@ fn reused() -> Vec<Operation> {
 }
 
 fn replaced_and_removed() -> Vec<Workload> {
-    use Step::{Checkpoint, Commit, EndSnapshots, Lazy, Prune, Reopen, Snapshot};
+    use Step::{Checkpoint, Commit, EndSnapshots, ForgetOldest, Lazy, Prune, Reopen, Snapshot};
     let mut pages = workload(
         "kept: pages of a large file",
         vec![
@@ -93,6 +93,28 @@ fn replaced_and_removed() -> Vec<Workload> {
             ],
         ),
         workload(
+            "kept: the oldest forgotten",
+            vec![
+                Commit(vec![unlink("a"), write("b", 0, 5000)]),
+                Commit(vec![write("f/z", 100, 5000), unlink("b")]),
+                Commit(vec![file("a", 20), write("f/z", 0, 100)]),
+                ForgetOldest,
+                Commit(vec![unlink("a"), unlink("f/z")]),
+                ForgetOldest,
+            ],
+        ),
+        workload(
+            "kept: the oldest forgotten while a snapshot shows it",
+            vec![
+                Snapshot,
+                Commit(vec![unlink("a"), write("f/z", 100, 5000)]),
+                Commit(vec![write("b", 0, 300)]),
+                ForgetOldest,
+                EndSnapshots,
+                Checkpoint,
+            ],
+        ),
+        workload(
             "kept: an older snapshot",
             vec![
                 Snapshot,
@@ -107,7 +129,7 @@ fn replaced_and_removed() -> Vec<Workload> {
 }
 
 fn undone() -> Vec<Workload> {
-    use Step::{Checkpoint, Commit, Snapshot, Undo};
+    use Step::{Checkpoint, Commit, ForgetOldest, Restore, Snapshot, Undo};
     vec![
         workload(
             "kept: undone",
@@ -116,6 +138,30 @@ fn undone() -> Vec<Workload> {
         workload(
             "kept: undone as one after a checkpoint",
             vec![Commit(removed()), Commit(reused()), Checkpoint, Undo(1)],
+        ),
+        workload(
+            "kept: undone, and the undone commit forgotten",
+            vec![
+                Commit(vec![unlink("a"), write("f/z", 0, 50)]),
+                Undo(1),
+                ForgetOldest,
+                Commit(vec![unlink("a")]),
+                ForgetOldest,
+            ],
+        ),
+        workload(
+            "kept: restored",
+            vec![Commit(first()), Commit(second()), Restore(1)],
+        ),
+        workload(
+            "kept: restored after a checkpoint, and back",
+            vec![
+                Commit(removed()),
+                Commit(reused()),
+                Checkpoint,
+                Restore(0),
+                Restore(2),
+            ],
         ),
         workload(
             "kept: undone twice",

@@ -13,7 +13,7 @@ pub mod trees;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{Disk, LinuxDisk, Name, Timestamp};
@@ -33,6 +33,19 @@ impl Clock for SystemClock {
         Timestamp {
             seconds: now.as_secs() as i64,
             nanoseconds: now.subsec_nanos(),
+        }
+    }
+}
+
+/// A clock that a test sets, in seconds.
+#[derive(Default)]
+pub struct SetClock(pub AtomicI64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp {
+            seconds: self.0.load(Ordering::Relaxed),
+            nanoseconds: 0,
         }
     }
 }
@@ -84,13 +97,16 @@ pub fn open_keeping<D: Disk<Handle = OwnedFd>>(
     root: &Path,
     history: Option<HistoryLimits>,
 ) -> Result<Store<D>, atomdir_engine::StoreError> {
+    open_as(disk, root, own_privileges(), history)
+}
+
+fn own_privileges() -> Privileges {
     let user = rustix::process::geteuid().as_raw();
-    let privileges = Privileges {
+    Privileges {
         user,
         groups: vec![rustix::process::getegid().as_raw()],
         all: user == 0,
-    };
-    open_as(disk, root, privileges, history)
+    }
 }
 
 pub fn open_as<D: Disk<Handle = OwnedFd>>(
@@ -110,13 +126,37 @@ pub fn open_caching<D: Disk<Handle = OwnedFd>>(
     history: Option<HistoryLimits>,
 ) -> Result<Store<D>, atomdir_engine::StoreError> {
     let options = Options {
-        clock: Arc::new(SystemClock),
         handles_max,
+        ..engine_options(privileges, history)
+    };
+    open_by(disk, root, options)
+}
+
+/// Opens a store in which this clock says when commits are made.
+pub fn open_timed(clock: Arc<dyn Clock>, root: &Path, history: HistoryLimits) -> Store<LinuxDisk> {
+    let options = Options {
+        clock,
+        ..engine_options(own_privileges(), Some(history))
+    };
+    open_by(LinuxDisk::new(), root, options).expect("the store opens")
+}
+
+fn engine_options(privileges: Privileges, history: Option<HistoryLimits>) -> Options {
+    Options {
+        clock: Arc::new(SystemClock),
+        handles_max: 64,
         carried_bytes_max: CARRIED_BYTES_MAX,
         log_step: LOG_STEP,
         history,
         privileges,
-    };
+    }
+}
+
+fn open_by<D: Disk<Handle = OwnedFd>>(
+    disk: D,
+    root: &Path,
+    options: Options,
+) -> Result<Store<D>, atomdir_engine::StoreError> {
     let hidden = Some(Name::new(b".atomdir").expect("it is a name"));
     let opened = Store::open(
         disk,
