@@ -8,6 +8,7 @@ use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Timestamp}
 use atomdir_types::ChangeLine;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every record is a commit")]
 pub enum LogRecord {
     Commit(CommitRecord),
     Cancellation(Cancellation),

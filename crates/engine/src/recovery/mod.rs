@@ -306,7 +306,7 @@ pub(crate) fn staged<D: Disk>(
 fn redo<D: Disk>(
     core: &Core<D>,
     state: &mut CommitState<D>,
-    tail: &mut Vec<CommitRecord>,
+    tail: &mut [CommitRecord],
     unproven: u64,
     torn: bool,
 ) -> Result<(), StoreError> {
