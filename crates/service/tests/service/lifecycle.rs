@@ -331,10 +331,14 @@ fn leftovers_of_killed_services_are_removed() {
 
     let socket = place.with_file_name("0-0.socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    // Nobody has its lock, so the service has ended.
+    let claim = place.with_file_name("0-0.store");
+    std::fs::write(&claim, "0-0\n").unwrap();
 
     let _next = TestStore::new(NEVER_IDLE).connect();
-    assert!(!left.exists() && !socket.exists());
+    assert!(!left.exists() && !socket.exists() && !claim.exists());
     assert!(place.with_extension("socket").exists());
+    assert!(place.with_extension("store").exists());
     assert!(is_mounted(place), "what is in use stays");
 }
 
