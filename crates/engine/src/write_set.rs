@@ -35,13 +35,14 @@ pub(crate) struct WriteSet {
 /// How the staged objects and contents of a write set survive a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Staging {
-    /// They are durable in the staging directory before the record is logged.
+    /// They are durable in the staging directory before the record is logged, except the contents
+    /// that are [`ContentsWrite::is_carried`].
     Flushed,
     /// The record holds a copy of all of them.
     Carried,
 }
 
-/// What a record carries; empty if the staged objects were flushed.
+/// What a record carries; no new objects if the staged ones were flushed.
 #[derive(Default)]
 pub(crate) struct Carried {
     /// In the order of [`WriteSet::created`].
@@ -122,6 +123,8 @@ pub(crate) struct ContentsWrite {
     pub keep: u64,
     /// An index into `created` when the whole file is replaced by a new inode.
     pub replacement: Option<usize>,
+    /// The record carries the pages although new objects were flushed, so the staged file was not.
+    pub is_carried: bool,
 }
 
 pub(crate) struct RemovedDirectory {

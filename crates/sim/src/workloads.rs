@@ -199,6 +199,14 @@ fn contents_and_attributes() -> Vec<Workload> {
                 Step::Commit(vec![truncate("large", 5000)]),
             ],
         },
+        Workload {
+            // The record carries the pages, but not the new file.
+            carried_bytes_max: 5000,
+            ..one(
+                "write pages in place beside a large new file",
+                vec![file("new", 9000), write("f/z", 100, 200)],
+            )
+        },
         one(
             "change attributes",
             vec![

@@ -46,11 +46,11 @@ PAPERS = [
 ]
 # Row, what it is compared with, the least ratio, and what stands in the way.
 GOALS = [
-    ("SQLite: update 10 000 rows", "rollback", 2, "the commit writes the pages to a staged file, flushes it, copies them to the database, and keeps the old ones for the history"),
+    ("SQLite: update 10 000 rows", "rollback", 2, "bytes: 90 to 100 MB where the others write 66, since the old pages are kept for the history. Flushes are under a hundredth of the time (6.3 for each transaction)"),
     ("SQLite: update 10 000 rows", "sqlite", 1.5, "the same"),
     ("SQLite: TPC-C", "rollback", 2, "each transaction reads its pages anew, makes and removes a staged file, and the log holds the old pages"),
-    ("SQLite: mail", "rollback", 3, "the file of 1 MB is staged and flushed by itself, and the disk takes as long to write it on all sides"),
-    ("SQLite: six threads, twelve databases", "rollback", 4, "where flushes are fast, a transaction's system calls cost more than the flushes that it saves"),
+    ("SQLite: mail", "rollback", 3, "three flushes are left (file and log) and 1 MB to write, which takes as long on all sides"),
+    ("SQLite: six threads, twelve databases", "rollback", 4, "processor time: 0.7 ms for each transaction (rollback 0.6, WAL 0.35), a quarter of it for staged files and their directory"),
 ]
 
 

@@ -24,7 +24,7 @@ impl Journal {
     }
 
     /// Returns how much was read.
-    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         match self {
             Journal::Memory(contents) => {
                 let rest = usize::try_from(offset).ok();
@@ -47,7 +47,7 @@ impl Journal {
                 contents[end - data.len()..end].copy_from_slice(data);
                 return Ok(());
             }
-            let file = TemporaryFile::open()?;
+            let mut file = TemporaryFile::open()?;
             file.write(contents, 0)?;
             *self = Journal::File(file);
         }
@@ -83,6 +83,10 @@ impl Journal {
 pub(crate) struct TemporaryFile {
     /// SQLite's object, whose size the file system gives. `u64` aligns it.
     object: Box<[u64]>,
+    /// What was written last and is not in the file yet. SQLite appends each page in three writes.
+    tail: Vec<u8>,
+    /// Where the tail begins.
+    tail_at: u64,
 }
 
 // SAFETY: SQLite's files may be used by one thread after another.
@@ -112,7 +116,11 @@ impl TemporaryFile {
         // SAFETY: the object has the size that the file system asks for. No name means a
         // temporary file.
         match unsafe { open(vfs, ptr::null(), file, flags, &raw mut out) } {
-            abi::OK => Ok(TemporaryFile { object }),
+            abi::OK => Ok(TemporaryFile {
+                object,
+                tail: Vec::new(),
+                tail_at: 0,
+            }),
             code => Err(failed(code)),
         }
     }
@@ -136,7 +144,8 @@ impl TemporaryFile {
         }
     }
 
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.write_tail()?;
         let length = self.length()?.saturating_sub(offset);
         let count = buffer
             .len()
@@ -149,7 +158,29 @@ impl TemporaryFile {
         Ok(count)
     }
 
-    fn write(&self, data: &[u8], offset: u64) -> Result<()> {
+    fn write(&mut self, data: &[u8], offset: u64) -> Result<()> {
+        let is_next = offset == self.tail_at + self.tail.len() as u64;
+        if !is_next || self.tail.len() + data.len() > WRITE_LENGTH_MAX {
+            self.write_tail()?;
+            self.tail_at = offset;
+        }
+        if data.len() > WRITE_LENGTH_MAX {
+            self.tail_at = offset + data.len() as u64;
+            return self.write_through(data, offset);
+        }
+        self.tail.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn write_tail(&mut self) -> Result<()> {
+        // If that fails, the tail is kept: it belongs to writes that have succeeded.
+        self.write_through(&self.tail, self.tail_at)?;
+        self.tail_at += self.tail.len() as u64;
+        self.tail.clear();
+        Ok(())
+    }
+
+    fn write_through(&self, data: &[u8], offset: u64) -> Result<()> {
         let write = self.methods().write;
         let mut at = offset;
         for part in data.chunks(WRITE_LENGTH_MAX) {
@@ -162,7 +193,8 @@ impl TemporaryFile {
         Ok(())
     }
 
-    fn truncate(&self, length: u64) -> Result<()> {
+    fn truncate(&mut self, length: u64) -> Result<()> {
+        self.write_tail()?;
         let cut = self.methods().truncate;
         // SAFETY: the file is open.
         let done = cut.map(|cut| unsafe { cut(self.file(), place(length)) });
@@ -175,7 +207,13 @@ impl TemporaryFile {
         // SAFETY: the file is open.
         let done = size.map(|size| unsafe { size(self.file(), &raw mut length) });
         self.call(done, "examine")?;
-        Ok(u64::try_from(length).unwrap_or(0))
+        let end = self.tail_at + self.tail.len() as u64;
+        let written = u64::try_from(length).unwrap_or(0);
+        Ok(if self.tail.is_empty() {
+            written
+        } else {
+            written.max(end)
+        })
     }
 }
 

@@ -6,14 +6,20 @@
 //! flushed. If a crash has lost them, recovery makes them again from the
 //! record. It gives those that it finds their contents and attributes.
 //!
+//! If new objects are large but the pages that are changed in place are few, the record carries the
+//! pages alone. That saves the flush of each file in which they are staged.
+//!
 //! Invariants
-//! 1. A record carries all of what the commit has staged, or none of it.
+//! 1. A record carries all new objects that the commit has staged, or none of them.
 //! 2. It never carries a directory: what was moved into one that is made again
 //!    would be lost if a recovery died after moving it.
+
+use std::collections::HashMap;
 
 use atomdir_disk::{Disk, Errno, Extent, Kind, NewNode};
 use atomdir_format::record::Run;
 
+use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, read_xattrs};
 use crate::ids::NodeId;
 use crate::view::View;
@@ -39,12 +45,30 @@ pub(crate) fn is_small<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<bo
         };
         room = left;
     }
+    Ok(bytes_in_place(set) <= room)
+}
+
+/// Whether the record is to carry the pages that are changed in place, if it does not carry all.
+pub(crate) fn has_few_pages<D: Disk>(core: &Core<D>, set: &WriteSet) -> bool {
+    bytes_in_place(set) <= core.options.carried_bytes_max
+}
+
+/// Notes that the record is to carry the pages that are changed in place.
+pub(crate) fn choose_pages(set: &mut WriteSet) {
+    let contents = set.objects.iter_mut();
+    let contents = contents.filter_map(|object| object.contents.as_mut());
+    for contents in contents.filter(|contents| contents.replacement.is_none()) {
+        contents.is_carried = true;
+    }
+}
+
+fn bytes_in_place(set: &WriteSet) -> u64 {
     let in_place = set.objects.iter().filter_map(|object| {
         let contents = object.contents.as_ref()?;
         contents.replacement.is_none().then_some(contents)
     });
     let pages: u64 = in_place.map(|contents| contents.pages.total()).sum();
-    Ok(pages.saturating_mul(PAGE) <= room)
+    pages.saturating_mul(PAGE)
 }
 
 /// Reads what the record is to carry.
@@ -60,14 +84,38 @@ pub(crate) fn carry<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<Carri
             _ => carry_other(view, created.node)?,
         });
     }
+    carried.pages = carry_each(view, set, |contents| contents.replacement.is_none())?;
+    Ok(carried)
+}
+
+/// Reads what the record is to carry although new objects were flushed.
+pub(crate) fn carry_some_pages<D: Disk>(
+    view: &mut View<D>,
+    set: &WriteSet,
+) -> Result<Carried, Errno> {
+    Ok(Carried {
+        created: Vec::new(),
+        pages: carry_each(view, set, |contents| contents.is_carried)?,
+    })
+}
+
+fn carry_each<D: Disk>(
+    view: &mut View<D>,
+    set: &WriteSet,
+    is_chosen: impl Fn(&ContentsWrite) -> bool,
+) -> Result<HashMap<u64, Vec<Run>>, Errno> {
+    let mut pages = HashMap::new();
     for object in &set.objects {
-        let contents = object.contents.as_ref();
-        if let Some(contents) = contents.filter(|contents| contents.replacement.is_none()) {
-            let pages = carry_pages(view, object.node, contents)?;
-            carried.pages.insert(object.base.serial, pages);
+        if let Some(contents) = object
+            .contents
+            .as_ref()
+            .filter(|contents| is_chosen(contents))
+        {
+            let runs = carry_pages(view, object.node, contents)?;
+            pages.insert(object.base.serial, runs);
         }
     }
-    Ok(carried)
+    Ok(pages)
 }
 
 fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<CarriedObject, Errno> {

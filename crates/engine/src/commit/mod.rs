@@ -63,7 +63,7 @@ use atomdir_format::record::CommitRecord;
 use atomdir_types::ChangeLine;
 
 use crate::commit::before::look_before;
-use crate::commit::carry::carry;
+use crate::commit::carry::{carry, carry_some_pages};
 use crate::commit::look::look_at_base;
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::resolve::{Accepted, Taken};
@@ -348,7 +348,7 @@ impl<D: Disk> Store<D> {
         })
         .map_err(|error| self.heed_flush(error))?;
         let carried = match staging {
-            Staging::Flushed => Ok(Carried::default()),
+            Staging::Flushed => carry_some_pages(view, &set),
             Staging::Carried => carry(view, &set),
         };
         let carried = carried.map_err(|errno| CommitError::io("stage", b"", errno))?;

@@ -3,6 +3,7 @@
 //! own beside this one.
 
 mod cancelled;
+mod carried_pages;
 mod contested_names;
 mod crash;
 mod creation;

@@ -91,6 +91,16 @@ fn statements_go_on_after_another_one_of_their_connection_commits() {
 }
 
 #[test]
+fn a_long_journal_takes_back_what_was_written() {
+    let test = "a_long_journal_takes_back_what_was_written";
+    if python_loads_extensions(test) {
+        through_each_door(test, "sqlite-long-journal", |fixture, door| {
+            python(fixture.store.user(), "long_journal.py", &fixture.base, door);
+        });
+    }
+}
+
+#[test]
 fn statements_run_again_after_a_conflict() {
     let test = "statements_run_again_after_a_conflict";
     if python_loads_extensions(test) {

@@ -76,6 +76,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             length,
             keep,
             replacement,
+            is_carried: false,
         })
     }
 

@@ -340,12 +340,13 @@ impl<D: Disk> Preparation<'_, '_, D> {
             contents.replacement.is_none().then_some(object.node)
         });
         let created = self.set.created.iter();
-        let files: Vec<NodeId> = created
+        let mut files: Vec<NodeId> = created
             .clone()
             .filter(|created| created.kind == Kind::File)
             .map(|created| created.node)
-            .chain(in_place)
             .collect();
+        let new_files = files.len();
+        files.extend(in_place);
         let directories: Vec<NodeId> = created
             .filter(|created| created.kind == Kind::Directory)
             .map(|created| created.node)
@@ -357,6 +358,11 @@ impl<D: Disk> Preparation<'_, '_, D> {
             return Ok(Staging::Carried);
         }
         if files.len() + directories.len() <= SYNC_EACH_MAX {
+            if carry::has_few_pages(&self.view.core, &self.set) {
+                // The flush of the log that follows makes them durable, too.
+                carry::choose_pages(&mut self.set);
+                files.truncate(new_files);
+            }
             self.sync_each(&files, &directories)?;
         } else {
             let stage = self.view.stage().map_err(unopened)?;
