@@ -106,7 +106,7 @@ fn serve(mut client: UnixStream, lie: &Lie) -> bool {
         };
         let (answer, brought) = match request {
             Request::Begin(begin) => {
-                let brought = lie.brought.as_ref().filter(|_| begin.opened);
+                let brought = lie.brought.as_ref().filter(|_| begin.options.opened);
                 (Answer::Begun(begun), brought.map(|path| open(path)))
             }
             Request::Attach { .. } => {
