@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use atomdir_testing::{
     Outcome, Scratch, Store, User, binary, capture_output, for_each_owner, shell, skip,
@@ -75,6 +76,10 @@ fn make(scratch: &Scratch, user: &User) {
     );
 }
 
+/// Two new file systems give the same inode to the control directories of their stores. If these are
+/// made at the same moment, the stores want the same place. So one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 fn can_mount(test: &str) -> bool {
     if !tools_present(test, &["mkfs.ext4"]) {
         return false;
@@ -103,6 +108,7 @@ fn view_path_is_the_same_under_another_device_number() {
     if !can_mount(test) {
         return;
     }
+    let _alone = ALONE.lock();
     for_each_owner(test, |owner| {
         let scratch = Scratch::new("view-device");
         let user = owner(scratch.path());
@@ -136,6 +142,7 @@ fn store_and_its_image_have_views_at_different_places() {
     if !can_mount(test) {
         return;
     }
+    let _alone = ALONE.lock();
     for_each_owner(test, |owner| {
         let scratch = Scratch::new("view-image");
         let user = owner(scratch.path());
