@@ -29,7 +29,7 @@ impl FileSystem {
 }
 
 const IMAGE_BYTES: u64 = 64 << 30;
-/// Of a disk in memory, which in the end takes all of it: freed blocks stay written.
+/// The length of a disk in memory. In the end all of it is used, since freed blocks stay written.
 const SLOW_IMAGE_MIB: u64 = 6 << 10;
 
 /// Serves a disk in memory, each flush of which takes longer.

@@ -85,7 +85,7 @@ pub fn prune_limits(
     Ok(PruneLimits { configured, now })
 }
 
-/// What is a fraction of a second too young to be forgotten stays.
+/// A commit that is a fraction of a second too young is not forgotten.
 fn seconds_rounded_up(age: Duration) -> u64 {
     age.as_secs() + u64::from(age.subsec_nanos() > 0)
 }

@@ -18,7 +18,7 @@ use crate::report::Row;
 use crate::workspace::Workspace;
 
 const SIDES: [Side; 3] = [Side::Plain, Side::Exact, Side::Embedded];
-/// Of each configuration: PostMark makes as many as there are files.
+/// How many steps each configuration takes. PostMark takes as many as it has files.
 const STEPS: u64 = 300;
 /// Amino's.
 const MEASURED: usize = 4;

@@ -16,7 +16,7 @@ const CHANGES_MAX: usize = 7;
 /// The store's contents after each commit, made without Atomdir beside it.
 pub struct Expected {
     scratch: Scratch,
-    /// Who owns all of it.
+    /// The user who owns all of it.
     user: User,
     pub trees: Vec<Tree>,
     /// The newest commit's number at each of them: a commit that changes nothing has none.
