@@ -52,10 +52,8 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
             let track = tracks.entry(file).or_default();
             track.is_undone_before = true;
             if let Some(by) = track.since_then.take() {
-                found.push(Between {
-                    path: change.path,
-                    by,
-                });
+                let path = change.place.path(step);
+                found.push(Between { path, by });
             }
         }
         for file in others {
@@ -71,7 +69,6 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
 struct Change {
     object: Identity,
     place: Place,
-    path: Vec<u8>,
 }
 
 /// Where in its record a change is.
@@ -87,6 +84,16 @@ impl Place {
             Place::Update(place) => selection.has_update(step, *place),
         }
     }
+
+    fn path(&self, step: &Step) -> Vec<u8> {
+        match self {
+            Place::Entry(place) => {
+                let entry = &step.entries()[*place];
+                step.path(entry.directory, &entry.name)
+            }
+            Place::Update(place) => step.path_of_object(step.updates()[*place].object),
+        }
+    }
 }
 
 /// The objects whose names, attributes or contents a commit has changed.
@@ -97,14 +104,12 @@ fn changes(step: &Step) -> impl Iterator<Item = Change> + '_ {
         objects.map(move |object| Change {
             object,
             place: Place::Entry(place),
-            path: step.path(entry.directory, &entry.name),
         })
     });
     let updates = step.updates().iter().enumerate();
     let updated = updates.map(move |(place, update)| Change {
         object: step.object(update.object),
         place: Place::Update(place),
-        path: step.path_of_object(update.object),
     });
     named.chain(updated)
 }
