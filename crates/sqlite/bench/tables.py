@@ -46,11 +46,11 @@ PAPERS = [
 ]
 # Row, what it is compared with, the least ratio, and what stands in the way.
 GOALS = [
-    ("SQLite: update 10 000 rows", "rollback", 2, "bytes: 90 to 100 MB where the others write 66, since the old pages are kept for the history. Flushes are under a hundredth of the time (6.3 for each transaction)"),
+    ("SQLite: update 10 000 rows", "rollback", 2, "bytes: 90 MB where the others write 66, since the old pages are kept for the history. Flushes are under a hundredth of the time (6.3 for each transaction)"),
     ("SQLite: update 10 000 rows", "sqlite", 1.5, "the same"),
     ("SQLite: TPC-C", "rollback", 2, "each transaction reads its pages anew, makes and removes a staged file, and the log holds the old pages"),
     ("SQLite: mail", "rollback", 3, "three flushes are left (file and log) and 1 MB to write, which takes as long on all sides"),
-    ("SQLite: six threads, twelve databases", "rollback", 4, "processor time: 0.7 ms for each transaction (rollback 0.6, WAL 0.35), a fifth of it for files and a directory that each transaction makes and removes"),
+    ("SQLite: six threads, twelve databases", "rollback", 4, "processor time: 0.7 ms for each transaction (rollback 0.6, WAL 0.35). A fifth of it goes to files and a directory that each transaction makes and removes"),
 ]
 
 
@@ -129,8 +129,13 @@ def goals(slow, own):
     for row, to, least, reason in GOALS:
         found = [run.ratio(row, "embedded", to) for run in (slow, own)]
         shown = ["not measured" if ratio is None else f"{short(ratio)}x" for ratio in found]
-        is_met = all(ratio is not None and ratio >= least for ratio in found)
-        rows.append([ROWS[row], f"{least}x {SIDES[to]}", *shown, "nothing" if is_met else reason])
+        met = [ratio is not None and ratio >= least for ratio in found]
+        if all(met):
+            reason = "met"
+        elif any(met):
+            flushes = "1 ms" if met[0] else "own"
+            reason = f"met with {flushes} flushes; otherwise {reason}"
+        rows.append([ROWS[row], f"{least}x {SIDES[to]}", *shown, reason])
     return table(["goal", "as fast as", "1 ms flushes", "own flushes", "what stands in the way"], rows)
 
 
