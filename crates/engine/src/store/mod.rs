@@ -75,6 +75,16 @@ pub(crate) struct Inner<D: Disk> {
     pub past_holds: Mutex<Vec<Sequence>>,
 }
 
+impl<D: Disk> Drop for Inner<D> {
+    /// Gives back the store's lock, also if the store was not closed in order. A process that was
+    /// just forked from this one has a copy of the descriptor until it runs its program, and
+    /// the lock would stay as long.
+    fn drop(&mut self) {
+        let state = lock(&self.commit);
+        let _ = self.core.disk.unlock(&state.lock);
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreStatus {
     /// The newest commit.

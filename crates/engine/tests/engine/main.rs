@@ -40,6 +40,7 @@ mod set_aside;
 mod several_names;
 mod siblings;
 mod stalled;
+mod store_lock;
 mod subdirectories;
 mod support;
 mod survival;
