@@ -2,6 +2,8 @@
 
 #![cfg(test)]
 
+use std::fs::File;
+
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::{
     Fixture, Outcome, Store, User, shell, users_can_mount, wait_for, wait_until,
@@ -116,6 +118,26 @@ fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
     }
     let fixture = Fixture::owned_by("set-aside-root", User::root, "mkdir dir");
     check(&fixture, &MOUNTED);
+}
+
+/// Its log is on the disk of the store, which may be full.
+#[test]
+fn a_service_that_cannot_write_its_log_looks_after_what_is_set_aside() {
+    if !users_can_mount("a_service_that_cannot_write_its_log") {
+        return;
+    }
+    let fixture = Fixture::owned_by("set-aside-no-log", User::root, "mkdir dir");
+    let store = &fixture.store;
+    let full = File::options().write(true).open("/dev/full");
+    let mut service = store.command(["service", "run"]);
+    service.current_dir(&fixture.base);
+    service.stderr(full.expect("the device that is always full"));
+    let mut service = service.spawn().expect("started");
+    wait_until("the service", || {
+        store.call(["service", "status"]).code == 0
+    });
+    check(&fixture, &MOUNTED);
+    service.wait().expect("ended");
 }
 
 #[test]

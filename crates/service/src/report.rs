@@ -16,6 +16,9 @@ pub(crate) fn begin(control: &OwnedFd, detached: bool) {
     let _ = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(std::io::stderr)
+        // By default it would report on standard error that it cannot write there, and panic
+        // because it cannot. The log is often on the store's own disk, which may be full.
+        .log_internal_errors(false)
         .try_init();
 }
 

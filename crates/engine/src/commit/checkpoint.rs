@@ -8,6 +8,7 @@ use crate::control;
 use crate::error::StoreError;
 use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
+use crate::log::journal::is_short_of_space;
 use crate::log::past::Past;
 use crate::log::past_limits::HistoryStatus;
 use crate::names::{self, InLimbo};
@@ -196,8 +197,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Forgets what is beyond the limits. That needs space for what stays, and so comes after all
-    /// that frees some. If there still is none, the next checkpoint tries again.
+    /// Forgets what is beyond the limits. That needs space for the records that stay, and so comes
+    /// after all that frees some. If there still is none, the next checkpoint tries again.
     fn shorten_histories(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
         let core = &*self.0.core;
         let summaries = state.journal.shorten_history(core, HISTORY_BYTES_MAX);
@@ -211,15 +212,10 @@ impl<D: Disk> Store<D> {
             (None, _) => Ok(()),
         };
         for error in [summaries, past].into_iter().filter_map(Result::err) {
-            match error {
-                StoreError::Control {
-                    errno: Errno::NOSPC | Errno::DQUOT,
-                    ..
-                } => {
-                    tracing::warn!(%error, "the history stays longer than it should");
-                }
-                error => return Err(error),
+            if !is_short_of_space(&error) {
+                return Err(error);
             }
+            tracing::warn!(%error, "the history stays longer than it should");
         }
         Ok(())
     }

@@ -139,7 +139,7 @@ impl<D: Disk> Journal<D> {
         held: Option<Sequence>,
         is_exact: bool,
     ) -> Result<(), StoreError> {
-        let Some(past) = &mut self.past else {
+        let Some(past) = &self.past else {
             return Ok(());
         };
         let status = core.disk.status(&core.root);
@@ -153,7 +153,11 @@ impl<D: Disk> Journal<D> {
             }
             excess = excess.with_room();
         }
-        if let Some(forgotten) = past.forget(core, &excess, held)? {
+        let forgotten = self.in_tails(core, |journal| match &mut journal.past {
+            Some(past) => past.forget(core, &excess, held),
+            None => Ok(None),
+        })?;
+        if let (Some(forgotten), Some(past)) = (forgotten, &self.past) {
             self.has_garbage = true;
             let in_limbo = |bytes: u64, file_bytes: u64| bytes.saturating_sub(file_bytes);
             let before = in_limbo(figures.bytes, file_bytes);
@@ -200,19 +204,26 @@ impl<D: Disk> Journal<D> {
     /// Empties the log, all of whose commits are durably in the base. On a full disk it makes do
     /// with the space that the files have reserved for later records.
     pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
-        match self.try_retire_log(core) {
-            Err(StoreError::Control {
-                errno: Errno::NOSPC | Errno::DQUOT,
-                ..
-            }) => {
+        self.in_tails(core, |journal| journal.try_retire_log(core))
+    }
+
+    /// If there is no space left, gives back what the files hold for later records, and tries once
+    /// more. An attempt that has failed must be repeatable.
+    fn in_tails<T>(
+        &mut self,
+        core: &Core<D>,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match attempt(self) {
+            Err(error) if is_short_of_space(&error) => {
                 let past = self.past.iter_mut().map(Past::records_mut);
                 for log in past.chain([&mut self.log, &mut self.history]) {
                     log.give_back(&core.disk)
                         .map_err(failed("release reserved space"))?;
                 }
-                self.try_retire_log(core)
+                attempt(self)
             }
-            retired => retired,
+            done => done,
         }
     }
 
@@ -292,6 +303,17 @@ fn touch_clock<D: Disk>(core: &Core<D>) -> Result<Timestamp, Errno> {
     // The kernel does not give out a time again that somebody has read. So this moves its clock.
     core.disk.set_times(clock, times)?;
     Ok(now)
+}
+
+/// Whether there was no space left, or a quota was exceeded.
+pub(crate) fn is_short_of_space(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Control {
+            errno: Errno::NOSPC | Errno::DQUOT,
+            ..
+        }
+    )
 }
 
 fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
