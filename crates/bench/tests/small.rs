@@ -4,16 +4,15 @@
 use std::path::Path;
 use std::process::Command;
 
-use atomdir_testing::{Outcome, Scratch, binary, capture_output, skip, tools_present};
+use atomdir_testing::{Outcome, Scratch, binary, capture_output, full_tier, skip, tools_present};
 use serde_json::Value;
 
-/// Those that need no network and no second.
+/// Those that take a second or a few.
 const WORKLOADS: &[&str] = &[
     "empty",
     "nested",
     "unpack",
     "git",
-    "history",
     "outside",
     "memory",
     "files",
@@ -40,6 +39,9 @@ const WORKLOADS: &[&str] = &[
     "archives",
 ];
 
+/// It builds a program four times.
+const LONG_WORKLOAD: &str = "history";
+
 /// What the bench makes of rows that are there.
 fn show(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir-bench"));
@@ -65,6 +67,9 @@ fn a_small_run_measures_all_sides() {
     let scratch = Scratch::new("bench");
     let mut arguments = vec!["--json"];
     arguments.extend(WORKLOADS);
+    if full_tier() {
+        arguments.push(LONG_WORKLOAD);
+    }
     let outcome = bench(scratch.path(), &arguments).expect(0);
     let printed: Value = serde_json::from_slice(&outcome.stdout).expect("JSON");
     let rows = printed["rows"].as_array().expect("rows");

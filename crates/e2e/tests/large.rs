@@ -314,7 +314,7 @@ fn a_small_change_in_a_large_store() {
     if !tools_present(TEST, &["strace"]) {
         return;
     }
-    let (few, many) = (1_000, pick(50_000, 1_000_000));
+    let (few, many) = (1_000, pick(20_000, 1_000_000));
     let (calls_few, took_few) = cost("large-store", few);
     let (calls_many, took_many) = cost("large-store", many);
     tell(&format!(
