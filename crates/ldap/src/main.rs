@@ -25,6 +25,7 @@ use clap::Parser;
 use rustix::fs::{Mode, OFlags, open};
 use schema::Schema;
 use server::{Database, Root};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("atomdir-ldap: {error}");
+            let _ = writeln!(io::stderr(), "atomdir-ldap: {error}");
             ExitCode::FAILURE
         }
     }

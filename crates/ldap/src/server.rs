@@ -10,7 +10,7 @@ use crate::tree::{Outcome, Tree};
 use atomdir::client::io_reason;
 use atomdir::{Isolation, Store, Transaction};
 use rustix::fs::{FileType, Mode};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -147,7 +147,7 @@ impl Database {
         )
     }
 
-    fn serve(&self, mut connection: UnixStream) -> std::io::Result<()> {
+    fn serve(&self, mut connection: UnixStream) -> io::Result<()> {
         let (entries, answer) = match Request::read(&mut connection) {
             Ok(request) if request.verb == "UNBIND" => return Ok(()),
             Ok(request) => self.answer(&request),
@@ -160,12 +160,13 @@ impl Database {
 
 /// Serves until the process is killed, which harms nothing at any time.
 pub fn serve(socket: &Path, database: &Database) -> Result<(), crate::Error> {
-    let failed = |error: std::io::Error| {
+    let failed = |error: io::Error| {
         let reason = io_reason(&error);
         format!("cannot listen on '{}': {reason}", socket.display())
     };
     let listener = listen(socket).map_err(failed)?;
-    println!("ready");
+    // Whoever has started it may have closed the other end, and the socket works all the same.
+    let _ = writeln!(io::stdout(), "ready");
     std::thread::scope(|scope| {
         for connection in listener.incoming() {
             // slapd has as many operations at once as it has threads, 16 by default.
@@ -173,7 +174,7 @@ pub fn serve(socket: &Path, database: &Database) -> Result<(), crate::Error> {
             scope.spawn(move || {
                 if let Err(error) = database.serve(connection) {
                     let reason = io_reason(&error);
-                    eprintln!("atomdir-ldap: cannot answer slapd: {reason}");
+                    let _ = writeln!(io::stderr(), "atomdir-ldap: cannot answer slapd: {reason}");
                 }
             });
         }
@@ -182,10 +183,10 @@ pub fn serve(socket: &Path, database: &Database) -> Result<(), crate::Error> {
 }
 
 /// Makes the socket, in place of one that a killed server has left.
-fn listen(socket: &Path) -> std::io::Result<UnixListener> {
+fn listen(socket: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(socket).is_ok() {
-        return Err(std::io::Error::new(
-            std::io::ErrorKind::AddrInUse,
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
             "another server answers there",
         ));
     }

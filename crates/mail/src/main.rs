@@ -25,7 +25,7 @@ use failure::Failure;
 use mailbox::Mailbox;
 use message::Message;
 use server::Server;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 /// Deliver a message from standard input to a mailbox, in one transaction
@@ -87,7 +87,9 @@ fn main() -> ExitCode {
         Err(failure) => {
             // One line, because mail servers copy it to their logs and to bounces.
             let text = format!("atomdir-deliver: {failure}");
-            eprintln!("{}", text.replace(|c: char| c.is_control(), " "));
+            let line = text.replace(|c: char| c.is_control(), " ");
+            // If this cannot be printed, the exit code still says whether to try again.
+            let _ = writeln!(io::stderr(), "{line}");
             ExitCode::from(failure.exit_code())
         }
     }
@@ -100,7 +102,7 @@ fn deliver(arguments: &Arguments) -> Result<(), Failure> {
     delivery::start_service_as_root(&mailbox);
     recipient.drop_privileges()?;
     let mut bytes = Vec::new();
-    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    let read = io::stdin().lock().read_to_end(&mut bytes);
     read.map_err(|error| Failure::again("cannot read the message", io_reason(&error)))?;
     let message = Message::new(
         bytes,

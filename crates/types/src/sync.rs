@@ -6,12 +6,21 @@
 //! about by other means: a FUSE session ends, and a store refuses changes.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
 /// Locks a mutex.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks a mutex, unless it is locked already.
+pub fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Locks for reading.
@@ -78,6 +87,9 @@ mod tests {
         });
         assert!(number.is_poisoned() && rights.is_poisoned());
         assert_eq!((*lock(&number), *read(&rights)), (1, 2));
+        let held = try_lock(&number).expect("nobody holds it");
+        assert_eq!((*held, try_lock(&number).is_none()), (1, true));
+        drop(held);
         let changed = Condvar::new();
         let (guard, is_over) = wait_for_while(&changed, lock(&number), Duration::ZERO, |_| true);
         assert!(is_over && *guard == 1);

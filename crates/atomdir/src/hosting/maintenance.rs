@@ -4,6 +4,7 @@
 use crate::hosting::ticks::Ticks;
 use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{SpaceWatch, Store, StoreError, SurvivalError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(50);
@@ -70,22 +71,35 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
 pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn() -> bool) {
     let (mut pause, mut sleep_max) = (PERIOD, watch_space(store));
     while ticks.next(pause, sleep_max) {
-        pause = match store.maintain() {
-            Ok(()) => PERIOD,
-            // The engine has already reported the obstacle.
-            Err(StoreError::Stalled(_)) => PAUSE_WHILE_STALLED,
-            Err(error) => {
-                tracing::error!("maintenance of the store failed: {error}");
-                PAUSE_AFTER_ERROR
-            }
-        };
-        let is_due_again = tend();
-        let next_look = watch_space(store);
-        sleep_max = is_due_again.then_some(TICK_PERIOD).or(next_look);
-        if store.needs_maintenance() && store.status().poisoned.is_none() {
-            ticks.wake();
-        }
+        // If this thread ended, lazy commits would stay in memory, and nobody would know. Locks go
+        // on after a panic, and so does the next tick. The panic has been reported.
+        let tick = AssertUnwindSafe(|| tick(store, ticks, &tend));
+        let panicked = (PAUSE_AFTER_ERROR, Some(TICK_PERIOD));
+        (pause, sleep_max) = catch_unwind(tick).unwrap_or(panicked);
     }
+}
+
+/// Returns how long to wait at least until the next tick, and at most; `None`: until woken.
+fn tick(
+    store: &Store<LinuxDisk>,
+    ticks: &Ticks,
+    tend: &impl Fn() -> bool,
+) -> (Duration, Option<Duration>) {
+    let pause = match store.maintain() {
+        Ok(()) => PERIOD,
+        // The engine has already reported the obstacle.
+        Err(StoreError::Stalled(_)) => PAUSE_WHILE_STALLED,
+        Err(error) => {
+            tracing::error!("maintenance of the store failed: {error}");
+            PAUSE_AFTER_ERROR
+        }
+    };
+    let is_due_again = tend();
+    let next_look = watch_space(store);
+    if store.needs_maintenance() && store.status().poisoned.is_none() {
+        ticks.wake();
+    }
+    (pause, is_due_again.then_some(TICK_PERIOD).or(next_look))
 }
 
 /// Returns the time until the next look; `None`: the next commit makes it necessary.
@@ -94,5 +108,34 @@ fn watch_space(store: &Store<LinuxDisk>) -> Option<Duration> {
         SpaceWatch::Needless => None,
         SpaceWatch::Needed => Some(TICK_PERIOD),
         SpaceWatch::InVain => Some(SPACE_PERIOD_IN_VAIN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosting::options::engine_options;
+    use atomdir_testing::Scratch;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_panic_ends_a_tick_and_not_the_thread() {
+        let scratch = Scratch::new("maintenance-panics");
+        crate::init(scratch.path(), None).expect("a store");
+        let open = |path: &Path| LinuxDisk::open_root(path).expect("the directory opens");
+        let (root, control) = (open(scratch.path()), open(&scratch.join(".atomdir")));
+        let options = engine_options(0);
+        let opened = Store::open(LinuxDisk::new(), root, control, None, options);
+        let (store, _) = opened.expect("the store opens");
+        let (ticks, calls) = (Ticks::default(), AtomicU32::new(0));
+        let tend = || {
+            assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
+            ticks.end();
+            false
+        };
+        ticks.wake();
+        run(&store, &ticks, tend);
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
     }
 }

@@ -21,7 +21,7 @@ use crate::output::quoted;
 use crate::verbs::ExitCode;
 use rustix::fs::{CWD, Mode, OFlags, open, symlink};
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,7 +50,7 @@ pub fn answer_make() -> Option<ExitCode> {
         },
         _ => return None,
     };
-    eprintln!("atomdir make: {failed}");
+    let _ = writeln!(io::stderr(), "atomdir make: {failed}");
     Some(MAKE_FAILED)
 }
 

@@ -9,7 +9,7 @@ use atomdir::client::{BeginOptions, Others, ViewChoice};
 use clap::{Args, Parser, ValueHint};
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom, openat};
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -175,7 +175,8 @@ fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 refused += 1;
-                eprintln!("atomdir unpack: {}", named(entry, &error));
+                let refusal = named(entry, &error);
+                let _ = writeln!(io::stderr(), "atomdir unpack: {refusal}");
                 Ok(())
             }
             Err(error) => {

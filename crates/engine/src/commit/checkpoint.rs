@@ -126,13 +126,13 @@ impl<D: Disk> Store<D> {
     /// Gives up a part of the history if the file system is short of space, which any program may
     /// need. To be called from the open of the store on, and after each commit.
     pub fn watch_space(&self) -> SpaceWatch {
-        let (keeps_history, is_short) = match self.0.commit.try_lock() {
-            Ok(state) => (
+        let (keeps_history, is_short) = match sync::try_lock(&self.0.commit) {
+            Some(state) => (
                 state.commits_kept() > 0,
                 state.is_short_of_space(&self.0.core),
             ),
             // A commit is under way.
-            Err(_) => return SpaceWatch::Needed,
+            None => return SpaceWatch::Needed,
         };
         match keeps_history {
             false => SpaceWatch::Needless,

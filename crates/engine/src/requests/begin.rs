@@ -18,7 +18,7 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         // If another commits just now, space is looked for after that.
         let is_short = |state: Guard<'_, D>| state.is_short_of_space(&self.0.core);
-        if self.0.commit.try_lock().is_ok_and(is_short) {
+        if sync::try_lock(&self.0.commit).is_some_and(is_short) {
             self.free_space();
         }
         // A snapshot is the base alone, so lazy and stalled commits must be in the base

@@ -3,6 +3,7 @@
 
 use atomdir_service::{ServiceOptions, run};
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
     match run(root.as_ref(), &options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            let _ = writeln!(io::stderr(), "{error}");
             ExitCode::FAILURE
         }
     }

@@ -122,7 +122,23 @@ fn the_product_does_not_name_std_fs() {
     expect_none(findings);
 }
 
-/// The engine gets everything outside it from its caller, so a test can replace it.
+/// They panic if the terminal is gone or the disk of a log is full.
+#[test]
+fn the_product_prints_without_the_macros_that_panic() {
+    let mut findings = Vec::new();
+    for source in sources::all().iter().filter(|source| source.is_product()) {
+        for (number, line) in source.code() {
+            if ["print!(", "println!("]
+                .iter()
+                .any(|call| line.contains(call))
+            {
+                findings.push(format!("{}:{number}: use write! or writeln!", source.path));
+            }
+        }
+    }
+    expect_none(findings);
+}
+
 #[test]
 fn locks_are_taken_in_one_way() {
     let findings = sources::all()
@@ -141,6 +157,7 @@ fn locks_are_taken_in_one_way() {
     expect_none(findings.collect());
 }
 
+/// The engine gets everything outside it from its caller, so a test can replace it.
 #[test]
 fn the_engine_is_handed_its_world() {
     let banned = [
