@@ -5,6 +5,7 @@ use crate::support::{
     read_maildir, read_mbox, run,
 };
 use atomdir_testing::{Fixture, Outcome, User, WAIT_UNTIL, shell, wait_until};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -70,6 +71,17 @@ fn nothing_leads_past_the_recipients_rights() {
     plain(&stranger, &["--what"]).expect(64);
     // What is no store may become one.
     plain(&stranger, &["-m", "/proc/ann"]).expect(75);
+}
+
+/// A mail server returns the message to its sender if the exit code is one that it does not know.
+#[test]
+fn exit_code_is_the_same_where_nothing_can_be_printed() {
+    let full = File::options().write(true).open("/dev/full");
+    let mut deliver = Command::new(PROGRAM);
+    deliver.args(["-d", "no-such-user"]).stdin(Stdio::null());
+    deliver.stderr(full.expect("the device that is always full"));
+    let status = deliver.status().expect("started");
+    assert_eq!(status.code(), Some(67), "{status}");
 }
 
 /// As a user does who runs `atomdir init ~/Maildir`.
