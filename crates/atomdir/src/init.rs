@@ -4,6 +4,7 @@ mod control;
 mod ignore;
 mod nesting;
 
+use crate::hosting::with_remedy;
 use crate::location::way::Way;
 use crate::location::{self, StoreLocation, view};
 use crate::{FindError, InitError, Trust};
@@ -88,7 +89,7 @@ fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {
             reason,
         },
         StoreError::ReadOnly => root.failed("formatting it")(Errno::ROFS),
-        error => root.bad_control(&error),
+        error => root.bad_control(with_remedy(&error)),
     })
 }
 
@@ -152,10 +153,10 @@ impl Root {
         failed(&self.path, operation)
     }
 
-    fn bad_control(&self, error: &dyn std::error::Error) -> InitError {
+    fn bad_control(&self, message: String) -> InitError {
         InitError::Format {
             path: self.path.clone(),
-            message: error.to_string(),
+            message,
         }
     }
 }

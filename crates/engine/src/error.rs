@@ -15,18 +15,12 @@ pub enum StoreError {
     Locked,
     #[error("cannot {step} in the control directory: {errno}", errno = reason(errno))]
     Control { step: &'static str, errno: Errno },
-    #[error(
-        "the store's header is damaged ({reason}); restore '.atomdir/header' from a backup, or run 'atomdir init' after moving the control directory away"
-    )]
+    #[error("the store's header is damaged ({reason})")]
     Header { reason: String },
-    #[error(
-        "the store was copied or restored while commits were still to be recovered; run 'atomdir recover' on the original and copy it again"
-    )]
+    #[error("the store was copied or restored while commits were still to be recovered")]
     Copied,
     /// A directory in the control directory is missing.
-    #[error(
-        "the directory '.atomdir/{name}' is missing: `atomdir recover` makes it again if no commit in the log waits to be applied; otherwise contents of commits may have been in it: restore the store from a backup, or make the directory if you know that it was empty"
-    )]
+    #[error("the directory '.atomdir/{name}' is missing")]
     Lost { name: &'static str },
     #[error(
         "'.atomdir/{file}' is damaged at byte {offset}: {reason}; nothing was changed: restore the store from a backup"
@@ -37,7 +31,7 @@ pub enum StoreError {
         reason: String,
     },
     #[error(
-        "commit {sequence} cannot be applied to the base: {path}: {reason}; it stays in the log: take away the cause, then run 'atomdir recover'"
+        "commit {sequence} cannot be applied to the base: {path}: {reason}; it stays in the log"
     )]
     Apply {
         sequence: Sequence,
@@ -52,9 +46,7 @@ pub enum StoreError {
     Removed,
     #[error("the file system has the store mounted read-only")]
     ReadOnly,
-    #[error(
-        "the store refuses changes until it is recovered, because {reason}; end the service with 'atomdir service stop' and run 'atomdir recover'"
-    )]
+    #[error("the store refuses changes until it is recovered, because {reason}")]
     Poisoned { reason: Poison },
 }
 

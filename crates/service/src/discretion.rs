@@ -6,6 +6,7 @@
 //! learn the rest.
 
 use crate::permissions::Peer;
+use atomdir::hosting::with_remedy;
 use atomdir_engine::{Poison, Stalled, StoreError};
 use rustix::process::geteuid;
 
@@ -42,7 +43,7 @@ fn for_peer(poison: &Poison, peer: &Peer) -> Poison {
 
 pub(crate) fn store_error(error: &StoreError, peer: &Peer) -> String {
     if may_see_all(peer) {
-        return error.to_string();
+        return with_remedy(error);
     }
     match error {
         StoreError::Stalled(cause) => {
@@ -57,9 +58,9 @@ pub(crate) fn store_error(error: &StoreError, peer: &Peer) -> String {
         }
         StoreError::Poisoned { reason } => {
             let reason = for_peer(reason, peer);
-            StoreError::Poisoned { reason }.to_string()
+            with_remedy(&StoreError::Poisoned { reason })
         }
-        error => error.to_string(),
+        error => with_remedy(error),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finds a store's two directories and opens the store.
 
 use crate::{ServiceError, owner};
-use atomdir::hosting::{Holder, LockPatience, store_options};
+use atomdir::hosting::{Holder, LockPatience, store_options, with_remedy};
 use atomdir::{CONTROL_NAME, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine::{Inspection, Recovery, Store, StoreError};
@@ -138,7 +138,7 @@ impl Directories {
             } => FailureKind::Misconfigured,
             _ => FailureKind::Io,
         };
-        let message = error.to_string();
+        let message = with_remedy(error);
         ServiceError::Open {
             store,
             message,

@@ -3,16 +3,17 @@
 use crate::api::{
     BeginError, CommitError, Conflict, Metadata, SavepointError, StoreError, UndoError,
 };
+use crate::hosting::with_remedy;
 use atomdir_engine as engine;
 use atomdir_protocol::Committed;
 
 pub(super) fn store_error(error: engine::StoreError) -> StoreError {
     match error {
-        engine::StoreError::Poisoned { .. } => StoreError::Poisoned(error.to_string()),
+        engine::StoreError::Poisoned { .. } => StoreError::Poisoned(with_remedy(&error)),
         engine::StoreError::Stalled(_) => StoreError::Stalled(error.to_string()),
         engine::StoreError::Removed => StoreError::Removed,
         engine::StoreError::ReadOnly => StoreError::ReadOnly,
-        error => StoreError::Other(error.to_string()),
+        error => StoreError::Other(with_remedy(&error)),
     }
 }
 

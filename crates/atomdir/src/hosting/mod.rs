@@ -7,6 +7,7 @@ mod leases;
 mod maintenance;
 mod options;
 mod patience;
+mod remedy;
 mod start_lock;
 mod ticks;
 
@@ -21,5 +22,6 @@ pub use options::{
     PruneLimits, engine_options, history_limits, privileges, prune_limits, store_options,
 };
 pub use patience::LockPatience;
+pub use remedy::with_remedy;
 pub use start_lock::StartLock;
 pub use ticks::Ticks;

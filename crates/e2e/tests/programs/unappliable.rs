@@ -196,7 +196,7 @@ fn a_stalled_commit_outlives_the_service_and_recovery_finishes_it() {
     shell(&limbo, "chattr -i .");
     committed.expect(0);
     let stuck = stuck.expect(74);
-    let says = "take away the cause, then run 'atomdir recover'";
+    let says = "take away the cause, then run `atomdir recover`";
     assert!(stuck.error_text().contains(says), "{stuck}");
     fixture.store.call(["recover"]).expect(0);
     assert!(!fixture.base.join("dir").exists() && fixture.base.join("new").exists());

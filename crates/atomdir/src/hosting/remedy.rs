@@ -1,0 +1,36 @@
+//! What to do about an error of a store.
+//!
+//! The engine says what happened, and knows no commands. Here is what the user of every door is
+//! told besides: of the command line, of the libraries, and of programs that the service serves.
+
+use atomdir_engine::StoreError;
+
+/// The error's message and what to do about it.
+pub fn with_remedy(error: &StoreError) -> String {
+    match remedy(error) {
+        Some(remedy) => format!("{error}; {remedy}"),
+        None => error.to_string(),
+    }
+}
+
+fn remedy(error: &StoreError) -> Option<&'static str> {
+    let remedy = match error {
+        StoreError::Header { .. } => {
+            "restore '.atomdir/header' from a backup, or move the control directory away and run \
+             `atomdir init`"
+        }
+        StoreError::Copied => "run `atomdir recover` on the original and copy it again",
+        StoreError::Lost { .. } => {
+            "`atomdir recover` makes it again if no commit in the log waits to be applied. \
+             Otherwise contents of commits may have been in it: restore the store from a backup, \
+             or make the directory if you know that it was empty"
+        }
+        StoreError::Apply { .. } => "take away the cause, then run `atomdir recover`",
+        StoreError::Poisoned { .. } => {
+            "end the service with `atomdir service stop`, or close the store in the program that \
+             has it open, then run `atomdir recover`"
+        }
+        _ => return None,
+    };
+    Some(remedy)
+}
