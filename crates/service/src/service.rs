@@ -30,19 +30,20 @@
 //! locked. A commit that changes its entries then waits, as any program would, and later
 //! commits wait behind it.
 
-use crate::access::Access;
-use crate::aside::Tended;
-use crate::connections::{ConnectionId, Connections};
-use crate::expiry::Expiry;
-use crate::history_settings::HistorySettings;
-use crate::latch::Latch;
-use crate::limits::Budgets;
-use crate::merges::Merges;
-use crate::notices::{How, Notices};
-use crate::socket::Stream;
+use crate::clients::connections::{ConnectionId, Connections};
+use crate::clients::latch::Latch;
+use crate::clients::limits::Budgets;
+use crate::clients::socket::Stream;
+use crate::process::history_settings::HistorySettings;
+use crate::rights::access::Access;
+use crate::transactions::aside::Tended;
+use crate::transactions::expiry::Expiry;
+use crate::transactions::notices::{How, Notices};
+use crate::transactions::survival;
 use crate::transactions::{OpenTransaction, Transactions};
 use crate::views::Views;
-use crate::{lending, survival};
+use crate::views::lending;
+use crate::views::merges::Merges;
 use atomdir::hosting::Ticks;
 use atomdir_disk::LinuxDisk;
 use atomdir_disk::sync;

@@ -1,0 +1,12 @@
+//! The service as a process: starting it, becoming the store's owner, opening the store, reporting,
+//! and ending it.
+
+pub(crate) mod detach;
+pub(crate) mod history_settings;
+pub(crate) mod inspect;
+pub(crate) mod lifecycle;
+pub(crate) mod memory;
+pub(crate) mod owner;
+pub(crate) mod report;
+pub(crate) mod signals;
+pub(crate) mod store;

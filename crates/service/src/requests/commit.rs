@@ -1,0 +1,278 @@
+//! The request to commit, and the failures that its client gets.
+
+use crate::clients::connection::Connection;
+use crate::clients::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
+use crate::requests::convert;
+use crate::requests::parts;
+use crate::requests::undo;
+use crate::rights::discretion;
+use crate::rights::permissions::{Peer, no_such_transaction};
+use crate::service::Service;
+use crate::transactions::OpenTransaction;
+use crate::transactions::leases::{self, Attempt};
+use crate::transactions::sharing;
+use crate::transactions::survival;
+use crate::views::Arrived;
+use crate::views::merges;
+use atomdir_engine::{ChangedBy, CommitError, Conflict, ConflictKind, Sides, StoreError};
+use atomdir_protocol::{
+    Answer, Committed, Failure, FailureKind, Others, Progress, Reply, TransactionId,
+};
+use rustix::io::Errno;
+
+/// How much of a transaction's changes is to be committed.
+#[derive(Clone, Copy)]
+enum Portion<'a> {
+    All,
+    Part(&'a [Vec<u8>]),
+    Sides(&'a Sides),
+}
+
+pub(crate) fn commit(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+) -> Result<Answer, Unanswered> {
+    sharing::when_free(service, connection, id, others, || {
+        let one = sharing::claim(service, connection, id, others)?;
+        let outer = one
+            .outer()
+            .and_then(|outer| service.transactions.get(outer));
+        if let Some(outer) = outer.filter(|outer| outer.transaction.is_lower()) {
+            let committed = merges::merge(service, connection, &one, &outer)?;
+            return Ok(answer(connection, committed));
+        }
+        let committed = try_commit(service, connection, &one, Portion::All)?;
+        if let Some(outer) = one.outer() {
+            let owner = one.transaction.owner();
+            service.views.forget(owner, outer, &committed.outdated);
+        }
+        service.forget(&one);
+        service.maintenance.wake();
+        Ok(answer(connection, committed))
+    })
+}
+
+/// Commits a part of the changes, and sends what has landed. The transaction stays open.
+pub(crate) fn commit_part(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+    paths: &[Vec<u8>],
+) -> Result<Answer, Unanswered> {
+    let mut committed = sharing::when_free(service, connection, id, others, || {
+        let one = sharing::claim(service, connection, id, others)?;
+        let committed = try_commit(service, connection, &one, Portion::Part(paths))?;
+        let owner = one.transaction.owner();
+        service.views.forget(owner, id, &committed.outdated);
+        Ok(committed)
+    })?;
+    service.maintenance.wake();
+    let landed = std::mem::take(&mut committed.landed);
+    send_parts(&connection.stream, landed, change_length, Reply::Changes)?;
+    Ok(answer(connection, committed))
+}
+
+/// Commits with sides taken in conflicts, and sends the changes that were not committed.
+pub(crate) fn commit_with_sides(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+    sides: &Sides,
+) -> Result<Answer, Unanswered> {
+    let mut committed = sharing::when_free(service, connection, id, others, || {
+        let one = sharing::claim(service, connection, id, others)?;
+        let committed = try_commit(service, connection, &one, Portion::Sides(sides))?;
+        service.forget(&one);
+        Ok(committed)
+    })?;
+    service.maintenance.wake();
+    let dropped = std::mem::take(&mut committed.dropped);
+    send_parts(&connection.stream, dropped, change_length, Reply::Changes)?;
+    Ok(answer(connection, committed))
+}
+
+fn answer(connection: &Connection, committed: atomdir_engine::Committed) -> Answer {
+    let stalled = committed.stalled;
+    Answer::Committed(Committed {
+        sequence: committed.sequence,
+        changes: committed.changes,
+        stalled: stalled.map(|stalled| discretion::stalled(&stalled, &connection.peer)),
+    })
+}
+
+fn try_commit(
+    service: &Service,
+    connection: &Connection,
+    one: &OpenTransaction,
+    portion: Portion<'_>,
+) -> Result<atomdir_engine::Committed, Unanswered> {
+    let id = one.id();
+    service
+        .history
+        .heed(&service.access.control, &service.store);
+    // If the client does not read, we find out when we send the answer. Other
+    // commits wait for this one, so it must not wait for the client.
+    let stream = &connection.stream;
+    let mut report = |progress: atomdir_engine::Progress| {
+        let atomdir_engine::Progress { done, total } = progress;
+        if stream.has_room() {
+            let _ = send_one(
+                stream,
+                &Reply::Progress(Progress::Committing { done, total }),
+            );
+        }
+    };
+    let outlasted = leases::outlast(stream, || {
+        match service.views.write_back(&one.transaction)? {
+            Arrived::All => {}
+            Arrived::PerhapsNotAll => return Err(incomplete_failure(id).into()),
+            Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
+        }
+        let (store, transaction) = (&service.store, &one.transaction);
+        let is_part = matches!(portion, Portion::Part(_));
+        let newest = || store.status().sequence.0;
+        service.notices.before_commit(id.0, is_part, newest);
+        let committed = match portion {
+            Portion::All => store.commit_reporting(transaction, &mut report),
+            Portion::Part(paths) => store.commit_part(transaction, paths, &mut report),
+            Portion::Sides(sides) => store.commit_with_sides(transaction, sides, &mut report),
+        };
+        Ok(match committed {
+            Err(CommitError::Leased { step, path }) => Attempt::Leased(Some((step, path))),
+            committed => Attempt::Done(committed),
+        })
+    });
+    let error = match outlasted? {
+        Attempt::Leased(file) => return Err(leases::failure(id, file).into()),
+        Attempt::Done(Ok(committed)) => return Ok(committed),
+        Attempt::Done(Err(error)) => error,
+    };
+    // One that has ended already is forgotten by whoever ended it. It may be listed again by now,
+    // because that was a lazy commit, which is set aside.
+    match &error {
+        CommitError::Logged(_) => service.forget(one),
+        _ => survival::forget_aside(service, one),
+    }
+    Err(failure(connection, id, error)?.into())
+}
+
+/// The failure of a commit; its conflicts are sent before it.
+pub(crate) fn failure(
+    connection: &Connection,
+    id: TransactionId,
+    error: CommitError,
+) -> Result<Failure, Unanswered> {
+    Ok(match error {
+        CommitError::Conflict(conflicts) => {
+            let failure = conflict_failure(id, &conflicts);
+            send_conflicts(connection, conflicts)?;
+            failure
+        }
+        CommitError::Ended => no_such_transaction(id),
+        CommitError::Logged(error) => logged_failure(id, &error, &connection.peer),
+        CommitError::Nested { nested } => sharing::nested_failure(id, nested),
+        CommitError::Io {
+            errno: Errno::ACCESS,
+            ..
+        } => Failure::new(FailureKind::NotPermitted, error.to_string())
+            .with_hint("its permissions were taken away from you since the transaction began"),
+        CommitError::Unchanged { .. } => parts::unchanged(id, error.to_string()),
+        CommitError::NotListed { .. } => Failure::new(FailureKind::BadRequest, error.to_string())
+            .with_hint(format!("`atomdir conflicts {id}` lists and numbers them")),
+        CommitError::NotTaken { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!(
+                "take their side there, as `atomdir commit {id} --take-theirs all` does, or change \
+                 the transaction first: `atomdir shell {id}`"
+            )),
+        CommitError::ReadSince { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!(
+                "`atomdir abort {id}` drops its changes; then run its programs again"
+            )),
+        CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!("`atomdir commit {id}` commits all of it")),
+        CommitError::Past { .. } => undo::read_only(id, &error),
+        CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
+        CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
+        error => Failure::new(FailureKind::Io, error.to_string()),
+    })
+}
+
+pub(crate) fn send_conflicts(
+    connection: &Connection,
+    conflicts: Vec<Conflict>,
+) -> Result<(), Unanswered> {
+    let visible = connection.peer.may_administer();
+    let conflicts = conflicts
+        .into_iter()
+        .map(|one| convert::conflict(one, visible));
+    let stream = &connection.stream;
+    send_parts(stream, conflicts, conflict_length, Reply::Conflicts)
+}
+
+/// The commit is in the log; recovery will show whether it landed.
+fn logged_failure(id: TransactionId, error: &StoreError, peer: &Peer) -> Failure {
+    let message = discretion::store_error(error, peer);
+    Failure::new(FailureKind::Logged, message).with_hint(format!(
+        "transaction {id} is in the log: remove the cause, then run `atomdir service stop` and \
+         `atomdir recover` to finish it"
+    ))
+}
+
+pub(crate) fn incomplete_failure(id: TransactionId) -> Failure {
+    let message = format!(
+        "the mount of the views was ended from outside after transaction {id} had begun; \
+         some of what its programs wrote may be lost"
+    );
+    Failure::new(FailureKind::Io, message).with_hint(format!(
+        "`atomdir diff {id}` shows what arrived, `atomdir abort {id}` drops it"
+    ))
+}
+
+fn conflict_failure(id: TransactionId, conflicts: &[Conflict]) -> Failure {
+    let count = conflicts.len();
+    let message = format!(
+        "transaction {id} conflicts with what others changed since it began, in {count} {}",
+        if count == 1 { "place" } else { "places" }
+    );
+    let is_with_outer = |one: &Conflict| matches!(one.by, ChangedBy::Outer { .. });
+    let is_merged = |one: &Conflict| one.what == ConflictKind::OtherPart;
+    let hint = match conflicts.iter().find_map(held_by) {
+        Some(holder) => in_the_way(id, holder),
+        None if conflicts.iter().any(is_with_outer) => format!(
+            "it is still open, but a nested transaction can take no sides: `atomdir diff {id} \
+             --binary` shows its changes and those around it, `atomdir abort {id}` drops its own; \
+             then run its programs again, as `atomdir run --retry N` does by itself"
+        ),
+        None if conflicts.iter().all(is_merged) => {
+            format!("`atomdir commit {id}` commits all of it, and merges both changes")
+        }
+        None => format!(
+            "it is still open: `atomdir commit {id} --merge` merges texts, `atomdir conflicts {id}` \
+             numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \
+             PATH...` lands a part, `atomdir abort {id} -- PATH...` and then `atomdir refresh {id}` \
+             show what others did there, `atomdir abort {id}` drops the changes"
+        ),
+    };
+    Failure::new(FailureKind::Conflict, message).with_hint(hint)
+}
+
+/// The open transaction that has locked or written what is in conflict.
+pub(crate) fn held_by(conflict: &Conflict) -> Option<TransactionId> {
+    match conflict.by {
+        ChangedBy::Open { transaction, .. } => Some(transaction),
+        _ => None,
+    }
+}
+
+/// What to do about a conflict with a transaction that is open: there is no side to take.
+pub(crate) fn in_the_way(id: TransactionId, holder: TransactionId) -> String {
+    format!(
+        "it is still open: try again once transaction {holder} has ended. \
+         If a write in transaction {id} has failed because of it (`atomdir status {id}` shows that as \
+         a conflict), only `atomdir abort {id}` is left"
+    )
+}

@@ -1,0 +1,88 @@
+//! Requests that list conflicts, and commits with a side chosen in each.
+
+use crate::clients::connection::Connection;
+use crate::clients::replies::{Unanswered, conflict_length, send_parts};
+use crate::requests::commit;
+use crate::requests::convert;
+use crate::service::Service;
+use crate::transactions::leases;
+use crate::views::native;
+use atomdir_engine::Sides;
+use atomdir_protocol::{Answer, Numbers, Others, Reply, Request, TransactionId};
+
+pub(crate) fn handle(
+    service: &Service,
+    connection: &Connection,
+    request: Request,
+) -> Result<Answer, Unanswered> {
+    match request {
+        Request::ListConflicts { transaction, again } => {
+            list(service, connection, (transaction, again))
+        }
+        Request::CommitWithSides {
+            transaction,
+            others,
+            mine,
+            theirs,
+        } => commit_with_sides(service, connection, (transaction, others), (mine, theirs)),
+        _ => unreachable!("the caller has chosen these"),
+    }
+}
+
+fn list(
+    service: &Service,
+    connection: &Connection,
+    (id, again): (TransactionId, bool),
+) -> Result<Answer, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    let conflicts = if again {
+        native::require_exact(&one)?;
+        leases::gather(service, &connection.stream, &one.transaction)?;
+        match service.store.list_conflicts(&one.transaction) {
+            Ok(conflicts) => conflicts,
+            Err(error) => return Err(commit::failure(connection, id, error)?.into()),
+        }
+    } else {
+        one.transaction.listed_conflicts()
+    };
+    let visible = peer.may_administer();
+    let conflicts = conflicts
+        .into_iter()
+        .map(|conflict| convert::conflict(conflict, visible));
+    send_parts(
+        &connection.stream,
+        conflicts,
+        conflict_length,
+        Reply::Conflicts,
+    )?;
+    Ok(Answer::Nothing)
+}
+
+fn commit_with_sides(
+    service: &Service,
+    connection: &Connection,
+    (id, others): (TransactionId, Others),
+    (mine, theirs): (Numbers, Numbers),
+) -> Result<Answer, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    let count = one.transaction.listed_conflicts().len() as u64;
+    let sides = Sides {
+        mine: numbers(&mine, &theirs, count),
+        theirs: numbers(&theirs, &mine, count),
+    };
+    commit::commit_with_sides(service, connection, id, others, &sides)
+}
+
+/// The numbers that are meant; `named` are those of the other side.
+fn numbers(these: &Numbers, named: &Numbers, count: u64) -> Vec<u64> {
+    match (these, named) {
+        (Numbers::These(these), _) => these.clone(),
+        (Numbers::Others, Numbers::These(named)) => {
+            (1..=count).filter(|one| !named.contains(one)).collect()
+        }
+        // Both sides cannot have all: then the engine refuses each.
+        (Numbers::Others, Numbers::Others) => (1..=count).collect(),
+    }
+}

@@ -1,0 +1,64 @@
+//! What the engine reports, as a peer may see it.
+
+use crate::rights::discretion;
+use crate::rights::permissions::Peer;
+use atomdir_engine as engine;
+use atomdir_format::notice::EndedNotice;
+use atomdir_protocol::{
+    CommitSummary, Conflict, EndedTransaction, Failure, FailureKind, TransactionId,
+};
+
+/// Labels hold command lines, so only their owner and root may see them.
+pub(crate) fn conflict(mut conflict: Conflict, labels_visible: bool) -> Conflict {
+    if !labels_visible {
+        conflict.by.hide_label();
+    }
+    conflict
+}
+
+pub(crate) fn commit_summary(mut summary: CommitSummary, peer: &Peer) -> CommitSummary {
+    if !peer.may_use(summary.user) && !peer.may_administer() {
+        summary.label.clear();
+    }
+    summary
+}
+
+pub(crate) fn ended(ended: EndedNotice) -> EndedTransaction {
+    EndedTransaction {
+        transaction: TransactionId(ended.open.transaction),
+        owner: ended.open.user,
+        label: ended.open.label,
+        began: ended.open.began,
+        ended: ended.ended,
+        how: ended.how,
+        changes: ended.changes,
+    }
+}
+
+pub(crate) fn store_failure(error: &engine::StoreError, peer: &Peer) -> Failure {
+    let kind = match error {
+        engine::StoreError::Poisoned { .. } => FailureKind::Poisoned,
+        engine::StoreError::Stalled(_) => FailureKind::Stalled,
+        _ => FailureKind::Io,
+    };
+    Failure::new(kind, discretion::store_error(error, peer))
+}
+
+pub(crate) fn begin_failure(error: &engine::BeginError, peer: &Peer) -> Failure {
+    match error {
+        engine::BeginError::Store(error) => store_failure(error, peer),
+        engine::BeginError::Upper(_) => Failure::new(FailureKind::Io, error.to_string()).with_hint(
+            "a file or directory that its owner cannot read is in the way; run the outermost command \
+             with `--view exact`",
+        ),
+        _ => Failure::new(FailureKind::Internal, error.to_string()),
+    }
+}
+
+/// The failure for what a native view cannot do.
+pub(crate) fn native_failure(error: &impl std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::NoViews, error.to_string()).with_hint(
+        "run the outermost command with `--view exact`, or with ATOMDIR_VIEW=exact in the \
+         environment; `atomdir config view exact` makes that the store's default",
+    )
+}

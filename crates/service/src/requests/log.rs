@@ -1,0 +1,159 @@
+//! Lists past commits, and shows what one of them changed.
+//!
+//! The history can be read only from its beginning. A list is sent while the history is read for a
+//! second time, so a list of any length takes two readings and little memory.
+
+use crate::clients::connection::Connection;
+use crate::clients::replies::{PartSender, Unanswered, change_length, send_parts};
+use crate::requests::convert;
+use crate::requests::store_failure;
+use crate::rights::permissions::Peer;
+use crate::service::Service;
+use atomdir::client::CommitDetails;
+use atomdir::client::compare::PathFilter;
+use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, Sequence};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+const SEE_CHANGES: &str = "see what other users' commits changed";
+
+pub(crate) fn handle(
+    service: &Service,
+    connection: &Connection,
+    request: Request,
+) -> Result<Answer, Unanswered> {
+    match request {
+        Request::Log {
+            before,
+            limit,
+            paths,
+        } => list(service, connection, &Wanted::new(before, limit, paths)),
+        Request::Show { sequence } => show(service, connection, sequence),
+        _ => unreachable!("the caller has chosen these"),
+    }
+}
+
+/// Which commits a peer asks for.
+struct Wanted {
+    before: Option<Sequence>,
+    limit: usize,
+    filter: PathFilter,
+}
+
+impl Wanted {
+    fn new(before: Option<Sequence>, limit: u64, paths: Vec<Vec<u8>>) -> Wanted {
+        let paths = paths
+            .into_iter()
+            .map(|path| OsString::from_vec(path).into());
+        Wanted {
+            before,
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            filter: PathFilter::new(paths.collect()),
+        }
+    }
+}
+
+/// The newest of the wanted commits, oldest first.
+struct Newest<'a> {
+    wanted: &'a Wanted,
+    peer: &'a Peer,
+    found: VecDeque<Sequence>,
+    /// The peer may not see what an older commit changed.
+    is_hidden: bool,
+}
+
+impl Newest<'_> {
+    fn consider(&mut self, commit: &CommitDetails) {
+        let CommitDetails { summary, changes } = commit;
+        let Wanted { before, filter, .. } = self.wanted;
+        if before.is_some_and(|before| summary.sequence >= before) {
+            return;
+        }
+        if !filter.is_empty() && !may_see_changes(self.peer, summary.user) {
+            self.is_hidden = true;
+            self.found.clear();
+        } else if filter.wants_commit(changes) {
+            self.found.push_back(summary.sequence);
+            if self.found.len() > self.wanted.limit {
+                self.found.pop_front();
+            }
+        }
+    }
+
+    /// Fails if a commit that the peer may not see could be one of them.
+    fn finish(self) -> Result<VecDeque<Sequence>, Failure> {
+        if self.is_hidden && self.found.len() < self.wanted.limit {
+            self.peer.require_administer(SEE_CHANGES)?;
+        }
+        Ok(self.found)
+    }
+}
+
+fn list(service: &Service, connection: &Connection, wanted: &Wanted) -> Result<Answer, Unanswered> {
+    let peer = &connection.peer;
+    let mut newest = Newest {
+        wanted,
+        peer,
+        found: VecDeque::new(),
+        is_hidden: false,
+    };
+    let read = service
+        .store
+        .for_each_commit(|commit| newest.consider(&commit));
+    read.map_err(store_failure(peer))?;
+    let mut newest = newest.finish()?;
+    let mut sender = PartSender::new(&connection.stream, Reply::Commits);
+    let mut sent = Ok(());
+    let read = service.store.for_each_commit(|commit| {
+        // The history may have been shortened since.
+        while newest
+            .front()
+            .is_some_and(|next| *next < commit.summary.sequence)
+        {
+            newest.pop_front();
+        }
+        if sent.is_ok() && newest.front() == Some(&commit.summary.sequence) {
+            let summary = convert::commit_summary(commit.summary, peer);
+            let length = 64 + summary.label.len();
+            sent = sender.send(summary, length);
+        }
+    });
+    read.map_err(store_failure(peer))?;
+    sent.and_then(|()| sender.finish())?;
+    Ok(Answer::Nothing)
+}
+
+fn show(
+    service: &Service,
+    connection: &Connection,
+    sequence: Sequence,
+) -> Result<Answer, Unanswered> {
+    let mut found = None;
+    let read = service.store.for_each_commit(|commit| {
+        if commit.summary.sequence == sequence {
+            found = Some(commit);
+        }
+    });
+    read.map_err(store_failure(&connection.peer))?;
+    let Some(commit) = found else {
+        let message = format!("no commit {sequence} in the log");
+        return Err(Failure::new(FailureKind::NoSuchCommit, message)
+            .with_hint("`atomdir log` shows those there are")
+            .into());
+    };
+    let peer = &connection.peer;
+    if !peer.may_use(commit.summary.user) {
+        peer.require_administer(SEE_CHANGES)?;
+    }
+    let changes = commit.changes;
+    send_parts(&connection.stream, changes, change_length, Reply::Changes)?;
+    Ok(Answer::Commit(convert::commit_summary(
+        commit.summary,
+        peer,
+    )))
+}
+
+fn may_see_changes(peer: &Peer, user: u32) -> bool {
+    peer.may_use(user) || peer.may_administer()
+}

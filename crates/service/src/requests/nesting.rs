@@ -1,0 +1,125 @@
+//! Nested transactions and savepoints.
+
+use crate::clients::connection::Connection;
+use crate::clients::replies::Unanswered;
+use crate::requests::convert;
+use crate::requests::sealing;
+use crate::rights::permissions;
+use crate::service::Service;
+use crate::transactions::Transaction;
+use crate::transactions::leases;
+use crate::transactions::sharing;
+use atomdir_engine::{BeginError, BeginOptions, SavepointError};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, SAVEPOINT_LENGTH_MAX, TransactionId};
+use std::sync::Arc;
+
+pub(crate) fn begin(
+    service: &Service,
+    connection: &Connection,
+    (outer, wait): (TransactionId, bool),
+    options: BeginOptions,
+) -> Result<Arc<Transaction>, Unanswered> {
+    let others = if wait { Others::Wait } else { Others::Refuse };
+    sharing::when_free(service, connection, outer, others, || {
+        try_begin(service, connection, outer, options.clone())
+    })
+}
+
+fn try_begin(
+    service: &Service,
+    connection: &Connection,
+    outer: TransactionId,
+    options: BeginOptions,
+) -> Result<Arc<Transaction>, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(outer, peer, connection.id)?;
+    // The nested transaction must also see writes through memory mappings.
+    leases::gather(service, &connection.stream, &one.transaction)?;
+    let options = BeginOptions {
+        owner: one.transaction.owner(),
+        ..options
+    };
+    // In a native view it would see a part of a commit that is being carried out.
+    let _turn = match one.transaction.is_lower() {
+        true => Some(service.merges.begin_in(outer)),
+        false => None,
+    };
+    let begun = service.store.begin_nested(&one.transaction, options);
+    begun.map_err(|error| {
+        Unanswered::Failed(match error {
+            BeginError::Ended => permissions::no_such_transaction(outer),
+            BeginError::Nested { nested } => nested_already(
+                outer,
+                nested,
+                transactions.is_worked_in(nested, connection.id),
+            ),
+            BeginError::Frozen => sealing::frozen(outer),
+            error => convert::begin_failure(&error, peer),
+        })
+    })
+}
+
+fn nested_already(outer: TransactionId, nested: TransactionId, is_worked_in: bool) -> Failure {
+    let message = format!(
+        "transaction {nested} is already nested in transaction {outer}, which can have only one at a \
+         time, as it is serializable"
+    );
+    let kind = match is_worked_in {
+        true => FailureKind::InUse,
+        false => FailureKind::Nested,
+    };
+    Failure::new(kind, message).with_hint(format!("commit or abort transaction {nested} first"))
+}
+
+pub(crate) fn set_savepoint(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    name: &[u8],
+) -> Result<Answer, Unanswered> {
+    if name.is_empty() || name.len() > SAVEPOINT_LENGTH_MAX {
+        let message = format!("a savepoint's name has 1 to {SAVEPOINT_LENGTH_MAX} bytes");
+        return Err(Failure::new(FailureKind::BadRequest, message).into());
+    }
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    leases::gather(service, &connection.stream, &one.transaction)?;
+    let set = one.transaction.set_savepoint(name);
+    set.map_err(|error| savepoint_failure(id, name, error))?;
+    Ok(Answer::Nothing)
+}
+
+pub(crate) fn roll_back(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    name: &[u8],
+) -> Result<Answer, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    // No write from before the rollback may arrive after it.
+    leases::gather(service, &connection.stream, &one.transaction)?;
+    let outdated = one.transaction.roll_back(name);
+    let outdated = outdated.map_err(|error| savepoint_failure(id, name, error))?;
+    service.views.forget(one.transaction.owner(), id, &outdated);
+    Ok(Answer::Nothing)
+}
+
+fn savepoint_failure(id: TransactionId, name: &[u8], error: SavepointError) -> Failure {
+    match error {
+        SavepointError::Ended => permissions::no_such_transaction(id),
+        SavepointError::Nested { nested } => {
+            Failure::new(FailureKind::Nested, sharing::nested_message(id, nested))
+                .with_hint(format!("commit or abort transaction {nested} first"))
+        }
+        SavepointError::NoSuchSavepoint => {
+            let name = String::from_utf8_lossy(name);
+            let message = format!("transaction {id} has no savepoint '{name}'");
+            Failure::new(FailureKind::NoSuchSavepoint, message)
+                .with_hint(format!("`atomdir status {id}` shows those there are"))
+        }
+        SavepointError::Frozen => sealing::frozen(id),
+        SavepointError::Native => convert::native_failure(&error),
+        error => Failure::new(FailureKind::Internal, error.to_string()),
+    }
+}

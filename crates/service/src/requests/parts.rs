@@ -1,0 +1,78 @@
+//! Requests that commit, drop or list only some paths of a transaction.
+
+use crate::clients::connection::Connection;
+use crate::clients::replies::{Unanswered, change_length, send_parts};
+use crate::requests::commit;
+use crate::requests::sealing;
+use crate::rights::permissions::no_such_transaction;
+use crate::service::Service;
+use crate::transactions::leases;
+use crate::transactions::sharing;
+use crate::views::native;
+use atomdir_engine::DropError;
+use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, TransactionId};
+
+pub(crate) fn handle(
+    service: &Service,
+    connection: &Connection,
+    request: Request,
+) -> Result<Answer, Unanswered> {
+    match request {
+        Request::CommitPart {
+            transaction,
+            others,
+            paths,
+        } => commit::commit_part(service, connection, transaction, others, &paths),
+        Request::AbortPart { transaction, paths } => {
+            abort(service, connection, transaction, &paths)
+        }
+        _ => unreachable!("the caller has chosen these two"),
+    }
+}
+
+/// Drops a part of the changes, and sends what was dropped.
+fn abort(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    paths: &[Vec<u8>],
+) -> Result<Answer, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    native::require_exact(&one)?;
+    // No write from before may arrive afterwards.
+    leases::gather(service, &connection.stream, &one.transaction)?;
+    let dropped = one.transaction.drop_part(paths);
+    let dropped = dropped.map_err(|error| failure(id, error))?;
+    let owner = one.transaction.owner();
+    service.views.forget(owner, id, &dropped.outdated);
+    send_parts(
+        &connection.stream,
+        dropped.changes,
+        change_length,
+        Reply::Changes,
+    )?;
+    Ok(Answer::Nothing)
+}
+
+fn failure(id: TransactionId, error: DropError) -> Failure {
+    match error {
+        DropError::Ended => no_such_transaction(id),
+        DropError::Nested { nested } => {
+            Failure::new(FailureKind::Nested, sharing::nested_message(id, nested))
+                .with_hint(format!("commit or abort transaction {nested} first"))
+        }
+        DropError::Frozen => sealing::frozen(id),
+        DropError::Native => native::in_use(id, ""),
+        DropError::InOuter => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!("`atomdir abort {id}` drops all of them")),
+        DropError::Unchanged { .. } => unchanged(id, error.to_string()),
+        error => Failure::new(FailureKind::Io, error.to_string()),
+    }
+}
+
+pub(crate) fn unchanged(id: TransactionId, message: String) -> Failure {
+    Failure::new(FailureKind::BadRequest, message).with_hint(format!(
+        "`atomdir diff {id} --name-status` lists its changes"
+    ))
+}

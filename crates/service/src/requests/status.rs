@@ -1,0 +1,146 @@
+//! The status of a transaction, and of the service.
+
+use crate::clients::limits;
+use crate::requests::convert;
+use crate::rights::discretion;
+use crate::rights::permissions::Peer;
+use crate::service::Service;
+use crate::transactions::aside;
+use crate::transactions::{OpenTransaction, Transaction};
+use atomdir_engine::Stranded;
+use atomdir_protocol::{
+    Answer, Conflict, Conflicts, Durability, Failure, Isolation, ServiceStatus, Survival,
+    TransactionId, TransactionStatus, View,
+};
+use rustix::process::geteuid;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+pub(crate) fn answer(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer, Failure> {
+    let one = service.transactions.find_to_end(id, peer)?;
+    Ok(Answer::Transaction(Box::new(transaction(service, &one))))
+}
+
+pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> TransactionStatus {
+    let transaction = &one.transaction;
+    let (kept_commits, kept_bytes) = kept(service, transaction.held_past());
+    TransactionStatus {
+        transaction: one.id(),
+        owner: transaction.owner(),
+        label: transaction.label().to_vec(),
+        began: transaction.began(),
+        isolation: transaction.isolation(),
+        durability: transaction.durability(),
+        conflicts: transaction.conflicts(),
+        locks: service.store.locks(transaction),
+        met: met(&one.transaction),
+        detached: one.detached,
+        view: if transaction.is_lower() {
+            View::Native
+        } else {
+            View::Exact
+        },
+        view_path: service.views.path(transaction).into_os_string().into_vec(),
+        outer: one.outer(),
+        nested: transaction.nested_in_it(),
+        holders: one.holders.values().copied().collect(),
+        savepoints: transaction.savepoints(),
+        sealed: one.controller.is_some(),
+        past: transaction.past(),
+        held_bytes: match transaction.past() {
+            Some(_) => service.store.status().held_bytes,
+            None => 0,
+        },
+        kept_commits,
+        kept_bytes,
+        survival: survival(one),
+        set_aside: aside::reason(service, transaction),
+    }
+}
+
+fn survival(one: &OpenTransaction) -> Survival {
+    if one.transaction.survives() {
+        return Survival::Survives;
+    }
+    let reason = one.transaction.why_it_ends().filter(|_| one.detached);
+    Survival::Ends {
+        reason: reason.map(|reason| reason.to_string()),
+    }
+}
+
+/// How many commits the history keeps for a transaction, and their space beyond its limits.
+fn kept(service: &Service, after: Option<atomdir_engine::Sequence>) -> (u64, u64) {
+    let store = &service.store;
+    let kept = |after| (store.commits_after(after), store.bytes_kept_after(after));
+    after.map_or((0, 0), kept)
+}
+
+/// A transaction that has survived its service and cannot be opened.
+pub(crate) fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
+    let (kept_commits, kept_bytes) = kept(service, one.needs);
+    TransactionStatus {
+        transaction: one.id,
+        owner: one.owner.unwrap_or_else(|| geteuid().as_raw()),
+        label: one.label.clone(),
+        began: one.began,
+        isolation: Isolation::Snapshot,
+        durability: Durability::Durable,
+        conflicts: Conflicts::AtCommit,
+        locks: Vec::new(),
+        met: Vec::new(),
+        detached: true,
+        view: View::Exact,
+        view_path: Vec::new(),
+        outer: None,
+        nested: Vec::new(),
+        holders: Vec::new(),
+        savepoints: Vec::new(),
+        sealed: false,
+        past: None,
+        held_bytes: 0,
+        kept_commits,
+        kept_bytes,
+        survival: Survival::Stranded {
+            reason: one.reason.clone(),
+        },
+        set_aside: None,
+    }
+}
+
+/// A failed write already reported whose transactions these are, but not their labels.
+fn met(transaction: &Transaction) -> Vec<Conflict> {
+    let met = transaction.met().into_iter();
+    met.map(|one| convert::conflict(one, false)).collect()
+}
+
+pub(crate) fn service(service: &Service, peer: &Peer) -> ServiceStatus {
+    let status = service.store.status();
+    let idle_time = service.idle_time.get();
+    ServiceStatus {
+        process: rustix::process::getpid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+        user: rustix::process::geteuid().as_raw(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: service.started,
+        age_seconds: service.started_at.elapsed().as_secs(),
+        store: service.path.as_os_str().as_bytes().to_vec(),
+        views: service.views.place(),
+        views_over_io_uring: service.views.come_over_io_uring(),
+        view_requests: service.views.requests(),
+        connections: service.connections.count() as u64,
+        open_transactions: service.transactions.count() as u64,
+        idle_ms: idle_time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
+        limits: limits::limits(),
+        sequence: status.sequence,
+        log_bytes: status.log_bytes,
+        history: status.history,
+        poisoned: status
+            .poisoned
+            .map(|reason| discretion::poison(&reason, peer)),
+        stalled: status
+            .stalled
+            .map(|stalled| discretion::stalled(&stalled, peer)),
+        recovery: service.recovery,
+    }
+}

@@ -1,0 +1,6 @@
+//! Who may do what, and which paths a message may name.
+
+pub(crate) mod access;
+pub(crate) mod discretion;
+pub(crate) mod permissions;
+pub(crate) mod side_access;

@@ -1,0 +1,208 @@
+//! Native views: who can have one, and the options of its overlay mount.
+
+use crate::rights::permissions::{Peer, Reach};
+use crate::service::Service;
+use crate::transactions::{OpenTransaction, Transaction};
+use atomdir_disk::reason;
+use atomdir_engine::OverlayPrefix;
+use atomdir_protocol::{
+    BeginOptions, Conflicts, Failure, FailureKind, Isolation, Layers, TransactionId, ViewChoice,
+};
+use rustix::fs::{Mode, OFlags, fstatfs};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::os::unix::ffi::OsStringExt;
+
+/// File systems whose directories can be the upper layer of a native view, by their
+/// numbers in statfs(2): ext4, XFS, Btrfs.
+const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
+/// If any of these is 0, ordinary users cannot mount an overlay.
+const USER_NAMESPACES: [&str; 2] = [
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/kernel/unprivileged_userns_clone",
+];
+
+pub(crate) enum Choice {
+    /// `because`: why a native view was not possible, if one was wanted.
+    Exact { because: Option<String> },
+    /// `is_required`: the begin fails if a native view is not possible.
+    Native { is_required: bool },
+}
+
+/// Decides which kind of view a transaction gets; nothing else does. Only the client
+/// can find out later whether the kernel lets it mount an overlay.
+pub(crate) fn choose(
+    service: &Service,
+    begin: &BeginOptions,
+    peer: &Peer,
+) -> Result<Choice, Failure> {
+    let wanted = match begin.view {
+        ViewChoice::Configured => service.access.configured_view()?,
+        wanted => wanted,
+    };
+    let exact = |because: Failure| Choice::Exact {
+        because: Some(because.message),
+    };
+    Ok(match wanted {
+        ViewChoice::Native => {
+            impossible(service, begin, peer)?;
+            Choice::Native { is_required: true }
+        }
+        ViewChoice::Auto => match impossible(service, begin, peer).and_then(|()| unfit(begin)) {
+            Ok(()) => Choice::Native { is_required: false },
+            Err(because) => exact(because),
+        },
+        ViewChoice::Exact | ViewChoice::Configured => Choice::Exact { because: None },
+    })
+}
+
+/// Why a native view is not possible, even if the client requires one.
+fn impossible(service: &Service, begin: &BeginOptions, peer: &Peer) -> Result<(), Failure> {
+    peer.require_native()?;
+    if begin.outer.is_some() {
+        return Err(no_view("a nested transaction cannot have a native view"));
+    }
+    if peer.reach != Reach::All {
+        return Err(no_view(
+            "a command in a view cannot have a native one: it does not reach the control directory",
+        ));
+    }
+    if begin.conflicts == Conflicts::Early {
+        return Err(no_view(
+            "early conflicts are found in exact views only: the writes in a native view are \
+             looked at when its command has ended",
+        ));
+    }
+    let found = fstatfs(&service.access.control).map_err(|errno| {
+        let why = reason(errno);
+        let message = format!("cannot find out the store's file system: {why}");
+        Failure::new(FailureKind::Io, message)
+    })?;
+    #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
+    if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
+        return Err(no_view(
+            "the store is not on ext4, XFS or Btrfs, which native views need",
+        ));
+    }
+    Ok(())
+}
+
+/// Why an exact view suits this transaction better, though a native one is possible.
+fn unfit(begin: &BeginOptions) -> Result<(), Failure> {
+    if begin.sealed {
+        return Err(no_view("a sealed command has an exact view"));
+    }
+    if begin.isolation == Isolation::Serializable {
+        return Err(no_view(
+            "in a native view a serializable transaction conflicts more often: what is written \
+             counts as read, and whole files as written",
+        ));
+    }
+    if !geteuid().is_root() && user_namespaces_are_off() {
+        return Err(no_view(
+            "the system does not let this user have user namespaces, which native views need",
+        ));
+    }
+    Ok(())
+}
+
+fn user_namespaces_are_off() -> bool {
+    USER_NAMESPACES
+        .iter()
+        .any(|path| is_zero(path).unwrap_or(false))
+}
+
+fn is_zero(path: &str) -> Result<bool, Errno> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = [0; 16];
+    let length = rustix::io::read(&file, &mut text)?;
+    Ok(text[..length].trim_ascii() == b"0")
+}
+
+fn no_view(message: &str) -> Failure {
+    Failure::new(FailureKind::NoViews, message).with_hint("use `--view exact`")
+}
+
+/// Makes the directories from which the client mounts the overlay.
+pub(crate) fn prepare(transaction: &Transaction, choice: Choice) -> Result<Choice, Failure> {
+    let Choice::Native { is_required } = choice else {
+        return Ok(choice);
+    };
+    let Err(errno) = transaction.become_lower() else {
+        return Ok(choice);
+    };
+    let message = match errno {
+        Errno::PERM => {
+            "the upper layer cannot copy the store's root, which has another owner or group, \
+             or attributes that this user may not set"
+                .to_owned()
+        }
+        errno => {
+            let why = reason(errno);
+            format!("cannot make the directories of a native view: {why}")
+        }
+    };
+    match errno {
+        Errno::PERM if !is_required => Ok(Choice::Exact {
+            because: Some(message),
+        }),
+        Errno::PERM => Err(no_view(&message)),
+        _ => Err(Failure::new(FailureKind::Io, message)),
+    }
+}
+
+pub(crate) fn layers(transaction: &Transaction, is_required: bool) -> Option<Layers> {
+    Some(Layers {
+        path: transaction.layers()?.into_os_string().into_vec(),
+        user_xattrs: transaction.overlay_prefix() == OverlayPrefix::User,
+        is_required,
+    })
+}
+
+/// While programs may be in a native view, its changes can be looked at, but not decided on.
+pub(crate) fn require_exact(one: &OpenTransaction) -> Result<(), Failure> {
+    if !one.transaction.is_lower() {
+        return Ok(());
+    }
+    let processes: Vec<String> = one.holders.values().map(u32::to_string).collect();
+    let processes = match processes.is_empty() {
+        // The last of them has just left.
+        true => String::new(),
+        false => format!(": {}", processes.join(", ")),
+    };
+    Err(in_use(one.id(), &processes))
+}
+
+/// `processes` names them, after a colon.
+pub(crate) fn in_use(id: TransactionId, processes: &str) -> Failure {
+    let message = format!(
+        "transaction {id} has a native view, and processes are still working in it{processes}"
+    );
+    Failure::new(FailureKind::InUse, message).with_hint(format!(
+        "it is still open: wait for them, or drop its changes with `atomdir abort {id}`"
+    ))
+}
+
+/// The command has ended, and the process that ran it decides now.
+pub(crate) fn closed(id: TransactionId) -> Failure {
+    let message = format!("the command of transaction {id} has ended, and its view is closed");
+    Failure::new(FailureKind::InUse, message).with_hint(format!(
+        "`atomdir status {id}` shows whether it is still open; then try again"
+    ))
+}
+
+/// The failure when the upper layer could not be read.
+pub(crate) fn unreadable(id: TransactionId, errno: Errno) -> Failure {
+    let message = format!(
+        "cannot read what was changed in transaction {id}: {errno}",
+        errno = reason(errno)
+    );
+    let failure = Failure::new(FailureKind::Io, message);
+    match errno {
+        Errno::ACCESS => failure.with_hint(
+            "the command left a file or directory that its owner cannot read; run it with `--view exact`",
+        ),
+        _ => failure,
+    }
+}
