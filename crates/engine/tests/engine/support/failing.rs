@@ -18,6 +18,8 @@ pub struct FailingDisk {
     error: Errno,
     /// Whether all later calls fail, too, or only that one.
     forever: bool,
+    /// From the chosen call on, those that take space fail, and no others.
+    fills: bool,
     changes: Arc<Mutex<Vec<&'static str>>>,
     calls: Arc<AtomicU64>,
     /// Flushes of the log wait while a test holds this lock.
@@ -70,6 +72,16 @@ struct FileClock {
 
 const HOUR_SECONDS: i64 = 3600;
 
+/// The calls that a full disk refuses.
+const TAKE_SPACE: [&str; 6] = [
+    "create",
+    "make",
+    "link",
+    "write_at",
+    "allocate",
+    "copy_range",
+];
+
 impl FailingDisk {
     pub fn new(error: Errno, forever: bool) -> FailingDisk {
         let left = Arc::new(AtomicI64::new(i64::MAX));
@@ -78,6 +90,7 @@ impl FailingDisk {
             left,
             error,
             forever,
+            fills: false,
             changes: Arc::default(),
             calls: Arc::default(),
             flushes: Arc::default(),
@@ -93,6 +106,14 @@ impl FailingDisk {
             at_apply: Arc::default(),
             full: Arc::default(),
             mounted: Arc::default(),
+        }
+    }
+
+    /// As a disk that is full from the chosen call on.
+    pub fn filling() -> FailingDisk {
+        FailingDisk {
+            fills: true,
+            ..FailingDisk::new(Errno::NOSPC, false)
         }
     }
 
@@ -275,11 +296,11 @@ impl FailingDisk {
             drop(self.flushes.lock());
         }
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
-        if left == 0 || (left < 0 && self.forever) {
-            Err(self.error)
-        } else {
-            Ok(())
-        }
+        let fails = match self.fills {
+            true => left <= 0 && TAKE_SPACE.contains(&call),
+            false => left == 0 || (left < 0 && self.forever),
+        };
+        if fails { Err(self.error) } else { Ok(()) }
     }
 
     fn look(&self, _call: &'static str) -> Result<()> {
