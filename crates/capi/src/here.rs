@@ -161,7 +161,8 @@ fn enter(root: &Path, view: &Path, before: &Before) -> Result<()> {
         }
     };
     mounted().inspect_err(|_| {
-        // What has failed matters more than this, which has just worked in the other direction.
+        // The caller reports the first failure. A failure here is unlikely: the same step has just
+        // worked in the other direction.
         let _ = before.restore();
     })
 }

@@ -189,7 +189,7 @@ pub unsafe extern "C" fn atomdir_run(
     body: Body,
     argument: *mut c_void,
 ) -> c_int {
-    // What the body returned the last time. It has reported its failure itself.
+    // The body's last return value. The body has reported its failure itself.
     let mut returned = 0;
     let done = status(|| {
         let body = body.ok_or_else(|| Failure::invalid("the function is NULL"))?;

@@ -53,8 +53,7 @@ pub enum StoreError {
 /// Why a store refuses changes until it is recovered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Poison {
-    /// A flush failed. What it had to flush may be lost, and the next flush would not
-    /// report it.
+    /// A flush failed. The data may be lost, and the next flush would not report it.
     NotFlushed { what: &'static str, errno: Errno },
     /// A commit is in the log, and an unknown part of it is in the base.
     NotApplied {

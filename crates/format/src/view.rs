@@ -103,7 +103,7 @@ pub struct ViewNode {
 /// What the transaction changed about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewOwn {
-    /// Of the node's kind, which is encoded once.
+    /// Their kind is the node's, which is encoded once.
     pub attributes: NodeAttributes,
     /// Which attributes the transaction set: bits for mode, owner, access time, modification time.
     pub touched: u8,

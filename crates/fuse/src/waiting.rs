@@ -6,8 +6,8 @@
 //! changed: a request was deferred, or the file system may now be able to answer
 //! ([`Notifier::retry`](crate::Notifier::retry)), or the session ends. Two rules keep
 //! any wake-up from being lost:
-//! 1. A request that was just deferred is tried once more at once. What it waits for
-//!    may have come between its refusal and its arrival here.
+//! 1. A request that was just deferred is tried once more at once. The event that
+//!    it waits for may have come between its refusal and its arrival here.
 //! 2. `is_due` is cleared before the requests are tried, so what happens meanwhile
 //!    makes them due again.
 //!

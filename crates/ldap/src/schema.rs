@@ -314,7 +314,7 @@ impl Schema {
     }
 }
 
-/// Spaces at both ends do not count, and several count as one. Of spaces alone one is left.
+/// Spaces at both ends do not count, and several count as one. A text of spaces alone becomes one space.
 fn single_spaces(text: &str) -> String {
     let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
     match (words.is_empty(), text.is_empty()) {

@@ -206,7 +206,7 @@ impl Database {
             match found {
                 Ok(file) => self.file = Some(file),
                 Err(error) if error.is_not_found() => break,
-                // Who may not write may read.
+                // A user who may not write may still read.
                 Err(error) if self.is_writable && is_forbidden(error.kind()) => {
                     self.is_writable = false;
                 }

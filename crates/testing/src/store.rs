@@ -208,9 +208,9 @@ impl Store {
     /// uses: no process, no mount, nothing left in the control directory.
     #[track_caller]
     pub fn assert_at_rest(&self) {
-        // What open transactions need is not pruned.
+        // Commits that open transactions need are not pruned.
         self.call(["service", "stop", "--abort"]).expect(0);
-        // What is kept to undo commits is as long as what they replaced.
+        // The history is as long as what its commits replaced.
         self.call(["prune", "--all"]).expect(0);
         self.call(["service", "stop"]).expect(0);
         self.wait_until_ended();

@@ -139,7 +139,7 @@ impl OpenOptions {
 ///
 /// Several threads may use one file with [`read_at`](File::read_at) and
 /// [`write_all_at`](File::write_all_at). The position that [`Read`], [`Write`] and [`Seek`] use belongs
-/// to this value alone. What was written is in the transaction at once: nothing is buffered.
+/// to this value alone. Writes go to the transaction at once: nothing is buffered.
 ///
 /// Its errors are those of [`std::fs::File`]. If another transaction is in the way, the error is of
 /// the kind `ResourceBusy` and contains the [`FileError::Conflict`], as which

@@ -233,8 +233,8 @@ impl Store {
         Ok(self.look(commit, false)?.0)
     }
 
-    /// Like [`at`](Store::at). What programs in no transaction have changed as well is shown as it
-    /// is now, and listed.
+    /// Like [`at`](Store::at). If programs in no transaction have changed something as well, it
+    /// appears as it is now, and is listed.
     pub fn at_outside_as_now(
         &self,
         commit: Sequence,

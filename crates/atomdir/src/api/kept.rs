@@ -73,8 +73,8 @@ impl Transaction {
 
     /// Makes what was written so far durable, in a transaction that survives its service: one to
     /// which this program has [attached](Store::attach). Another one ends with this program, so it
-    /// has nothing to make durable, and this fails. What is still in buffers of open files is not
-    /// included.
+    /// has nothing to make durable, and this fails. Data that is still in the buffers of open
+    /// files is not included.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.sync_shared()
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
-/// A change of attributes. What is `None` stays as it is.
+/// A change of attributes. A field that is `None` leaves its attribute as it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AttributeChange {
     pub(crate) mode: Option<u32>,

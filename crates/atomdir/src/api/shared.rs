@@ -143,7 +143,7 @@ impl SharedTransaction {
     }
 
     /// Like [`Transaction::nest`], but several can be nested at the same time, unless the
-    /// transaction is serializable. Of those that change the same, the first to commit wins, and
+    /// transaction is serializable. If several change the same thing, the first to commit wins, and
     /// the others have a conflict. Before all have ended, names in this transaction cannot be
     /// changed, and it cannot be committed.
     pub fn nest(&self) -> Result<SharedTransaction, BeginError> {

@@ -233,7 +233,7 @@ impl Store {
 
     /// Closes the store. In this process, that makes all commits durable in the base and empties
     /// the log; it fails, and closes nothing, while clones of the store or transactions are
-    /// left. Of a store with a service, it makes lazy commits durable.
+    /// left. If a service has the store, this only makes lazy commits durable.
     pub fn close(self) -> Result<(), StoreError> {
         match self.inner {
             Inner::Embedded(store) => match Arc::try_unwrap(store) {

@@ -101,8 +101,8 @@ impl Transaction {
     }
 
     /// A descriptor of the view's root directory, for code that uses openat(2) and the like. `None`
-    /// where there is no view. What is opened relative to it is in the transaction, and gives
-    /// errors after its end.
+    /// where there is no view. A file opened relative to it is in the transaction, and its
+    /// calls fail after the transaction's end.
     pub fn view_directory(&self) -> Result<Option<OwnedFd>, FileError> {
         let opened = self.session.view_directory();
         opened.map_err(self.failed("open the view of", Path::new("")))

@@ -3,7 +3,7 @@
 //! Anyone may take a lease (fcntl(2), F_SETLEASE) on a file of their own. Then every open of the
 //! file waits until the holder gives the lease back, or the kernel ends it after
 //! `/proc/sys/fs/lease-break-time`. Before a commit is in the log, the engine never waits for a
-//! lease; it reports the file instead. Who asked for the commit waits here, with no lock held, and
+//! lease; it reports the file instead. Then the thread that commits waits here, with no lock held, and
 //! tries again at intervals. ARCHITECTURE.md says why.
 
 use std::time::{Duration, Instant};

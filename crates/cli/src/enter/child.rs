@@ -308,7 +308,7 @@ impl Remainder {
             return Ok(false);
         }
         if !signal_all(&self.others, Signal::TERM).map_err(EnterError::Wait)? {
-            // What writes is none of ours, or has just ended.
+            // The writer is no child of ours, or has just ended.
             return match is_read_only(PATIENCE)? {
                 true => Ok(false),
                 false => Err(EnterError::LeftBehind(Errno::BUSY)),

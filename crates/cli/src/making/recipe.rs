@@ -6,8 +6,8 @@
 //! - If the project sets `.ONESHELL` itself, the recipe goes to the project's shell as a whole.
 //! - A recipe that calls `$(MAKE)` is no transaction, since the recipes of that make are.
 //!
-//! - If make only asks what there is to do (`-n`, `-q`, `-t`), it still runs recipes of which a
-//!   line calls `$(MAKE)` or has the sign `+`. Of these we run only such lines.
+//! - If make only asks what there is to do (`-n`, `-q`, `-t`), it still runs a recipe if one
+//!   of its lines calls `$(MAKE)` or has the sign `+`. We run only those lines.
 //!
 //! Make keeps the signs before the first line to itself, and applies them to the whole recipe. So we
 //! cannot know whether a failure is ignored. We note recipes that have failed before their last
@@ -108,7 +108,7 @@ pub fn run(directory: &Path, words: &[OsString]) -> io::Error {
     let lines = lines.filter(|line| !is_asked_only || line.always || calls_make(&line.text));
     let lines: Vec<Line> = lines.collect();
     if lines.len() == 1 {
-        // What a single line has left undone is what make knows to be undone.
+        // Make knows by the line's exit code that it is undone.
         note = PathBuf::new();
     }
     let mut started = match is_asked_only || calls_make(script.as_bytes()) {

@@ -93,7 +93,7 @@ fn merge(texts: &ThreeWay, marked: &[u8], tool: &Tool) -> io::Result<Option<Vec<
     let scratch = tempfile::Builder::new()
         .prefix("atomdir-merge-")
         .tempdir()?;
-    // What is merged may be secret.
+    // The texts may be secret.
     chmod(scratch.path(), Mode::RWXU)?;
     // Tools choose colours by the name's ending.
     let name = texts.path.file_name().unwrap_or_default();

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 /// still refuses the commit.
 ///
 /// With paths, only the changes at and below them take effect, and the transaction stays
-/// open with the rest. What belongs together takes effect together, and the command says so:
+/// open with the rest. Some changes only take effect together, and the command says so:
 /// both ends of a rename, all names of a file, new directories above.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

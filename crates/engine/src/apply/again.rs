@@ -10,7 +10,7 @@
 //! what the commit wrote again from the log, not from the file: the kernel may have dropped
 //! the pages from memory and read old ones from the disk. The same holds for earlier commits
 //! in the log, if each later one has found the modification time that the one before had
-//! set. Of all other contents, recovery writes only the pages that equal the log's.
+//! set. In all other contents, recovery writes only the pages that equal the log's.
 //!
 //! Meanwhile there must be no applied mark: a file may be shorter for a moment or have
 //! older contents, and its modification time is the time of this writing.

@@ -12,14 +12,14 @@
 //! 4. A name changes from its old object to its new one in one step.
 //! 5. An object that is found nowhere was removed by an outside writer after the
 //!    commit, and stays away. Only an object that was just staged cannot be
-//!    missing. What belongs into a directory that is gone stays where it was. One that
+//!    missing. If an object's new directory is gone, the object stays where it was. One that
 //!    another user has closed counts as gone (`others`).
 //! 6. A file may have names that no record mentions. Before it loses a name
 //!    without getting another, everything that the log's tail says of it is
 //!    applied and durable. So if recovery then finds the file under no name it
 //!    knows, nothing is left to be done.
-//! 7. What the history keeps is at every moment in the base, in limbo, or in a staging directory
-//!    that is durable: it is moved by renames only.
+//! 7. An object that the history keeps is at every moment in the base, in limbo, or in a staging
+//!    directory that is durable: it is moved by renames only.
 //! 8. A later attempt of the same process does not repeat what an earlier one has
 //!    done ([`ApplyProgress`]), because outside writers may have changed it since.
 

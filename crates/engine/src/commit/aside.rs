@@ -24,12 +24,12 @@
 //! 2. The invariants of `cancel` hold. A crash before the cancelling record is durable leaves the
 //!    commit, and recovery applies it. A crash after that leaves an open transaction: recovery
 //!    opens it if it survives, and discards it otherwise.
-//! 3. What is tried again is exactly what was committed. So the first change in the view ends the
+//! 3. A retry commits exactly the changes that were committed first. So the first change in the view ends the
 //!    retries, and a retry checks for changes when it has the view.
 //! 4. While the process lives, everything that was committed is in the base, or is an open
-//!    transaction that `set_aside` lists until it has ended. For the next process, what survives
-//!    is open like any other transaction and is not tried again; the service's note of it has the
-//!    reason. What cannot survive is discarded.
+//!    transaction that `set_aside` lists until it has ended. For the next process, a transaction
+//!    that survives is open like any other and is not tried again; the service's note of it has
+//!    the reason. A transaction that cannot survive is discarded.
 //!
 //! A later commit of the same client can be in the base while an earlier one is set aside. The
 //! later one has seen nothing of the earlier one, but its client may know of both. This is the one

@@ -1,7 +1,7 @@
 //! Looks up what a commit replaces, so that the record can say it and the commit can be undone.
 //!
 //! Objects that lose their last name, and inodes that are replaced, are moved to limbo when the
-//! commit is applied. Of objects that go on, the record holds the attributes as they were. It
+//! commit is applied. For each object that stays, the record holds the old attributes. It
 //! also holds the pages that are overwritten in place, if they are few. Otherwise they are copied
 //! to a file in limbo.
 //!

@@ -71,7 +71,7 @@ impl<D: Disk> Store<D> {
         self.checkpoint_locked(&mut state)
     }
 
-    /// From now on so much of the history is kept. What is beyond that goes with later checkpoints.
+    /// From now on the history is kept within these limits. Later checkpoints forget the rest.
     pub fn set_history(&self, limits: Option<HistoryLimits>) -> Result<(), StoreError> {
         let mut state = self.lock_without_pending()?;
         if limits.is_some() && state.history.is_none() {

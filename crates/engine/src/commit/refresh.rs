@@ -14,12 +14,12 @@
 //!    of a transaction that has landed parts.
 //! 2. The clock and the attributes that nodes take over are read before anything is validated:
 //!    what an outside writer changes in between counts as changed since the new snapshot.
-//! 3. What a serializable transaction has read is unchanged, even if it has written nothing. So
-//!    its read set holds for the new snapshot.
+//! 3. Nobody has changed what a serializable transaction has read, even if it has written nothing.
+//!    So its read set holds for the new snapshot.
 //! 4. No part of a file comes from one snapshot and another part from the other. A file that
 //!    both have changed, in different parts, is a conflict here: only a commit merges it.
-//! 5. What the log says of commits in the new snapshot is in the base durably, if recovery may
-//!    open the transaction again (see `Store::survive`), or if the transaction has left in its
+//! 5. The commits in the new snapshot are in the base durably, if recovery may open the
+//!    transaction again (see `Store::survive`), or if the transaction has left in its
 //!    staging directory what the log needs.
 
 use atomdir_disk::Disk;

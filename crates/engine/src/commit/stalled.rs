@@ -4,8 +4,8 @@
 //! files it changes in place are opened then. Something can still get in the way
 //! before it is applied: somebody mounts a file system on a name, or makes an object
 //! immutable. That is no reason to give up the store. Mostly the commit is cancelled, before
-//! the base has changed (`cancel`, `aside`). What that does not cover is stalled: obstacles that
-//! come while a commit is applied or that no check finds. A stalled commit
+//! the base has changed (`cancel`, `aside`). A commit is stalled if that is too late: the obstacle
+//! came while it was applied, or no check finds it. A stalled commit
 //! stays at the head of the queue, and everything that calls `lock_without_pending` tries it
 //! again. The service does so every now and then.
 //!
@@ -47,8 +47,8 @@
 //!    an own stamp that names no commit, or open transactions take it for an outside writer's
 //!    change. A recovery that runs before the cancelling record is durable, and the history's
 //!    settled moments, compare change times as well.
-//! 3. What apply removes for good has no way back: a replaced file without history and snapshots,
-//!    and the old bytes of a file that is changed in place.
+//! 3. Apply removes some things for good: a replaced file without history and snapshots, and the
+//!    old bytes of a file that is changed in place.
 //!
 //! # Why other commits wait
 //!

@@ -128,7 +128,7 @@ impl<D: Disk> Log<D> {
         };
         let least = end.next_multiple_of(step);
         let target = least.max((self.tail + steps * step).next_multiple_of(step));
-        // What a full disk has room for is enough.
+        // On a full disk a shorter step is enough.
         let mut grown = self.grow(disk, end, target);
         for less in [least, end] {
             if matches!(grown, Err(Errno::NOSPC | Errno::DQUOT)) && less < target {

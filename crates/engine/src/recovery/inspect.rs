@@ -105,7 +105,7 @@ impl Inspection {
         let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
         let mut in_history = 0;
         let count = |commit: RecentCommit| {
-            // What an interrupted checkpoint added is also in the log.
+            // An interrupted checkpoint may have added commits that are also in the log.
             in_history += u64::from(commit.sequence.0 <= header.last_sequence);
         };
         let history = self.heed(read_history(disk, &control.history, header.store_id, count))?;

@@ -97,7 +97,7 @@ impl<D: Disk> Transaction<D> {
     }
 
     /// Validation notes in the object's history what outside writers had changed when a commit
-    /// changed it again. What they have changed since then shows in its change time.
+    /// changed it again. Their later changes show in its change time.
     fn is_changed_outside(&self, base: &Base) -> bool {
         let now = self.core.stat_now(base).map(|stat| Stamp::of(&stat));
         let state = base.state();

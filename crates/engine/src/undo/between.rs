@@ -3,8 +3,8 @@
 //! If several commits are undone as one, each file gets back what it was before the first of them.
 //! If another commit has renamed the file meanwhile or given it another inode, some of the undone
 //! changes are below that and others above it, of other names or of another inode. Then the undo is
-//! refused. The commits can still be undone one by one, the newest first. What others have written
-//! in place meanwhile is compared page by page, as everywhere.
+//! refused. The commits can still be undone one by one, the newest first. Pages that others have written
+//! in place meanwhile are compared one by one, as everywhere.
 
 use std::collections::{HashMap, HashSet};
 

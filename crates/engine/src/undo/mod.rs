@@ -21,8 +21,9 @@
 //! 5. An object comes back only if nobody has brought it back before, or moved it since: a directory
 //!    has one name. Nor does a removed directory come back without what somebody has brought back
 //!    out of it.
-//! 6. An object goes from the tree only if an undone commit brought it there. What outside writers
-//!    put into a directory does not go with it, even if commits have changed it since.
+//! 6. An object goes from the tree only if an undone commit brought it there. If outside
+//!    writers put something into a directory, it does not go with the directory, even if commits
+//!    have changed it since.
 
 mod between;
 mod changes;

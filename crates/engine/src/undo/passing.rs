@@ -85,7 +85,7 @@ impl Changes {
         self.has_passing = true;
         let mut names = std::mem::take(&mut self.names);
         names.retain(|(directory, _), name| {
-            // What was moved there from elsewhere goes back.
+            // A file that was moved there from elsewhere goes back.
             name.after.is_some_and(|after| self.is_old_file(after))
                 || !self.is_new(*directory)
                 || !self.is_within(*directory, &passing)

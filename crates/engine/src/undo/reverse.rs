@@ -28,8 +28,8 @@ type Restored<'a> = (Arc<Base>, &'a [ChangeRef], Vec<u8>);
 pub(super) enum Purpose {
     /// To land it: nothing that came later may be lost.
     Undo,
-    /// To show the past. What outside writers have changed since then only matters where the
-    /// old state cannot be shown because of it.
+    /// To show the past. Changes by outside writers only matter where they make it impossible to
+    /// show the old state.
     Look,
 }
 
@@ -139,7 +139,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
         match fate {
             Fate::Lives => {}
-            // What lives on elsewhere must leave it first.
+            // Its entries that live on elsewhere must leave it first.
             Fate::Goes => {
                 let base = self.finder.find(self.view, *directory)?;
                 if base.is_none_or(|base| self.is_in_limbo(&base)) {

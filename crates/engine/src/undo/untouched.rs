@@ -1,8 +1,8 @@
 //! Finds what came later: changes of other commits by their records, and changes of outside
 //! writers by change times.
 //!
-//! A record says when its commit was in the base (`settled`), on the file system's clock. What a
-//! commit changed has no later change time, unless somebody changed it again. A later commit that
+//! A record says when its commit was in the base (`settled`), on the file system's clock. An
+//! object that it changed has no later change time, unless somebody changed it again. A later commit that
 //! changes an object also says which change time it found, so it does not hide an outside writer.
 //! A directory's own attributes are compared instead, because its change time changes with its
 //! entries.
@@ -32,7 +32,8 @@ type Outcome<T> = Result<T, UndoError>;
 
 impl<D: Disk> Reverse<'_, D> {
     pub(super) fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
-        // An undone commit is in nobody's way. What it has left is not there, so others changed it.
+        // An undone commit is in nobody's way. Its result is not there any more, so others have
+        // changed it.
         let by = by.filter(|by| !self.since.is_undone(*by));
         let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);
         let path = if path.is_empty() { b"." } else { path };

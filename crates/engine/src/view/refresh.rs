@@ -2,7 +2,7 @@
 //!
 //! A node says what is different from the snapshot, so it mostly holds over another one as well.
 //! The caller has found no conflict: the entries that the view changes are as they were, and so
-//! are the files that it changes (`changed_by_others`). What is left is what a node has copied
+//! are the files that it changes (`changed_by_others`). It remains to renew what a node has copied
 //! from its snapshot: attributes that the view has not changed, numbers of links, and places of
 //! objects that others have moved.
 //!

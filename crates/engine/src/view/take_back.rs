@@ -159,8 +159,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Gives an object the attributes back that a commit has changed. What it set to what it was
-    /// already, others may have changed since.
+    /// Gives an object the attributes back that a commit has changed. It may have set one to the value that
+    /// was there already, and others may have changed that since.
     pub(crate) fn restore_attributes(
         &mut self,
         node: NodeId,

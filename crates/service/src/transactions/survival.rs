@@ -1,7 +1,7 @@
 //! Transactions that survive the service: which do, and opening them again.
 //!
-//! The engine keeps the view. What the service knows of a transaction besides is in a note that
-//! the engine keeps with it: the groups of its user, when it ends by its age, and why its lazy
+//! The engine keeps the view. Beside the view the engine keeps a note of the service's for each
+//! transaction: the groups of its user, when it ends by its age, and why its lazy
 //! commit was set aside. The next service shows that reason until somebody tries the commit again.
 //! A service that dies before its next look at what is set aside (`aside::tend`) loses the reason.
 
@@ -126,8 +126,8 @@ pub(crate) fn left_aside(transaction: &Transaction) -> Option<String> {
     note_of(transaction)?.aside
 }
 
-/// Somebody has tried to commit the transaction and has got the error. What an earlier service has
-/// met no longer matters.
+/// Somebody has tried to commit the transaction and has got the error. The reason that an earlier
+/// service met no longer matters.
 pub(crate) fn forget_aside(service: &Service, one: &OpenTransaction) {
     let is_retried = service.store.find_set_aside(one.transaction.id()).is_some();
     if !is_retried

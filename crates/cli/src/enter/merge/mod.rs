@@ -325,7 +325,7 @@ impl Merging<'_> {
             let _ = copy::chmod(directory.as_fd(), mode);
         }
         if !self.room.is_empty() {
-            // What is left of it would make the commit of the outer transaction fail.
+            // If a part of it stayed, the commit of the outer transaction would fail.
             let _ = tree::remove(self.target.root, self.room.as_ref());
             self.room.clear();
         }

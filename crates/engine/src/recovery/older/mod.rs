@@ -1,14 +1,14 @@
 //! Restores the snapshots of transactions that have survived and after which others have
-//! committed. What such a snapshot shows is in the base, in limbo and in the past; in a store that
-//! is open it is kept in the histories of base objects, in memory. `trace` and `entries` follow objects
+//! committed. The objects of such a snapshot are in the base, in limbo and in the past. An open
+//! store keeps them in the histories of base objects, in memory. `trace` and `entries` follow objects
 //! through the past commits, and `install` looks the objects up and gives them their histories again.
 //!
 //! Invariants
 //! 1. A snapshot is restored only if the past has every commit since. While a transaction survives,
 //!    the store forgets none of these ([`Store::held_past`](crate::Store)), and each of them says
 //!    what it replaces.
-//! 2. What cannot be known is a conflict: changes of outside writers count as made after the begin,
-//!    unless change times prove the contrary.
+//! 2. If it cannot be known when an outside writer changed something, it is a conflict: the change
+//!    counts as made after the begin, unless change times prove the contrary.
 //! 3. If anything that a snapshot shows cannot be found, no older snapshot is restored.
 
 mod entries;

@@ -36,7 +36,7 @@ type Outcome<T> = std::result::Result<T, UndoError>;
 
 impl<D: Disk> Store<D> {
     /// Begins a transaction in which everything at and below these paths is as it was just after
-    /// this commit. What was not there then is removed. The caller decides whether the user may
+    /// this commit. Objects that were not there then are removed. The caller decides whether the user may
     /// read the past.
     pub fn restore(
         &self,

@@ -2,8 +2,8 @@
 //! since.
 //!
 //! There are three states of one tree: the fork, which is the outer view when the nested
-//! transaction began, and the outer and the nested view of now. What one side has changed since
-//! the fork is taken from that side. What both have changed is a clash, and nothing is joined. A
+//! transaction began, and the outer and the nested view of now. If one side has changed something
+//! since the fork, that side's state is taken. If both have, it is a clash, and nothing is joined. A
 //! directory is compared name by name, and its mode, owner and extended attributes together; any
 //! other object as a whole, with the number of its names.
 //!

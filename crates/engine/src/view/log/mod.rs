@@ -213,7 +213,7 @@ impl<D: Disk> ViewLog<D> {
         if self.is_broken {
             return Err(Errno::IO);
         }
-        // What is lost now is not reported again.
+        // A loss now would not be reported again.
         self.is_broken = true;
         self.flush_staged(view)?;
         self.append(view, vec![ViewChange::Flushed])?;

@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. Merely looking at the layer changes nothing on disk, so it can be done while
-//!    programs still work in the overlay, and it can fail without harm. What they remove
-//!    meanwhile is left out, and a directory that is gone before it was read is empty. Only
+//!    programs still work in the overlay, and it can fail without harm. An object
+//!    that they remove meanwhile is left out, and a directory that goes before it is read is empty. Only
 //!    a takeover opens directories that are closed to their owner.
 //! 2. An object of the upper layer with an origin is the object of the base that it
 //!    was copied from. Its contents count as written in full, unless they are still
