@@ -1,7 +1,7 @@
 //! What to do about an error of a store.
 //!
-//! The engine says what happened, and knows no commands. Here is what the user of every door is
-//! told besides: of the command line, of the libraries, and of programs that the service serves.
+//! The engine says what happened, and knows no commands. This adds what to do, in the same words for
+//! users of the command line, of the libraries and of the service.
 
 use atomdir_engine::StoreError;
 
