@@ -251,11 +251,10 @@ fn check_poisoned(store: &SimStore, error: &StoreError) -> Outcome<()> {
     match begin(store, Durability::Durable) {
         Ok(_) => return Err(format!("a poisoned store lets begin: {reason}")),
         Err(message)
-            if !message.contains(&reason.to_string()) || !message.contains("atomdir recover") =>
+            if !message.contains(&reason.to_string())
+                || !message.contains("until it is recovered") =>
         {
-            return Err(format!(
-                "what to do about '{reason}' is not said: {message}"
-            ));
+            return Err(format!("it is not said why and how long: {message}"));
         }
         Err(_) => {}
     }
