@@ -61,8 +61,8 @@ pub enum StoreError {
 /// Why a store refuses changes until it is recovered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Poison {
-    /// A flush failed. What it had to flush may be lost, and the next flush would not
-    /// report it.
+    /// A flush failed. The data that it should have written may be lost, and the next flush would
+    /// not report that.
     NotFlushed { what: &'static str, errno: Errno },
     /// A commit is in the log, and an unknown part of it is in the base.
     NotApplied {
@@ -289,7 +289,8 @@ pub enum CommitError {
     /// The transaction's side cannot be taken there, or both sides were.
     #[error("the transaction's side cannot be taken at '{path}': {reason}")]
     NotTaken { path: String, reason: &'static str },
-    /// The transaction's side was to be taken in a conflict about what it has only read.
+    /// The caller asked for the transaction's side in a conflict about an object that the
+    /// transaction has only read.
     #[error(
         "the serializable transaction has read '{path}', which others have changed since: \
          no side can be taken there"

@@ -5,15 +5,15 @@
 //! succeeds without them. So recovery makes the pages dirty again before its own flush, and
 //! the log stays until that has succeeded.
 //!
-//! Changes that outside writers have made since must stay. A file that still has the
-//! modification time that the commit set is as the commit left it. Recovery writes all of
-//! what the commit wrote again from the log, not from the file: the kernel may have dropped
-//! the pages from memory and read old ones from the disk. The same holds for earlier commits
-//! in the log, if each later one has found the modification time that the one before had
-//! set. Of all other contents, recovery writes only the pages that equal the log's.
+//! Changes that outside writers have made since must stay. If a file still has the modification
+//! time that the commit set, nobody has changed it since the commit. Recovery writes all of what
+//! the commit wrote again from the log, not from the file: the kernel may have dropped the pages
+//! from memory and read old ones from the disk. The same holds for earlier commits in the log, if
+//! each later one has found the modification time that the one before had set. For all other
+//! contents, recovery writes only the pages that equal the log's.
 //!
-//! Meanwhile there must be no applied mark: a file may be shorter for a moment or have
-//! older contents, and its modification time is the time of this writing.
+//! While recovery does this, there must be no applied mark: a file may be shorter for a moment or
+//! have older contents, and its modification time is the time at which recovery writes it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -229,8 +229,8 @@ fn restore<D: Disk>(
     before: &Stat,
     capability: Option<&[u8]>,
 ) -> Result<(), Errno> {
-    // Only a file's owner may give it set-id bits, and only root a capability. Whoever
-    // else writes to the file takes them.
+    // Only a file's owner may give it set-id bits, and only root may give it a capability. When
+    // anybody else writes to the file, the kernel removes both.
     let unless_forbidden = |given| match given {
         Err(Errno::PERM) => Ok(()),
         given => given,

@@ -1,11 +1,11 @@
-//! What other users put in the way while a commit is applied.
+//! Obstacles that other users create while a commit is applied.
 //!
-//! 1. A file system that an ordinary user mounts on a name is unmounted, if this process has
+//! 1. If an ordinary user mounts a file system on a name, apply unmounts it if this process has
 //!    root's rights. The kernel does the same when a directory is removed in another mount
-//!    namespace. What root mounts stays, and stalls the commit.
-//! 2. In the store of an ordinary user, another user can own a directory and close it. That
-//!    user could as well move everything in it elsewhere right before the commit. So apply
-//!    treats the directory as one that has gone: what belongs in it stays where it was.
+//!    namespace. A file system that root mounts stays, and stalls the commit.
+//! 2. In the store of an ordinary user, another user can own a directory and close it. That user
+//!    could as well move everything in it elsewhere right before the commit. So apply treats the
+//!    directory as gone: objects that belong in it stay where they were.
 
 use atomdir_disk::{Access, Disk, Errno, Identity};
 
@@ -46,7 +46,7 @@ impl<D: Disk> Apply<'_, D> {
         let desired = self.desired;
         let known = self.progress.closed.len();
         let mut before = usize::MAX;
-        // What is below a closed directory cannot be looked at before that one is known.
+        // Apply must know a closed directory before it looks at objects below it.
         while before != self.progress.closed.len() {
             before = self.progress.closed.len();
             for (directory, rights) in desired.rights_to_directories() {

@@ -192,8 +192,8 @@ impl<D: Disk> Apply<'_, D> {
     }
 }
 
-/// Sets the times. Of an object of another owner, this process can set no times but the
-/// present ones.
+/// Sets the times. If another user owns the object, this process can only set them to the present
+/// time.
 pub(super) fn set_times<D: Disk>(disk: &D, object: &D::Handle, times: Times) -> Result<(), Errno> {
     match disk.set_times(object, times) {
         Err(Errno::PERM) => disk.touch(object),

@@ -1,14 +1,14 @@
 //! Sets a lazy commit aside if something in the base has got in its way, and tries it again.
 //!
-//! A lazy commit returns before it is durable, and is applied later. `cancel` says what may
-//! get in its way meanwhile. It has no caller left to receive an error. Its record is cancelled
-//! by a second, durable record, and its transaction is open again with all its changes: it is
-//! *set aside*. The store goes on with the next commit.
+//! A lazy commit returns before it is durable, and is applied later. `cancel` says what may get in
+//! its way meanwhile. By then, no caller is left to receive an error. Its record is cancelled by a
+//! second, durable record, and its transaction is open again with all its changes: it is *set
+//! aside*. The store goes on with the next commit.
 //!
 //! A lazy commit therefore is in one of these states:
-//! 1. Waiting. The call has returned. The transaction has given up its locks, and whoever asks for
-//!    it learns that it has ended. It is among `OpenTransactions::waiting`, so commits before it
-//!    keep what its snapshot shows. `Waiter::Returned` has its view.
+//! 1. Waiting. The call has returned. The transaction has given up its locks, and a request for it
+//!    fails because it has ended. It is among `OpenTransactions::waiting`, so commits before it
+//!    keep the versions that its snapshot shows. `Waiter::Returned` has its view.
 //! 2. Passed. The second check has found nothing. Transaction and view are gone. From here on an
 //!    obstacle stalls the commit (`stalled`).
 //! 3. Set aside. The cancelling record is durable. The transaction is open, with the reason. It is
@@ -20,16 +20,16 @@
 //! Invariants
 //! 1. Nobody sees a lazy commit before it has passed: a transaction begins, and the commits are
 //!    listed, only after everything in the queue was applied or set aside, and a commit that
-//!    touches what it touches is appended only then (`Queue::admits`).
+//!    touches the same objects is appended only then (`Queue::admits`).
 //! 2. The invariants of `cancel` hold. A crash before the cancelling record is durable leaves the
 //!    commit, and recovery applies it. A crash after that leaves an open transaction: recovery
 //!    opens it if it survives, and discards it otherwise.
-//! 3. What is tried again is exactly what was committed. So the first change in the view ends the
-//!    retries, and a retry checks for changes when it has the view.
+//! 3. A retry commits exactly the same changes. So the first change in the view ends the retries,
+//!    and a retry checks for changes when it has the view.
 //! 4. While the process lives, everything that was committed is in the base, or is an open
-//!    transaction that `set_aside` lists until it has ended. For the next process, what survives
-//!    is open like any other transaction and is not tried again; the service's note of it has the
-//!    reason. What cannot survive is discarded.
+//!    transaction that `set_aside` lists until it has ended. In the next process, a transaction
+//!    that survives is open like any other and is not tried again; the service's note of it has the
+//!    reason. A transaction that cannot survive is discarded.
 //!
 //! A later commit of the same client can be in the base while an earlier one is set aside. The
 //! later one has seen nothing of the earlier one, but its client may know of both. This is the one

@@ -12,15 +12,15 @@
 //! 1. The commit lock is held, with no commit pending, from the look at the clock until the
 //!    transaction has its new snapshot. So the snapshot is a point in the commit order again, also
 //!    of a transaction that has landed parts.
-//! 2. The clock and the attributes that nodes take over are read before anything is validated:
-//!    what an outside writer changes in between counts as changed since the new snapshot.
+//! 2. The clock and the attributes that nodes take over are read before anything is validated: a
+//!    change that an outside writer makes in between counts as made since the new snapshot.
 //! 3. What a serializable transaction has read is unchanged, even if it has written nothing. So
 //!    its read set holds for the new snapshot.
-//! 4. No part of a file comes from one snapshot and another part from the other. A file that
-//!    both have changed, in different parts, is a conflict here: only a commit merges it.
-//! 5. What the log says of commits in the new snapshot is in the base durably, if recovery may
-//!    open the transaction again (see `Store::survive`), or if the transaction has left in its
-//!    staging directory what the log needs.
+//! 4. All of a file comes from the same snapshot. A file that both have changed, in different
+//!    parts, is a conflict here: only a commit merges it.
+//! 5. Every logged commit in the new snapshot is durably in the base, if recovery may open the
+//!    transaction again (see `Store::survive`), or if the transaction has left in its staging
+//!    directory what the log needs.
 
 use atomdir_disk::Disk;
 
@@ -50,12 +50,12 @@ pub struct Refreshed {
 }
 
 impl<D: Disk> Store<D> {
-    /// Gives the transaction a snapshot of the newest commit, under its own changes, unless that
-    /// conflicts with what others have changed since its snapshot. Drops all savepoints, as
+    /// Gives the transaction a snapshot of the newest commit, under its own changes, unless these
+    /// conflict with changes that others have made since its snapshot. Drops all savepoints, as
     /// every try to commit does, and remembers conflicts as [`Store::list_conflicts`] does.
     ///
     /// Node ids from before lead to objects that the transaction has changed, or fail with
-    /// `ESTALE`. Whoever has cached anything of the view must drop all of it.
+    /// `ESTALE`. A caller that caches data of the view must drop all of it.
     pub fn refresh(&self, transaction: &Transaction<D>) -> Result<Refreshed, RefreshError> {
         self.try_refresh(transaction).map_err(|error| match error {
             RefreshError::Commit(error) => self.with_authors(error).into(),
