@@ -17,8 +17,7 @@
 //! 4. Once the record is durable, the versions that older snapshots show are kept (`keep`), and the
 //!    record is applied to the base (`publish`). An obstacle may have appeared in the base since
 //!    the check. If the base has not changed yet, the commit is then cancelled (`cancel`), or set
-//!    aside if it is lazy and its caller is gone (`aside`). Otherwise the commit is stalled
-//!    (`stalled`).
+//!    aside if it is lazy (`aside`). Otherwise it is stalled (`stalled`).
 //!
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
 //! nested transaction only replaces the outer one's view (`nested`). A transaction may also land

@@ -1,13 +1,12 @@
 //! Commits that are durable and cannot be applied yet.
 //!
-//! What a commit needs is checked before its record is logged (`feasible`), and the
-//! files it changes in place are opened then. Something can still get in the way
-//! before it is applied: somebody mounts a file system on a name, or makes an object
-//! immutable. That is no reason to give up the store. Mostly the commit is cancelled, before
-//! the base has changed (`cancel`, `aside`). What that does not cover is stalled: obstacles that
-//! come while a commit is applied or that no check finds. A stalled commit
-//! stays at the head of the queue, and everything that calls `lock_without_pending` tries it
-//! again. The service does so every now and then.
+//! What a commit needs is checked before its record is logged (`feasible`), and the files it
+//! changes in place are opened then. An obstacle can still appear before it is applied: somebody
+//! mounts a file system on a name, or makes an object immutable. The store need not be given up for
+//! that. Mostly the commit is cancelled before the base has changed (`cancel`, `aside`). It is
+//! stalled if the obstacle appears while it is applied, or if no check finds the obstacle. A
+//! stalled commit stays at the head of the queue, and everything that calls `lock_without_pending`
+//! tries it again. The service does so every now and then.
 //!
 //! A logged commit is in one of these states:
 //! 1. Appended. A flush of the log that fails poisons the store.
@@ -19,8 +18,8 @@
 //! Invariants, while a commit is stalled
 //! 1. No commit behind it is applied, none is appended, and no transaction begins:
 //!    there is no whole state of the base that a snapshot could show.
-//! 2. Open transactions read as before: what the commit replaces was kept before the
-//!    base changed, and `place` says where each object is.
+//! 2. Open transactions read as before: the replaced versions were kept before the base changed,
+//!    and `place` says where each object is.
 //! 3. A later attempt repeats nothing of an earlier one (`apply::ApplyProgress`).
 //! 4. The applied mark names the commit before it, so recovery applies it whole.
 //!
@@ -31,23 +30,23 @@
 //! `fusermount3` allows; only root can unmount it. Any user who fills the disk can cause it, too.
 //!
 //! Modes and owners do not keep root's service from anything, and it unmounts what ordinary users
-//! have mounted. In the store of an ordinary user, what other users close is left alone
-//! (`apply::others` says how and why). A user who may write to a
-//! directory can change a name in it right before the call that needs it. Apply then looks again,
-//! and gives up only if that happens at every look (`TRIES_MAX` in `apply`).
+//! have mounted. In the store of an ordinary user, apply leaves alone the directories that other
+//! users close (`apply::others` says how and why). A user who may write to a directory can change a
+//! name in it right before the call that needs it. Apply then looks again, and gives up only if
+//! that happens at every look (`TRIES_MAX` in `apply`).
 //!
 //! # Why it is not taken back
 //!
 //! A commit of which a part is in the base could be cancelled as well, if apply noted its steps
 //! and took them back in reverse order. Three things make that harder than it seems:
-//! 1. `keep` has already changed the histories: versions that end with this commit, and what was
-//!    last changed by it. The old values must come back, or the transaction would conflict with
-//!    its own cancelled commit.
+//! 1. `keep` has already changed the histories: the versions that end with this commit, and the
+//!    parts that it was the last to change. The old values must come back, or the transaction would
+//!    conflict with its own cancelled commit.
 //! 2. Renaming a file back gives it another change time. Every object that was touched then needs
 //!    an own stamp that names no commit, or open transactions take it for an outside writer's
 //!    change. A recovery that runs before the cancelling record is durable, and the history's
 //!    settled moments, compare change times as well.
-//! 3. What apply removes for good has no way back: a replaced file without history and snapshots,
+//! 3. Apply removes some data for good: a replaced file that neither history nor snapshots need,
 //!    and the old bytes of a file that is changed in place.
 //!
 //! # Why other commits wait
@@ -67,9 +66,9 @@
 //! 4. Checkpoints must keep the log from the stalled record on, so its length needs a
 //!    limit.
 //!
-//! A restart beside the obstacle cannot open the store even for reading: the base is in
-//! no whole state, and what was kept for older snapshots has gone with the service. Each
-//! later command starts recovery again, so removing the obstacle is enough.
+//! A restart beside the obstacle cannot open the store even for reading: the base is in no whole
+//! state, and the versions kept for older snapshots were lost when the service ended. Each later
+//! command starts recovery again, so removing the obstacle is enough.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -55,9 +55,9 @@ pub struct TornTail {
     pub bytes: u64,
 }
 
-/// What is looked at of a record in the log.
+/// The part of a log record that the inspection looks at.
 enum Logged {
-    /// What it keeps in limbo, if the store keeps what commits replace.
+    /// A commit, with the objects that it keeps in limbo if the store keeps what commits replace.
     Commit(CommitSummary, Option<Vec<InLimbo>>),
     Cancels(u64),
 }
@@ -105,7 +105,7 @@ impl Inspection {
         let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
         let mut in_history = 0;
         let count = |commit: RecentCommit| {
-            // What an interrupted checkpoint added is also in the log.
+            // Commits that an interrupted checkpoint added are also in the log.
             in_history += u64::from(commit.sequence.0 <= header.last_sequence);
         };
         let history = self.heed(read_history(disk, &control.history, header.store_id, count))?;
@@ -162,7 +162,7 @@ impl Inspection {
     }
 }
 
-/// What limbo holds for commits that have left the log.
+/// The objects in limbo that commits keep which have left the log.
 fn kept_in_past<D: Disk>(
     disk: &D,
     control: &ControlFiles<D>,

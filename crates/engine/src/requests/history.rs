@@ -24,7 +24,7 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         // Under the lock, so that no lazy commit is appended before they are listed.
         let state = self.lock_without_pending().unwrap_or_else(|error| {
-            // What is stalled is listed: it has happened, and nothing is appended behind it.
+            // Stalled commits are listed: they are durable, and nothing is appended behind them.
             tracing::debug!(%error, "commits are listed that wait to be applied");
             lock(&self.0.commit)
         });
@@ -42,7 +42,7 @@ impl<D: Disk> Store<D> {
     pub fn recent_commit(&self, transaction: TransactionId) -> Option<RecentCommit> {
         let state = self.lock_without_pending();
         let state = state.unwrap_or_else(|_| lock(&self.0.commit));
-        // What is stalled has happened.
+        // Stalled commits are durable, so they are listed.
         let mut waiting = state.queue.commits.iter().rev();
         let waiting = waiting.find(|pending| pending.record.transaction == transaction.0);
         let waiting = waiting.map(|pending| RecentCommit::from(&pending.record));

@@ -1,4 +1,5 @@
-//! Tells what was in the tree before the undone commits from what one of them brought there.
+//! Distinguishes objects that were in the tree before the undone commits from objects that one of
+//! them brought there.
 //!
 //! Undone commits may have made a directory and removed it again, and another commit may then have
 //! brought it back. These undone commits together have changed nothing in it, so it stays as it is.
@@ -85,7 +86,7 @@ impl Changes {
         self.has_passing = true;
         let mut names = std::mem::take(&mut self.names);
         names.retain(|(directory, _), name| {
-            // What was moved there from elsewhere goes back.
+            // A file that was moved there from elsewhere goes back.
             name.after.is_some_and(|after| self.is_old_file(after))
                 || !self.is_new(*directory)
                 || !self.is_within(*directory, &passing)

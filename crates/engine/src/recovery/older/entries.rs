@@ -126,8 +126,8 @@ impl<D: Disk> Trace<'_, D> {
         }
     }
 
-    /// Notes when the commit had changed the object. What changed it before is known only if the
-    /// record says so.
+    /// Notes when the commit had changed the object. Which change came before that is known only if
+    /// the record says so.
     fn touch(&mut self, step: &Step<'_>, object: Number, is_living: bool) {
         let settled = step.settled;
         let identity = self.objects[object].identity;

@@ -1,14 +1,15 @@
-//! Restores the snapshots of transactions that have survived and after which others have
-//! committed. What such a snapshot shows is in the base, in limbo and in the past; in a store that
-//! is open it is kept in the histories of base objects, in memory. `trace` and `entries` follow objects
-//! through the past commits, and `install` looks the objects up and gives them their histories again.
+//! Restores the snapshots of transactions that have survived and after which others have committed.
+//! The data that such a snapshot shows is in the base, in limbo and in the past. An open store
+//! refers to it from the histories of base objects, in memory. `trace` and `entries` follow objects
+//! through the past commits, and `install` looks the objects up and gives them their histories
+//! again.
 //!
 //! Invariants
 //! 1. A snapshot is restored only if the past has every commit since. While a transaction survives,
 //!    the store forgets none of these ([`Store::held_past`](crate::Store)), and each of them says
 //!    what it replaces.
-//! 2. What cannot be known is a conflict: changes of outside writers count as made after the begin,
-//!    unless change times prove the contrary.
+//! 2. If it is unknown whether an outside writer changed an object before or after the begin, this
+//!    counts as a conflict. Only change times can prove that the change came before.
 //! 3. If anything that a snapshot shows cannot be found, no older snapshot is restored.
 
 mod entries;
