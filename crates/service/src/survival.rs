@@ -1,9 +1,10 @@
-//! Transactions that survive the service: which do, and opening them again.
+//! Transactions that survive the service: decides which ones do, and opens them again.
 //!
-//! The engine keeps the view. What the service knows of a transaction besides is in a note that
-//! the engine keeps with it: the groups of its user, when it ends by its age, and why its lazy
+//! The engine keeps the view. The service keeps its own data about a transaction in a note, which
+//! the engine stores with it: the groups of its user, when it ends by its age, and why its lazy
 //! commit was set aside. The next service shows that reason until somebody tries the commit again.
-//! A service that dies before its next look at what is set aside (`aside::tend`) loses the reason.
+//! If a service dies before its next look at transactions set aside (`aside::tend`), the reason is
+//! lost.
 
 use crate::expiry::Due;
 use crate::notices::How;
@@ -20,7 +21,7 @@ use rustix::process::geteuid;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the service keeps with a transaction.
+/// The service's note about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Note {
     /// The groups of a user with fewer rights than the service.
@@ -125,8 +126,8 @@ pub(crate) fn left_aside(transaction: &Transaction) -> Option<String> {
     note_of(transaction)?.aside
 }
 
-/// Somebody has tried to commit the transaction and has got the error. What an earlier service has
-/// met no longer matters.
+/// Somebody has tried to commit the transaction and has got the error. The reason from an earlier
+/// service no longer matters.
 pub(crate) fn forget_aside(service: &Service, one: &OpenTransaction) {
     let is_retried = service.store.find_set_aside(one.transaction.id()).is_some();
     if !is_retried
@@ -334,7 +335,7 @@ pub(crate) fn end_all(service: &Service) -> u64 {
         }
     }
     for one in &kept {
-        // A shutdown may follow that does not flush what is in memory.
+        // A shutdown may follow that does not flush the page cache.
         if let Err(errno) = one.transaction.flush() {
             let errno = reason(errno);
             tracing::error!("transaction {} cannot be flushed: {errno}", one.id());

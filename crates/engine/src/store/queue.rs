@@ -45,7 +45,7 @@ pub(crate) struct Pending<D: Disk> {
     pub keeps_stage: bool,
 }
 
-/// The thread that waits until a logged commit is in the base, if any.
+/// The caller that waits until a logged commit is in the base, if there is one.
 pub(crate) enum Waiter<D: Disk> {
     /// The commit's caller. If it is cancelled, that caller gets the error.
     Caller,

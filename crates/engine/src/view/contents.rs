@@ -365,7 +365,7 @@ impl<D: Disk> View<D> {
         if length < old && self.staged(id)?.is_some() {
             let cut = self.cut_staged(id, length);
             if let (Err(errno), Some(before)) = (cut, before) {
-                // What is left in the staged file must not show when the file grows again.
+                // The old bytes in the staged file must not show when the file grows again.
                 self.node_mut(id)?.own = Some(before);
                 return Err(errno);
             }

@@ -125,8 +125,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Removes what is left in a directory, and the directory itself, which has lost its name.
-    /// Directories in it that have got another name stay.
+    /// Removes the remaining objects in a directory, and the directory itself, which has lost its
+    /// name. Directories in it that have got another name stay.
     fn remove_tree(&mut self, directory: NodeId, staying: &BTreeSet<NodeId>) -> Result<()> {
         let mut open = vec![directory];
         let mut found = Vec::new();
@@ -159,8 +159,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Gives an object the attributes back that a commit has changed. What it set to what it was
-    /// already, others may have changed since.
+    /// Gives an object the attributes back that a commit has changed. If the commit set an
+    /// attribute to the value that it already had, others may have changed that attribute since.
     pub(crate) fn restore_attributes(
         &mut self,
         node: NodeId,

@@ -22,8 +22,8 @@ impl<D: Disk> Reading<'_, D> {
                 continue;
             };
             let stat = self.new.core.disk.stat(&object)?;
-            // What the index has of directories is not needed. A device of number 0
-            // stands for a file whose names are all gone.
+            // The index's entries for directories are not needed. A device of number 0 stands for a
+            // file whose names are all gone.
             if stat.kind == Kind::Directory || is_whiteout(&stat) {
                 continue;
             }

@@ -8,10 +8,10 @@
 //! objects as its staged ones.
 //!
 //! Invariants
-//! 1. Merely looking at the layer changes nothing on disk, so it can be done while
-//!    programs still work in the overlay, and it can fail without harm. What they remove
-//!    meanwhile is left out, and a directory that is gone before it was read is empty. Only
-//!    a takeover opens directories that are closed to their owner.
+//! 1. Merely looking at the layer changes nothing on disk, so it can be done while programs still
+//!    work in the overlay, and it can fail without harm. Objects that they remove meanwhile are
+//!    left out, and a directory that they remove before it is read counts as empty. Only a takeover
+//!    opens directories that are closed to their owner.
 //! 2. An object of the upper layer with an origin is the object of the base that it
 //!    was copied from. Its contents count as written in full, unless they are still
 //!    those of the lower file (metacopy).
@@ -116,7 +116,7 @@ impl<D: Disk> View<D> {
         Ok((view, deviations))
     }
 
-    /// With `seen`, also notes what the layer holds.
+    /// With `seen`, also notes the objects in the layer.
     fn read_upper(
         &self,
         lower: &dyn LowerView<D>,
@@ -249,7 +249,7 @@ impl<D: Disk> Reading<'_, D> {
         open_in_layer(&self.new, &self.moves.layer, directory.into())
     }
 
-    /// What was found, or `None` if programs have removed or replaced the object since its name
+    /// The found value, or `None` if programs have removed or replaced the object since its name
     /// was read.
     fn unless_gone<T>(&self, found: Result<T>) -> Result<Option<T>> {
         match found {
