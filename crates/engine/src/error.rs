@@ -280,7 +280,8 @@ pub enum CommitError {
     /// The transaction's side cannot be taken there, or both sides were.
     #[error("the transaction's side cannot be taken at '{path}': {reason}")]
     NotTaken { path: String, reason: &'static str },
-    /// The transaction's side was to be taken in a conflict about what it has only read.
+    /// The caller asked for the transaction's side in a conflict about an object that the
+    /// transaction has only read.
     #[error(
         "the serializable transaction has read '{path}', which others have changed since: \
          no side can be taken there"

@@ -1,4 +1,5 @@
-//! What the caller provides to the engine, which looks for none of it itself.
+//! Settings and services that the caller hands to the engine. The engine looks up none of them
+//! itself.
 
 use std::sync::Arc;
 

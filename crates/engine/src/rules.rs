@@ -37,7 +37,7 @@ rules! {
     /// An outside writer has moved or removed the directory of a changed entry,
     /// or one above it.
     DirectoryMovedOutside,
-    /// The mode or owner by which the kernel let the user write has changed.
+    /// A mode or owner has changed, and the kernel had let the user write because of it.
     RightsTakenBack,
     /// A commit has changed an entry of a directory that the transaction removes.
     RemovedDirectoryChanged,

@@ -1,12 +1,13 @@
-//! What validation has seen of the objects that a commit changes or removes.
+//! Attributes that validation has read of the objects that a commit changes or removes.
 //!
-//! Validation compares the base with the transaction's snapshot. Until the commit is applied, the log
-//! is flushed, and commits that wait in front are applied. So the objects are looked at once more
-//! right before the commit is applied (`commit::feasible`, `commit::cancel`). If an outside writer has changed one
-//! meanwhile, that is a conflict like any other, and nobody's change is overwritten.
+//! Validation compares the base with the transaction's snapshot. Before the commit is applied, the
+//! log is flushed and earlier commits in the queue are applied. So the engine checks the objects
+//! once more right before it applies the commit (`commit::feasible`, `commit::cancel`). If an
+//! outside writer has changed one meanwhile, the commit fails with a conflict and overwrites
+//! nobody's change.
 //!
-//! Commits in front touch nothing of what this one touches (`Queue::admits`), so a difference is
-//! always an outside writer's.
+//! Earlier commits in the queue touch no object that this one touches (`Queue::admits`), so only an
+//! outside writer can have made a difference.
 
 use std::collections::{HashMap, HashSet};
 

@@ -42,7 +42,7 @@ pub(crate) enum Staging {
     Carried,
 }
 
-/// What a record carries; no new objects if the staged ones were flushed.
+/// The data that a record carries. It contains no new objects if the staged ones were flushed.
 #[derive(Default)]
 pub(crate) struct Carried {
     /// In the order of [`WriteSet::created`].

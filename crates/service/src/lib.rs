@@ -3,15 +3,15 @@
 //! and serves clients over `.atomdir/socket`; the engine does the rest.
 //!
 //! Invariants
-//! 1. The service runs as the store's owner, even if root starts it: that user can
-//!    write the control files, and they say who shall own what (`owner`).
+//! 1. The service runs as the store's owner, even if root starts it: that user can write the
+//!    control files, and these record the owner of each object (`owner`).
 //! 2. The kernel says who a peer is (SO_PEERCRED). Whatever a peer sends harms only
 //!    its own connection.
 //! 3. If the service has rights that a transaction's user lacks, the view and the
 //!    commit also check the base's present permissions (`present` in the engine),
 //!    and each request checks whether the user could reach the root (`access`).
-//! 4. A user pays for what is staged for that user (`Disk::charge`). The store's
-//!    owner pays for the log and the apply.
+//! 4. Staged data is charged to the transaction's user (`Disk::charge`). The log and the apply are
+//!    charged to the store's owner.
 
 mod clients;
 mod error;

@@ -12,8 +12,8 @@
 //! in the log, if each later one has found the modification time that the one before had
 //! set. In all other contents, recovery writes only the pages that equal the log's.
 //!
-//! Meanwhile there must be no applied mark: a file may be shorter for a moment or have
-//! older contents, and its modification time is the time of this writing.
+//! While recovery does this, there must be no applied mark: a file may be shorter for a moment or
+//! have older contents, and its modification time is the time at which recovery writes it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -229,8 +229,8 @@ fn restore<D: Disk>(
     before: &Stat,
     capability: Option<&[u8]>,
 ) -> Result<(), Errno> {
-    // Only a file's owner may give it set-id bits, and only root a capability. Whoever
-    // else writes to the file takes them.
+    // Only a file's owner may give it set-id bits, and only root may give it a capability. When
+    // anybody else writes to the file, the kernel removes both.
     let unless_forbidden = |given| match given {
         Err(Errno::PERM) => Ok(()),
         given => given,

@@ -133,8 +133,8 @@ impl<D: Disk> Apply<'_, D> {
         }
     }
 
-    /// Moves what the history keeps to limbo, if an apply that was cut short has left it in the
-    /// staging directory or under another name in limbo.
+    /// Moves objects that the history keeps to their place in limbo, if an interrupted apply has
+    /// left them in the staging directory or under another name in limbo.
     pub(super) fn bury_leftovers(&mut self) -> Outcome<()> {
         for object in self.desired.buried() {
             let limbo = EntryPlace::in_limbo(names::limbo(object));

@@ -50,7 +50,8 @@ pub(crate) struct WantedContent {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    /// What the name stands for before the last of the records that change it, and after it.
+    /// The object that the name leads to before the last of the records that change it, and after
+    /// it.
     pub before: Option<Identity>,
     pub after: Option<Identity>,
 }

@@ -10,7 +10,7 @@ pub(crate) struct ApplyError {
     pub path: String,
     pub reason: String,
     pub errno: Option<Errno>,
-    /// A flush of the base failed: what was written may be lost.
+    /// A flush of the base failed: the written data may be lost.
     pub flush_failed: Option<Errno>,
 }
 
@@ -24,9 +24,8 @@ impl ApplyError {
         }
     }
 
-    /// Whether the cause is an obstacle in the base that can go away. Other
-    /// errors are the disk's or ours, and only recovery can find out what is
-    /// left.
+    /// Whether the cause is an obstacle in the base that can go away. The disk or this program
+    /// causes all other errors, and only recovery can find out what is in the base.
     pub fn is_obstacle(&self) -> bool {
         let of_the_disk = [
             Errno::IO,

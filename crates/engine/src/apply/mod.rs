@@ -1,12 +1,11 @@
 //! Brings the base to the state that commits ask for.
 //!
 //! Invariants
-//! 1. Apply identifies objects by identity and leaves alone what is already as it
-//!    should be. So it may run again from any point, also after a crash that kept
-//!    any subset of its steps.
-//! 2. An object that shall have a name always has one. Apply moves or links it.
-//!    If another such object is in the way, apply exchanges the two or moves that
-//!    one to limbo, and does not remove it before it has reached its own home.
+//! 1. Apply finds objects by identity and leaves an object alone that is already as it should be.
+//!    So it may run again from any point, also after a crash that kept any subset of its steps.
+//! 2. An object that has a name after the commit has one at every moment. Apply moves or links it.
+//!    If another such object is in the way, apply exchanges the two or moves that one to limbo, and
+//!    does not remove it before it has reached its own home.
 //! 3. Apply never removes an object that an outside writer made. If it occupies a
 //!    name that a commit owns, apply moves it to limbo.
 //! 4. A name changes from its old object to its new one in one step.
@@ -125,7 +124,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         self.progress = progress;
     }
 
-    /// What has been done, for a later attempt.
+    /// The steps done so far, for a later attempt.
     pub fn into_progress(self) -> ApplyProgress {
         self.progress
     }
@@ -246,8 +245,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(Step::Done)
     }
 
-    /// Whether an outside writer may have changed what was looked up before the call that failed,
-    /// so that looking again helps.
+    /// Whether an outside writer may have changed an object between its lookup and the failed call.
+    /// Then a second lookup helps.
     fn may_have_changed(&self, errno: Errno) -> bool {
         // After an exchange it is the object from the name that cannot leave its new place.
         let is_exchanged = self.progress.displaced.is_some();
@@ -311,8 +310,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(())
     }
 
-    /// Whether the records say what this name shall be. They do not say it of a name in a removed
-    /// directory out of which an undo takes something.
+    /// Whether the records decide what this name leads to. They do not decide it for a name in a
+    /// removed directory from which an undo takes something.
     fn is_name_wanted(&self, place: &EntryPlace) -> bool {
         let Parent::Directory(directory) = place.parent else {
             return false;

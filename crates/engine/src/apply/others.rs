@@ -1,6 +1,6 @@
-//! What other users put in the way while a commit is applied.
+//! Obstacles that other users create while a commit is applied.
 //!
-//! 1. A file system that an ordinary user mounts on a name is unmounted, if this process has
+//! 1. If an ordinary user mounts a file system on a name, apply unmounts it if this process has
 //!    root's rights. The kernel does the same when a directory is removed in another mount
 //!    namespace. A mount of root's stays, and stalls the commit.
 //! 2. In the store of an ordinary user, another user can own a directory and close it. That

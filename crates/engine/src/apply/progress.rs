@@ -1,5 +1,4 @@
-//! What an apply has done, so that a later attempt continues from there and
-//! repeats nothing.
+//! The steps that an apply has done. A later attempt continues from there and repeats none of them.
 
 use std::collections::{HashMap, HashSet};
 

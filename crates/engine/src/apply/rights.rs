@@ -96,9 +96,10 @@ impl<D: Disk> Apply<'_, D> {
         })
     }
 
-    /// Exchanges two objects, of which one is a directory. XFS sets the modification time of a
-    /// directory that this moves, although nothing in it has changed: it gets its own time back. Once
-    /// the objects are exchanged, this does not fail, because the caller must note where they are.
+    /// Exchanges two objects, one of which is a directory. XFS sets the modification time of a
+    /// directory that is moved, although no entry in it has changed, so this function sets the old
+    /// time again. Once the objects are exchanged, this does not fail, because the caller must note
+    /// where they are.
     pub(super) fn exchange_directories(
         &mut self,
         from: &EntryPlace,

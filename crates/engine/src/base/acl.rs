@@ -73,8 +73,8 @@ impl AccessControlList {
         }
     }
 
-    /// What a user may do, as permission bits. The bits of all groups that match
-    /// are joined, which is right because callers ask for one bit at a time.
+    /// The permission bits that a user has. The bits of all matching groups are joined, which is
+    /// right because callers ask for one bit at a time.
     pub fn permissions(&self, owner: Owner, credentials: &Credentials) -> u32 {
         let bits = |tag| u32::from(self.get(tag).unwrap_or(0));
         if credentials.user == owner.user {

@@ -105,7 +105,7 @@ impl<D: Disk> Core<D> {
         Ok(self.occupied.get_or_init(|| name))
     }
 
-    /// Removes what a transaction has staged, which nobody needs any more.
+    /// Removes a transaction's staging directory once nobody needs it any more.
     pub fn drop_stage(&self, transaction: TransactionId) {
         let name = names::transaction(transaction);
         // Mostly a commit has moved everything out of it.
@@ -121,7 +121,7 @@ impl<D: Disk> Core<D> {
     /// open saves finding the directory again.
     pub fn drop_filled_stage(&self, transaction: TransactionId) {
         if let Some(directory) = self.handles.get(HandleKey::Stage(transaction)) {
-            // If this fails, what is left is found below.
+            // If this fails, the code below finds the remaining files.
             let _ = control::purge(&self.disk, &directory, |_| false);
         }
         self.drop_stage(transaction);

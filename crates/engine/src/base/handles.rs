@@ -1,9 +1,9 @@
 //! A bounded cache of open handles that evicts the least recently used first.
 //!
-//! Every handle that is kept open for speed is here, under a key that says how to open
-//! it again. So the number of open handles grows with `handles_max`, not with the
-//! transactions and what they change. Handles are held only of files that nothing else
-//! keeps within reach, and at most a quarter as many as the cache has.
+//! Every handle that is kept open for speed is here, under a key that says how to open it again. So
+//! the number of open handles grows with `handles_max`, not with the transactions and what they
+//! change. A handle is held until it is released only if it is the only way to reach its file, and
+//! at most a quarter of `handles_max` are held.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,15 +1,15 @@
-//! What an open transaction has already committed of its changes.
+//! The changes that an open transaction has already committed.
 //!
-//! A transaction that lands a part of its changes stays open over its old snapshot. It must
-//! go on to see what it has landed, and must not have a conflict with itself.
+//! A transaction that lands a part of its changes stays open over its old snapshot. It must still
+//! see the landed changes, and must not conflict with its own commit.
 //!
 //! Invariants
-//! 1. The snapshot of such a transaction is the base at its begin, except for the parts noted
-//!    here. Each of those is as the transaction's own commit left it. Other commits of the
-//!    meantime show nowhere: a commit of a part is refused if another commit has changed
-//!    another part of one of its objects.
-//! 2. A sequence noted here counts as an open snapshot, so later commits keep what they
-//!    replace of it (`Transaction::snapshots`).
+//! 1. The snapshot of such a transaction is the base at its begin, except for the parts noted here.
+//!    Each of those is as the transaction's own commit left it. Later commits of others are not
+//!    visible in it: a commit of a part is refused if another commit has changed another part of
+//!    one of its objects.
+//! 2. A sequence noted here counts as an open snapshot, so later commits keep the old versions that
+//!    this snapshot shows (`Transaction::snapshots`).
 //! 3. Every object noted here stays alive, so that it keeps its serial and its history.
 
 use std::collections::{BTreeMap, BTreeSet};

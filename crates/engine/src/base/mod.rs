@@ -1,17 +1,16 @@
 //! Base objects that somebody has looked at.
 //!
-//! A [`Base`] is one logical object. It stays the same object when a commit moves it or
-//! replaces its inode. Its [`History`] keeps what older snapshots still need of it after a
-//! commit, and what validation must know about who changed it.
+//! A [`Base`] is one logical object. It stays the same object when a commit moves it or replaces
+//! its inode. Its [`History`] keeps the versions that older snapshots still need after a commit,
+//! and tells validation which commit changed which part.
 //!
-//! `core` is what everything in the engine shares: the disk, the control directory, and the
-//! base objects that are known. A `snapshot` is the base as it was at one point of the
-//! commit order. `landed` is what an open transaction has committed of its changes.
-//! `handles` keeps files open, `present` and `acl` say what a user may do to
-//! an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps
-//! the engine off what is mounted inside the store, `older` finds objects for transactions that
-//! have survived, and `rights` opens staged objects that are
-//! closed to their owner.
+//! `core` is what everything in the engine shares: the disk, the control directory, and the base
+//! objects that are known. A `snapshot` is the base as it was at one point of the commit order.
+//! `landed` holds the changes that an open transaction has already committed. `handles` keeps files
+//! open, `present` and `acl` say what a user may do to an object, `privileges` says what a file
+//! loses when a user writes it, `mount_point` keeps the engine off what is mounted inside the
+//! store, `older` finds objects for transactions that have survived, and `rights` opens staged
+//! objects that are closed to their owner.
 //!
 //! Invariants
 //! 1. A version "until N" is installed before commit N changes the base, and
@@ -93,7 +92,7 @@ pub(crate) struct OldAttributes {
     pub xattrs: Xattrs,
 }
 
-/// What an older snapshot reads in place of the file's present contents.
+/// The contents that an older snapshot reads in place of the file's present contents.
 pub(crate) enum OldBody {
     /// The whole file, moved to this name in limbo.
     Moved { identity: Identity, limbo: Name },

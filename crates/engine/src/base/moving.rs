@@ -1,9 +1,9 @@
-//! Where the commit that is being applied puts objects, for those who read meanwhile.
+//! The places to which the commit being applied moves objects, for threads that read meanwhile.
 //!
-//! Apply notes the place to which it is about to move an object. So an object is always where it
-//! was, or at a place that is noted by then. A reader that finds the object at none of them looks
-//! again if apply has noted another place since, or if a commit began or ended to be applied: then
-//! the places that the engine knows have changed, and after that the notes went.
+//! Apply notes the place to which it is about to move an object. So an object is always at its old
+//! place or at a noted one. A reader that finds it at none of them looks again if apply has noted
+//! another place since, or if an apply has begun or ended since. At its end, an apply first updates
+//! the places that the engine knows, and then removes the notes.
 //!
 //! A reader must not wait for apply instead. It may be answering overlayfs, which copies a
 //! directory of a native view up. The kernel then lets no other process rename from one

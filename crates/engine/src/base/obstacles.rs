@@ -1,5 +1,5 @@
-//! What other users put in the way of a commit that is durable. The head of `apply::others` says
-//! what becomes of it.
+//! Obstacles that other users create for a durable commit. The head of `apply::others` says how
+//! apply handles them.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! Checks what a user may do to objects of the present base.
 //!
-//! A view shows the permissions of its snapshot, and the kernel decides by them. So a
-//! directory that was closed later would stay open in the view, even for what is put
-//! there afterwards. If the service has rights that the transaction's user lacks, the
-//! engine therefore also checks the present permissions
+//! A view shows the permissions of its snapshot, and the kernel decides by them. So a directory
+//! that was closed later would stay open in the view, and the user could even read files that were
+//! put there afterwards. If the service has rights that the transaction's user lacks, the engine
+//! therefore also checks the present permissions
 //!
 //! 1. before a view looks at the base: for a name, a listing, or contents;
-//! 2. before a commit changes it, under the commit lock: for every directory in which
-//!    entries change, and all directories above whatever changes.
+//! 2. before a commit changes it, under the commit lock: for every directory in which entries
+//!    change, and for all directories above a changed object.
 //!
 //! An owner always passes, since they could give themselves the right. An object that
 //! commits have moved aside for older snapshots has no place in the base, and so no
@@ -22,7 +22,7 @@ use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
 use crate::base::{Base, above};
 
-/// What the user may do, as permission bits.
+/// The permission bits that the user has.
 pub(crate) fn permissions<D: Disk>(
     core: &Core<D>,
     base: &Arc<Base>,
@@ -72,6 +72,6 @@ pub(crate) fn require<D: Disk>(
     })
 }
 
-/// The permissions of which one is enough to read contents. The kernel also reads a
-/// program that a user may only run.
+/// Either of these permissions is enough to read contents. The kernel also reads a program that a
+/// user may only run.
 pub(crate) const CONTENTS: [Permission; 2] = [Permission::Read, Permission::Search];

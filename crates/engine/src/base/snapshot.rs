@@ -1,7 +1,7 @@
 //! The base as it was at one point of the commit order.
 //!
-//! Every read first looks at the base and then at the history of what it
-//! found there: see the invariants of [`crate::base`].
+//! Every read first looks at the base and then at the history of the object that it found there:
+//! see the invariants of [`crate::base`].
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         }
     }
 
-    /// What the entry named in the snapshot, if a newer commit has changed the entry.
+    /// The object that the entry led to in the snapshot, if a newer commit has changed the entry.
     fn old_entry(&self, directory: &Arc<Base>, name: &Name) -> Option<Option<Arc<Base>>> {
         let state = directory.state();
         let versions = state.history.as_ref()?.names.get(name)?;

@@ -1,14 +1,14 @@
 //! Sets a lazy commit aside if something in the base has got in its way, and tries it again.
 //!
-//! A lazy commit returns before it is durable, and is applied later. `cancel` says what may
-//! get in its way meanwhile. It has no caller left to receive an error. Its record is cancelled
-//! by a second, durable record, and its transaction is open again with all its changes: it is
-//! *set aside*. The store goes on with the next commit.
+//! A lazy commit returns before it is durable, and is applied later. `cancel` says what may get in
+//! its way meanwhile. By then, no caller is left to receive an error. Its record is cancelled by a
+//! second, durable record, and its transaction is open again with all its changes: it is *set
+//! aside*. The store goes on with the next commit.
 //!
 //! A lazy commit therefore is in one of these states:
-//! 1. Waiting. The call has returned. The transaction has given up its locks, and whoever asks for
-//!    it learns that it has ended. It is among `OpenTransactions::waiting`, so commits before it
-//!    keep what its snapshot shows. `Waiter::Returned` has its view.
+//! 1. Waiting. The call has returned. The transaction has given up its locks, and a request for it
+//!    fails because it has ended. It is among `OpenTransactions::waiting`, so commits before it
+//!    keep the versions that its snapshot shows. `Waiter::Returned` has its view.
 //! 2. Passed. The second check has found nothing. Transaction and view are gone. From here on an
 //!    obstacle stalls the commit (`stalled`).
 //! 3. Set aside. The cancelling record is durable. The transaction is open, with the reason. It is
@@ -20,7 +20,7 @@
 //! Invariants
 //! 1. Nobody sees a lazy commit before it has passed: a transaction begins, and the commits are
 //!    listed, only after everything in the queue was applied or set aside, and a commit that
-//!    touches what it touches is appended only then (`Queue::admits`).
+//!    touches the same objects is appended only then (`Queue::admits`).
 //! 2. The invariants of `cancel` hold. A crash before the cancelling record is durable leaves the
 //!    commit, and recovery applies it. A crash after that leaves an open transaction: recovery
 //!    opens it if it survives, and discards it otherwise.

@@ -1,4 +1,4 @@
-//! Looks up what a commit replaces, so that the record can say it and the commit can be undone.
+//! Looks up what a commit replaces. The record then contains it, so that the commit can be undone.
 //!
 //! Objects that lose their last name, and inodes that are replaced, are moved to limbo when the
 //! commit is applied. For each object that stays, the record holds the old attributes. It
@@ -36,7 +36,7 @@ type XattrChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 const CARRIED_BYTES_MAX: u64 = 128 << 10;
 const COPY_CHUNK: u64 = 1 << 20;
 
-/// Returns what the record says of the base before.
+/// Returns the part of the record that describes the base before the commit.
 pub(crate) fn look_before<D: Disk>(
     core: &Core<D>,
     (set, validated): (&WriteSet, &Seen),
@@ -111,7 +111,7 @@ fn is_in_place(object: &ObjectWrite) -> bool {
     !object.is_implied && !is_replaced
 }
 
-/// What a change of contents overwrites or cuts off, of a file of this length.
+/// The extents of a file of this length that a change of contents overwrites or cuts off.
 fn overwritten(contents: &ContentsWrite, length: u64) -> Vec<Extent> {
     let written = contents.written().into_iter();
     let ranges = written.map(|(start, end)| {
@@ -142,7 +142,8 @@ impl<D: Disk> Look<'_, D> {
         self.core.stat_now(base)
     }
 
-    /// What validation saw is true until the commit is applied, or the commit is cancelled.
+    /// The attributes that validation read hold until the commit is applied; otherwise the commit
+    /// is cancelled.
     fn stat_validated(&self, base: &Base) -> Result<Stat, Errno> {
         let validated = self.validated.stat(base);
         validated.map_or_else(|| self.stat(base), Ok)

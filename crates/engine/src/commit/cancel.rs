@@ -10,8 +10,8 @@
 //!
 //! A durable commit therefore is in one of these states:
 //! 1. Waiting. Its record is in the log, and its transaction is among the open ones: commits before
-//!    it keep what its snapshot shows. Its view is with the thread that commits (of a part:
-//!    `landing`).
+//!    it keep the versions that its snapshot shows. The committing thread holds its view (for the
+//!    commit of a part: `landing`).
 //! 2. Passed. The second check has found nothing. The transaction is open no more, and from here on
 //!    an obstacle stalls the commit (`stalled`).
 //! 3. Cancelled. The cancelling record is durable, and the view goes back to the transaction.
@@ -21,17 +21,17 @@
 //!    to take back.
 //! 2. The cancelling record is durable before the caller is answered. A crash before that leaves
 //!    the commit in the log, and recovery applies it.
-//! 3. It is durable before a later commit is applied. So the applied mark names no commit behind
-//!    one whose fate is open.
-//! 4. Commits that wait behind a cancelled one stay valid, since they touch nothing of what it
-//!    touches (`Queue::admits`).
+//! 3. It is durable before a later commit is applied. So the applied mark never names a commit
+//!    behind one that may still be cancelled.
+//! 4. Commits that wait behind a cancelled one stay valid, since they touch none of its objects
+//!    (`Queue::admits`).
 //! 5. Both sequences belong to no commit from then on: nobody sees them in the log, in the history
 //!    or in the past.
 //!
 //! A lazy commit is cancelled in the same way, and nobody waits for its error: see `aside`.
 //!
-//! A commit that meets its obstacle later than the second check is not cancelled: a part of it may
-//! be in the base. It is stalled. So is a commit that cannot be cancelled because no record can be
+//! A commit that meets an obstacle after the second check is stalled and not cancelled, because a
+//! part of it may be in the base. So is a commit that cannot be cancelled because no record can be
 //! appended to the log, and a durable one that was reported to its caller as stalled.
 
 use atomdir_disk::Disk;

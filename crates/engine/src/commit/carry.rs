@@ -2,17 +2,17 @@
 //! flush of the log then makes everything durable. Otherwise the staged files,
 //! their directory and the log would each need one.
 //!
-//! The staged objects are moved into the base as ever, but they are not
-//! flushed. If a crash has lost them, recovery makes them again from the
-//! record. It gives those that it finds their contents and attributes.
+//! The staged objects are moved into the base as in any other commit, but they are not flushed. If
+//! a crash has lost them, recovery makes them again from the record. If recovery finds them, it
+//! sets their contents and attributes from the record.
 //!
 //! If new objects are large but the pages that are changed in place are few, the record carries the
 //! pages alone. That saves the flush of each file in which they are staged.
 //!
 //! Invariants
 //! 1. A record carries all new objects that the commit has staged, or none of them.
-//! 2. It never carries a directory: what was moved into one that is made again
-//!    would be lost if a recovery died after moving it.
+//! 2. It never carries a directory. If recovery made a directory again, moved objects into it and
+//!    died, those objects would be lost.
 
 use std::collections::HashMap;
 
@@ -71,7 +71,7 @@ fn bytes_in_place(set: &WriteSet) -> u64 {
     pages.saturating_mul(PAGE)
 }
 
-/// Reads what the record is to carry.
+/// Reads the data that the record will carry.
 pub(crate) fn carry<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<Carried, Errno> {
     let mut carried = Carried::default();
     for created in &set.created {
@@ -88,7 +88,7 @@ pub(crate) fn carry<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<Carri
     Ok(carried)
 }
 
-/// Reads what the record is to carry although new objects were flushed.
+/// Reads the pages that the record will carry although new objects were flushed.
 pub(crate) fn carry_some_pages<D: Disk>(
     view: &mut View<D>,
     set: &WriteSet,

@@ -1,4 +1,4 @@
-//! Checkpoint: makes the base durable, then drops the log and what it refers to.
+//! Checkpoint: makes the base durable, then drops the log and the staged objects that it refers to.
 
 use crate::sync;
 
@@ -82,7 +82,7 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Makes a checkpoint, after which commits can say what they replace.
+    /// Makes a checkpoint. Later commits can then record what they replace.
     pub(crate) fn keep_past(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
         self.checkpoint_locked(state)?;
         if state.journal.past.is_none() {
@@ -94,8 +94,9 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Forgets the oldest commits that are beyond these limits, and frees what they alone keep
-    /// as soon as no open snapshot may show it. Forgotten commits cannot be undone.
+    /// Forgets the oldest commits that are beyond these limits. Frees the space of the objects that
+    /// only they keep, as soon as no open snapshot may show these. Forgotten commits cannot be
+    /// undone.
     pub fn prune(&self, limits: &HistoryLimits) -> Result<HistoryStatus, StoreError> {
         let mut state = self.lock_without_pending()?;
         self.checkpoint_locked(&mut state)?;
@@ -105,8 +106,8 @@ impl<D: Disk> Store<D> {
         Ok(state.journal.history_status().unwrap_or_default())
     }
 
-    /// Forgets a part of the history if the file system is short of space. Returns whether it did,
-    /// so that what has failed may succeed now.
+    /// Forgets a part of the history if the file system is short of space. Returns whether it did.
+    /// The caller can then try again.
     pub(crate) fn free_space(&self) -> bool {
         let freed = || -> Result<bool, StoreError> {
             let mut state = self.lock_without_pending()?;
@@ -197,8 +198,9 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Forgets what is beyond the limits. That needs space for the records that stay, and so comes
-    /// after all that frees some. If there still is none, the next checkpoint tries again.
+    /// Forgets the commits that are beyond the limits. This needs space for the records that stay,
+    /// so it comes after every step that frees space. If there is still no space, the next
+    /// checkpoint tries again.
     fn shorten_histories(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
         let core = &*self.0.core;
         let summaries = state.journal.shorten_history(core, HISTORY_BYTES_MAX);

@@ -15,7 +15,7 @@ use crate::view::View;
 use crate::write_set::{Object, WriteSet};
 
 impl<D: Disk> Store<D> {
-    /// Refuses a commit while others have locked what it changes.
+    /// Refuses a commit while other transactions hold locks on parts that it changes.
     pub(crate) fn refuse_locked(
         &self,
         transaction: &Transaction<D>,

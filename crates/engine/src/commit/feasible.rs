@@ -1,11 +1,10 @@
 //! Finds out what the file system would refuse when a commit is applied, while
 //! there is still a way back.
 //!
-//! Most errors cannot happen, because the same was done in the staging directory.
-//! What remains: objects that the kernel lets nobody change (chattr +i and +a,
-//! mount points, swap files), attributes and directories of other owners, names that
-//! may not be removed or renamed, and extended attributes that do not fit, which is
-//! tried on a stand-in.
+//! Most errors cannot happen, because the view has done the same in the staging directory. The
+//! checks here cover the remaining ones: objects that the kernel lets nobody change (chattr +i and
+//! +a, mount points, swap files), attributes and directories of other owners, names that may not be
+//! removed or renamed, and extended attributes that do not fit, which is tried on a stand-in.
 //!
 //! Invariant: no check changes the base, whatever an outside writer puts there at
 //! that moment. The kernel is asked about a name by a rename that cannot succeed.
@@ -58,8 +57,8 @@ pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -
     check_again(core, set, seen)
 }
 
-/// Like [`check`], but only looks for what comes and goes. `seen`: what validation has seen, if it
-/// has looked.
+/// Like [`check`], but only looks for obstacles that come and go. `seen`: the attributes that
+/// validation has read, if any.
 pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
     let mut directories = HashSet::new();
     for entry in &set.entries {
@@ -104,8 +103,8 @@ fn has_new_inode(object: &ObjectWrite) -> bool {
     contents.is_some_and(|contents| contents.replacement.is_some())
 }
 
-/// Refuses to change what the kernel lets nobody change, or an outside writer has changed since
-/// validation.
+/// Refuses to change an object that the kernel lets nobody change, or that an outside writer has
+/// changed since validation.
 fn check_changeable<D: Disk>(
     core: &Core<D>,
     seen: &Seen,
@@ -130,8 +129,8 @@ fn check_changeable<D: Disk>(
     }
 }
 
-/// Refuses to set attributes that only the owner may set, if that is somebody else.
-/// What a user does as a writer, the kernel does again when apply writes: it takes
+/// Refuses to set attributes that only the owner may set, if somebody else is the owner. The check
+/// ignores the side effects of a write. The kernel repeats these when apply writes: it removes
 /// set-id bits and capabilities, and sets the times.
 fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
     let refused = || CommitError::io("set the attributes of", &object.path, Errno::PERM);

@@ -8,9 +8,8 @@
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that
 //!    began after they were appended has succeeded.
-//! 2. A queued commit is in no history yet. So another commit is validated
-//!    meanwhile only if neither touches what the other touches, and it has read
-//!    nothing that the queued one changes.
+//! 2. A queued commit is in no history yet. So another commit is validated meanwhile only if the
+//!    two touch no common object, and if it has read nothing that the queued one changes.
 
 use std::sync::atomic::Ordering;
 

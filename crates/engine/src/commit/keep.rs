@@ -1,8 +1,8 @@
-//! Keeps what a commit replaces, as far as open snapshots show it.
+//! Keeps the versions that a commit replaces, as far as open snapshots show them.
 //!
-//! Invariant: of everything that commits replace, only what an open snapshot shows
-//! is kept. So what an open transaction costs in memory and space grows with the
-//! number of objects changed, not with the number of commits.
+//! Invariant: a replaced version is kept only if an open snapshot shows it. So the memory and space
+//! that an open transaction costs grow with the number of objects changed, not with the number of
+//! commits.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 pub(crate) struct Snapshots(pub Vec<Sequence>);
 
 impl Snapshots {
-    /// Whether an open snapshot shows what has been there since `previous`, the end
-    /// of the version before.
+    /// Whether an open snapshot shows the version that began at `previous`, the end of the version
+    /// before it.
     fn need_version(&self, previous: Option<Sequence>) -> bool {
         self.0
             .iter()
@@ -40,8 +40,8 @@ pub(crate) struct Keeper<'a, D: Disk> {
     pub unseen: &'a mut HashSet<Identity>,
     /// The object that was looked at last.
     pub at: Option<Arc<Base>>,
-    /// Directories that other users have closed. Nobody can read what is in them, so nothing of
-    /// that is kept, and apply leaves it alone.
+    /// Directories that other users have closed. Nobody can read the objects in them, so no
+    /// versions of these are kept, and apply leaves them alone.
     pub closed: HashSet<Identity>,
 }
 
@@ -151,8 +151,8 @@ impl<D: Disk> Keeper<'_, D> {
         self.core.disk.read_link(&directory, name)
     }
 
-    /// Keeps what the name was, if an open snapshot shows it, and returns whether
-    /// one does.
+    /// Keeps the object that the name led to, if an open snapshot shows it. Returns whether one
+    /// does.
     fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) -> bool {
         let mut state = directory.state();
         let History { names, .. } = state.history_mut();

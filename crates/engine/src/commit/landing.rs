@@ -9,8 +9,9 @@
 //! Invariants
 //! 1. While a landing waits in the queue, it has the view, and nothing changes it.
 //! 2. A landing that is dropped before it was finished ends the transaction.
-//! 3. The staging directory of the transaction stays as long as the log may need what has
-//!    landed from it: until the checkpoint after that, or the transaction's end after it.
+//! 3. The staging directory of the transaction stays as long as the log may need an object that has
+//!    landed from it: until the next checkpoint, or until the transaction ends after that
+//!    checkpoint.
 //!
 //! A landing does not merge (`refuse_merged`): see the first invariant of `base::landed`.
 

@@ -1,5 +1,5 @@
-//! Reads from the base what the record must contain. That comes before the record is logged, while
-//! the commit can still fail and leave nothing behind.
+//! Reads from the base the data that the record must contain. This happens before the record is
+//! logged, while the commit can still fail and leave nothing behind.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,9 @@ use crate::error::CommitError;
 use crate::log::record_builder::Present;
 use crate::write_set::{Object, WriteSet};
 
-/// Opens every file that will be changed in place while there is still a way back,
-/// keeps up to `writers_max` of them open for apply, and looks up what the record
-/// must say of the base.
+/// Opens every file that will be changed in place while there is still a way back, keeps up to
+/// `writers_max` of them open for apply, and looks up the facts about the base that the record must
+/// contain.
 pub(crate) fn look_at_base<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,

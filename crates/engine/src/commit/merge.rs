@@ -29,8 +29,8 @@ use crate::view::View;
 use crate::view::dress::dress;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, Staging, WriteSet};
 
-/// Sets the place of a file with several names to the name by which the transaction knows it,
-/// because that one stays.
+/// If a file has several names, sets its place to the name by which the transaction knows it,
+/// because that name stays.
 pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
     let written = set.objects.iter().map(|object| (object.node, &object.base));
     let linked = set.entries.iter().filter_map(|entry| match &entry.after {

@@ -6,18 +6,18 @@
 //!    staging directory. They are flushed, unless they are few and small: then the record
 //!    will carry them (`carry`). The result is `Prepared`.
 //! 2. Under the commit lock, the transaction's writes and reads are validated against what others
-//!    have committed since (`validate`), and merged with it (`merge`, `privileges`). The base must
-//!    be able to take the commit (`feasible`, `permitted`), and nothing that another open
-//!    transaction holds may forbid it (`contended`). The result is `Validated`.
-//! 3. Still under the lock, the record is appended to the log, with what it must say of the
-//!    present base (`look`). The result is a `Pending` commit in the store's queue. It is
-//!    flushed together with others that wait, unless it is lazy (`group`). If the store keeps
+//!    have committed since (`validate`), and merged with it (`merge`, `privileges`). The file
+//!    system and the user's permissions must allow the commit (`feasible`, `permitted`), and no
+//!    other open transaction may hold a lock or an older write that forbids it (`contended`). The
+//!    result is `Validated`.
+//! 3. Still under the lock, the record is appended to the log, with the facts about the present
+//!    base that it must contain (`look`). The result is a `Pending` commit in the store's queue. It
+//!    is flushed together with others that wait, unless it is lazy (`group`). If the store keeps
 //!    history, the record also says what the commit replaces (`before`).
-//! 4. Once the record is durable, what older snapshots still show is kept (`keep`), and the
-//!    record is applied to the base (`publish`). Something in the base can have got in the way
-//!    since the check. Then the commit is cancelled if the base has not changed yet (`cancel`).
-//!    A lazy one, whose caller is gone, is set aside (`aside`). Otherwise it is stalled
-//!    (`stalled`).
+//! 4. Once the record is durable, the versions that older snapshots show are kept (`keep`), and the
+//!    record is applied to the base (`publish`). An obstacle may have appeared in the base since
+//!    the check. If the base has not changed yet, the commit is then cancelled (`cancel`), or set
+//!    aside if it is lazy (`aside`). Otherwise it is stalled (`stalled`).
 //!
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
 //! nested transaction only replaces the outer one's view (`nested`). A transaction may also land
@@ -25,13 +25,13 @@
 //! (`resolve`). A transaction may also get a newer snapshot (`refresh`).
 //!
 //! Invariants
-//! 1. Everything that a record refers to survives a crash once the record is appended: what
-//!    is staged was flushed, or the record carries it.
+//! 1. Everything that a record refers to survives a crash once the record is appended: staged
+//!    objects were flushed, or the record carries them.
 //! 2. The base changes only after the record is durable.
-//! 3. Until the record is appended, and if it is cancelled, a failure leaves the transaction open
-//!    and the base untouched. Otherwise the transaction has ended, and a failure is
-//!    [`CommitError::Logged`]. A flush that fails poisons the store, and so does an error of
-//!    the disk while the record is applied.
+//! 3. Before the record is appended, a failure leaves the transaction open and the base untouched.
+//!    The same holds if the commit is cancelled. After any other failure the transaction has ended,
+//!    and the error is [`CommitError::Logged`]. A flush that fails poisons the store, and so does
+//!    an error of the disk while the record is applied.
 
 pub(crate) mod aside;
 pub(crate) mod before;
@@ -90,10 +90,10 @@ pub struct Committed {
     pub sequence: Option<Sequence>,
     /// How many paths were changed.
     pub changes: u64,
-    /// What the commit of a nested transaction has made outdated in the outer view, or the
-    /// commit of a part in the transaction's own.
+    /// Cached data that the commit has made outdated: in the outer view for a nested transaction,
+    /// and in the transaction's own view for the commit of a part.
     pub outdated: Vec<Outdated>,
-    /// What a commit of a part has landed, sorted by path.
+    /// The changes that a commit of a part has landed, sorted by path.
     pub landed: Vec<ChangeLine>,
     /// The changes for which their side was taken, sorted by path.
     pub dropped: Vec<ChangeLine>,
@@ -105,7 +105,7 @@ pub struct Committed {
 #[derive(Clone, Copy)]
 enum Portion<'a> {
     All,
-    /// What is at and below these paths. The transaction stays open.
+    /// The changes at and below these paths. The transaction stays open.
     Part(&'a [Vec<u8>]),
     /// All but the changes for which their side is taken.
     Sides(&'a Sides),
@@ -118,7 +118,7 @@ enum Portion<'a> {
 /// as long as the commit lock is held.
 struct Validated {
     set: WriteSet,
-    /// What validation has seen.
+    /// The attributes that validation has read.
     seen: Seen,
     staging: Staging,
     carried: Carried,
@@ -141,8 +141,8 @@ impl<D: Disk> Store<D> {
         self.commit_to_base(transaction, Portion::All, report)
     }
 
-    /// Commits the changes at and below these paths, and what they need. The transaction stays
-    /// open with the rest.
+    /// Commits the changes at and below these paths, and the changes that these need. The
+    /// transaction stays open with the rest.
     pub fn commit_part(
         &self,
         transaction: &Transaction<D>,
@@ -377,7 +377,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// `only_reads`: commits of others are no conflict with what was read.
+    /// `only_reads`: commits of others do not conflict with the transaction's reads.
     fn find_conflicts(
         &self,
         transaction: &Transaction<D>,
@@ -488,7 +488,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Charges what is staged to the transaction's owner. The log, the reserve and the base are not
+/// Charges the staged data to the transaction's owner. The log, the reserve and the base are not
 /// charged, because a logged commit must succeed.
 fn at_its_expense<D: Disk, T>(
     transaction: &Transaction<D>,

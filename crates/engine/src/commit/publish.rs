@@ -1,5 +1,4 @@
-//! Brings a logged commit into the base, keeping for older snapshots what it
-//! replaces.
+//! Brings a logged commit into the base, and keeps the replaced versions for older snapshots.
 
 use crate::sync;
 use std::collections::{HashMap, HashSet};
@@ -43,7 +42,7 @@ impl<D: Disk> Store<D> {
         );
         let transaction = TransactionId(pending.record.transaction);
         if pending.landing().is_none() {
-            // Its own snapshot needs nothing of what the commit replaces.
+            // The transaction's own snapshot needs none of the versions that the commit replaces.
             lock(&self.0.open).by_id.remove(&transaction);
         }
         let mut attempt = match pending.attempt.take() {
@@ -91,11 +90,11 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Keeps what the commit replaces, as far as open snapshots show it.
+    /// Keeps the versions that the commit replaces, as far as open snapshots show them.
     fn keep(&self, pending: &Pending<D>) -> Result<Attempt, StoreError> {
         let sequence = Sequence(pending.record.sequence);
         let mut snapshots = Snapshots(self.open_snapshots());
-        // A transaction that lands a part sees this commit, not what was there before.
+        // A transaction that lands a part sees this commit, not the versions before it.
         snapshots.0.retain(|at| *at < sequence);
         let (mut unseen, mut closed) = (HashSet::new(), HashSet::new());
         let keeps_old = !snapshots.0.is_empty();
@@ -252,8 +251,8 @@ fn follow_restored<'a>(set: &WriteSet, retained: impl Iterator<Item = &'a Arc<Ba
     }
 }
 
-/// Remembers where objects are after the base has changed, and what they look
-/// like if older snapshots need that.
+/// Remembers where objects are after the base has changed, and their attributes if older snapshots
+/// need them.
 fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, kept_by: Option<Sequence>) {
     let mut replaced: HashMap<usize, Arc<Base>> = HashMap::new();
     let mut directories: Vec<Option<Arc<Base>>> = vec![None; set.created.len()];

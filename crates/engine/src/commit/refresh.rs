@@ -50,12 +50,12 @@ pub struct Refreshed {
 }
 
 impl<D: Disk> Store<D> {
-    /// Gives the transaction a snapshot of the newest commit, under its own changes, unless that
-    /// conflicts with what others have changed since its snapshot. Drops all savepoints, as
+    /// Gives the transaction a snapshot of the newest commit, under its own changes, unless these
+    /// conflict with changes that others have made since its snapshot. Drops all savepoints, as
     /// every try to commit does, and remembers conflicts as [`Store::list_conflicts`] does.
     ///
     /// Node ids from before lead to objects that the transaction has changed, or fail with
-    /// `ESTALE`. Whoever has cached anything of the view must drop all of it.
+    /// `ESTALE`. A caller that caches data of the view must drop all of it.
     pub fn refresh(&self, transaction: &Transaction<D>) -> Result<Refreshed, RefreshError> {
         self.try_refresh(transaction).map_err(|error| match error {
             RefreshError::Commit(error) => self.with_authors(error).into(),

@@ -66,7 +66,8 @@ impl Accepted {
         let path = if path.is_empty() { b"." } else { path };
         let mut accepted = self.conflicts.iter().filter(|one| one.0 == path);
         let is_accepted = accepted.any(|one| {
-            // Whoever takes the contents takes what is not known of them, and the reverse.
+            // A choice for the contents also applies to a doubt about the contents, and the
+            // reverse.
             let is_doubt = match (one.1, what) {
                 (ConflictKind::Contents, ConflictKind::UnknownParts) => true,
                 (ConflictKind::UnknownParts, ConflictKind::Contents) => by.is_some(),

@@ -19,8 +19,8 @@
 //! Invariants, while a commit is stalled
 //! 1. No commit behind it is applied, none is appended, and no transaction begins:
 //!    there is no whole state of the base that a snapshot could show.
-//! 2. Open transactions read as before: what the commit replaces was kept before the
-//!    base changed, and `place` says where each object is.
+//! 2. Open transactions read as before: the replaced versions were kept before the base changed,
+//!    and `place` says where each object is.
 //! 3. A later attempt repeats nothing of an earlier one (`apply::ApplyProgress`).
 //! 4. The applied mark names the commit before it, so recovery applies it whole.
 //!
@@ -31,18 +31,18 @@
 //! `fusermount3` allows; only root can unmount it. Any user who fills the disk can cause it, too.
 //!
 //! Modes and owners do not keep root's service from anything, and it unmounts what ordinary users
-//! have mounted. In the store of an ordinary user, what other users close is left alone
-//! (`apply::others` says how and why). A user who may write to a
-//! directory can change a name in it right before the call that needs it. Apply then looks again,
-//! and gives up only if that happens at every look (`TRIES_MAX` in `apply`).
+//! have mounted. In the store of an ordinary user, apply leaves alone the directories that other
+//! users close (`apply::others` says how and why). A user who may write to a directory can change a
+//! name in it right before the call that needs it. Apply then looks again, and gives up only if
+//! that happens at every look (`TRIES_MAX` in `apply`).
 //!
 //! # Why it is not taken back
 //!
 //! A commit of which a part is in the base could be cancelled as well, if apply noted its steps
 //! and took them back in reverse order. Three things make that harder than it seems:
-//! 1. `keep` has already changed the histories: versions that end with this commit, and what was
-//!    last changed by it. The old values must come back, or the transaction would conflict with
-//!    its own cancelled commit.
+//! 1. `keep` has already changed the histories: the versions that end with this commit, and the
+//!    parts that it was the last to change. The old values must come back, or the transaction would
+//!    conflict with its own cancelled commit.
 //! 2. Renaming a file back gives it another change time. Every object that was touched then needs
 //!    an own stamp that names no commit, or open transactions take it for an outside writer's
 //!    change. A recovery that runs before the cancelling record is durable, and the history's
@@ -67,9 +67,9 @@
 //! 4. Checkpoints must keep the log from the stalled record on, so its length needs a
 //!    limit.
 //!
-//! A restart beside the obstacle cannot open the store even for reading: the base is in
-//! no whole state, and what was kept for older snapshots has gone with the service. Each
-//! later command starts recovery again, so removing the obstacle is enough.
+//! A restart beside the obstacle cannot open the store even for reading: the base is in no whole
+//! state, and the versions kept for older snapshots were lost when the service ended. Each later
+//! command starts recovery again, so removing the obstacle is enough.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

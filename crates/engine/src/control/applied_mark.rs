@@ -4,15 +4,15 @@
 //! durable. So a log that ends before that record is damaged and not torn.
 //!
 //! Invariants
-//! 1. The mark names a commit only once that is in the base as a whole. So it only moves forward,
+//! 1. The mark names a commit only once the whole commit is in the base. So it only moves forward,
 //!    unless it is cleared.
 //! 2. The mark counts only while the file system is mounted as it was when the mark was
 //!    written. Then the page cache still has everything that was applied, except
 //!    contents that the kernel failed to write. So recovery writes contents again
 //!    (`apply::again`).
-//! 3. It is cleared while recovery writes contents again (`apply::again`), before the
-//!    base is flushed, since a flush that fails may lose what was applied, and whenever
-//!    the store is poisoned.
+//! 3. It is cleared in three cases: while recovery writes contents again (`apply::again`), before
+//!    the base is flushed, since a failed flush may lose applied changes, and whenever the store is
+//!    poisoned.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

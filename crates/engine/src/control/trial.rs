@@ -1,10 +1,10 @@
 //! Tries in the control directory whether the file system can do what a store needs,
 //! when the store is made.
 //!
-//! A commit that is in the log must be applied. If the file system cannot do what that
-//! takes, it must be known before there is a store. The trial looks at what calls do,
-//! not at the file system's name. It cannot see what happens once the kernel no longer
-//! caches an object, for example that the object gets another inode number.
+//! A commit that is in the log must be applied. If the file system lacks a call that this needs,
+//! the user must learn it before there is a store. The trial looks at what calls do, not at the
+//! file system's name. It cannot see what happens once the kernel no longer caches an object, for
+//! example that the object gets another inode number.
 //!
 //! Overlays are recognized by their type, because the trial would not notice them: an
 //! object of a lower layer gets another identity when it is first written, and nothing
@@ -52,7 +52,7 @@ pub(crate) fn refuse_layered(status: &FileSystemStatus) -> Result<(), StoreError
     Ok(())
 }
 
-/// Leaves nothing behind. If the process dies, the next trial removes what is left.
+/// Leaves nothing behind. If the process dies, the next trial removes its files.
 pub(crate) fn run<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
     let failed = |errno| control::failed("try what the file system can do")(errno);
     refuse_layered(&disk.status(control).map_err(failed)?)?;
@@ -246,7 +246,7 @@ fn require(holds: bool, or_else: &str) -> Outcome {
     Err(Failure::Unsuitable(or_else.to_owned()))
 }
 
-/// The errors by which file systems say that they have no such call.
+/// The errors with which file systems report that they do not support a call.
 fn lacking(what: &'static str) -> impl Fn(Errno) -> Failure {
     move |errno| match errno {
         Errno::OPNOTSUPP

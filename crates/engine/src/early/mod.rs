@@ -1,18 +1,18 @@
 //! Early conflicts: a transaction that asks for them learns already at a write, and not
 //! only at its commit, that another open transaction has written the same part.
 //!
-//! The oldest transaction wins. So a younger one's commit is refused while the older one
-//! is open, as if what it changes were locked. A transaction that is tried again keeps
-//! the age of its first try. So in the end it is the oldest and succeeds.
+//! The oldest transaction wins. So a younger one's commit is refused while the older one is open,
+//! as if the older one held locks. A transaction that is tried again keeps the age of its first
+//! try. So in the end it is the oldest and succeeds.
 //!
 //! `noted_writes` states the invariants. Writes are noted in memory, with the granularity of
 //! conflicts.
 //!
-//! Invariant: writes are noted only while an open transaction wants to know of conflicts
-//! early. Earlier writes are noted when the first such transaction begins. So at other
-//! times a write costs only one look at a flag. The last such transaction may end just after that
-//! look. So every method that notes something looks again with the state locked: what was noted
-//! then would outlast its transaction, whose end is not noted either.
+//! Invariant: writes are noted only while an open transaction wants to know of conflicts early.
+//! Earlier writes are noted when the first such transaction begins. So at other times a write costs
+//! only one look at a flag. The last such transaction may end just after that look. So every method
+//! that notes a write checks the flag again with the state locked. Otherwise the note would outlast
+//! its transaction, because the end of a transaction is not noted at such times either.
 
 mod intents;
 mod noted_writes;
@@ -69,8 +69,7 @@ impl Writers {
         }
     }
 
-    /// To be called when a transaction has committed a part of what it has written, and
-    /// `written` is left.
+    /// Call this when a transaction has committed a part of its writes. `written` are the others.
     pub fn landed(&self, author: &Author, written: &[Target]) {
         let mut state = lock(&self.state);
         if state.is_needed() {

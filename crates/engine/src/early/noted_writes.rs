@@ -29,11 +29,11 @@ struct Writer {
     conflicts: Vec<Conflict>,
     /// Its commit is being logged, so it counts as older than all others.
     is_committing: bool,
-    /// What was written of each object, by the object's serial.
+    /// The written parts of each object, by the object's serial.
     written: HashMap<u64, Parts>,
 }
 
-/// What one transaction has written of one object.
+/// The parts of one object that one transaction has written.
 struct Parts {
     base: Arc<Base>,
     pages: RangeSet,

@@ -1,4 +1,4 @@
-//! Which commit changed what a lock would cover.
+//! Finds the commit that changed a part that a lock would cover.
 
 use super::target::Extent;
 use crate::base::Base;

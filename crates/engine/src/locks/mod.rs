@@ -1,9 +1,9 @@
 //! Locks on request. Optimistic transactions need none, but a transaction that holds
 //! a lock cannot lose what the lock covers to another transaction's commit.
 //!
-//! A lock is on a part of the base, and every commit honours it: while it is held, a
-//! commit of another transaction that changes what it covers is a conflict. Requests
-//! for locks wait for one another.
+//! A lock is on a part of the base, and every commit honours it: while it is held, a commit of
+//! another transaction that changes the covered part conflicts. Requests for locks wait for one
+//! another.
 //!
 //! A lock covers only what its holder may change or, for a shared lock, read. For a
 //! locked subtree this is decided separately for each object below its root
@@ -60,7 +60,7 @@ pub enum LockError {
     /// one gets this error.
     #[error("to wait for these locks would be a deadlock")]
     Deadlock(Vec<Waits>),
-    /// The snapshot does not show what the lock would protect.
+    /// The snapshot does not show the present state of the part that the lock would protect.
     #[error("it was changed since the transaction began")]
     Changed(Vec<Conflict>),
     #[error(transparent)]

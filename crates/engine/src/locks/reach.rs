@@ -27,9 +27,8 @@ impl Reach {
         Reach(Arc::new(|_| true))
     }
 
-    /// Covers what the holder of a lock on `top` may change or read. An object whose
-    /// permissions cannot be read is covered as well: the lock must not fail its
-    /// holder.
+    /// Covers the objects that the holder of a lock on `top` may change or read. An object whose
+    /// permissions cannot be read is covered as well: the lock must not fail its holder.
     pub fn of_holder<D: Disk>(
         core: &Arc<Core<D>>,
         top: &Arc<Base>,

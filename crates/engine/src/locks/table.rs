@@ -27,7 +27,7 @@ pub(crate) struct Lock {
     pub mode: LockMode,
     /// The path as it was requested.
     pub path: Vec<u8>,
-    /// What the lock covers below its object, if it is on a subtree.
+    /// The objects that the lock covers below its own, if it is on a subtree.
     pub reach: Reach,
 }
 
@@ -166,7 +166,7 @@ impl LockTable {
         self.waiting.remove(&ticket);
     }
 
-    /// What a waiting request waits for. Each holder is listed once.
+    /// The locks of others that a waiting request waits for. Each holder is listed once.
     pub fn waits_for(&self, ticket: Ticket) -> Vec<Waits> {
         let request = self.waiting.get(&ticket);
         request.map_or_else(Vec::new, |request| self.holders_of(request))

@@ -1,4 +1,4 @@
-//! What a lock covers, and what a commit changes: a part of a base object.
+//! A part of a base object. A lock covers such a part, and a commit changes such parts.
 
 use std::sync::Arc;
 

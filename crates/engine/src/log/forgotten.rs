@@ -1,8 +1,9 @@
 //! Objects in limbo that the history has forgotten, until they can be removed.
 //!
 //! Invariant: while snapshots are open, something is removed from limbo only if no commit keeps it,
-//! no open snapshot shows it, and no open transaction was made from the past. So a transaction that
-//! stays open does not keep what others replace again and again, once the history forgets it.
+//! no open snapshot shows it, and no open transaction was made from the past. So if others replace
+//! a file again and again, an open transaction does not keep every version once the history forgets
+//! them.
 
 use std::collections::HashSet;
 
@@ -19,17 +20,17 @@ use crate::write_set::WriteSet;
 
 #[derive(Default)]
 pub(crate) struct Forgotten {
-    /// What may still be in limbo though no commit keeps it.
+    /// Objects that may still be in limbo though no commit keeps them.
     waiting: Vec<InLimbo>,
-    /// What commits keep in limbo and snapshots may show that were open at the commit.
+    /// Objects that commits keep in limbo and that snapshots open at the commit may show.
     shown: HashSet<InLimbo>,
-    /// The space of what is waiting, as a bound.
+    /// An upper bound for the space of the waiting objects.
     pub bytes: u64,
 }
 
 impl Forgotten {
-    /// Notes what a commit keeps for snapshots as well; `unseen` are the objects that no open
-    /// snapshot shows. Call it before objects of the write set get other identities.
+    /// Notes the objects that a commit keeps for snapshots as well; `unseen` are the objects that
+    /// no open snapshot shows. Call it before objects of the write set get other identities.
     pub fn note_shown(
         &mut self,
         record: &CommitRecord,

@@ -16,7 +16,7 @@ use crate::names;
 pub(crate) const HISTORY_BYTES_MAX: u64 = 32 << 20;
 
 impl<D: Disk> Journal<D> {
-    /// What is known of every sequence after this one, to be read without the commit lock.
+    /// The summaries of all sequences after this one. They can be read without the commit lock.
     pub fn summaries(&self, core: &Core<D>, after: Sequence) -> Result<Summaries<D>, StoreError> {
         let in_history = self.header.last_sequence;
         let mut logged = Vec::new();

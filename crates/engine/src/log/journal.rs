@@ -28,9 +28,9 @@ pub(crate) struct Journal<D: Disk> {
     pub header: StoreHeader,
     /// The newest commit in the log.
     pub newest: Sequence,
-    /// What older commits have replaced; `None` if the store has never kept that.
+    /// The objects that older commits have replaced; `None` if the store has never kept these.
     pub past: Option<Past<D>>,
-    /// What the commits in the log have replaced.
+    /// The number and size of the commits in the log that can be undone.
     pub logged: HistoryStatus,
     /// The moments at which the commits in the log were in the base: see
     /// [`PastRecord::settled`](atomdir_format::past::PastRecord).
@@ -116,12 +116,12 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// What can be undone; `None` if the store does not keep what commits replace.
+    /// The commits that can be undone; `None` if the store does not keep what commits replace.
     pub fn history_status(&self) -> Option<HistoryStatus> {
         let past = self.past.as_ref()?;
         let (is_in_past, past) = (past.newest() >= self.newest, past.figures());
         if is_in_past {
-            // A checkpoint has failed after it moved there what the log says.
+            // A checkpoint has failed after it moved the log's commits there.
             return Some(past);
         }
         Some(HistoryStatus {
@@ -188,7 +188,7 @@ impl<D: Disk> Journal<D> {
         self.past.is_none() || self.has_garbage
     }
 
-    /// Removes from limbo what the history does not keep. No snapshot may be open.
+    /// Removes from limbo the objects that the history does not keep. No snapshot may be open.
     pub fn purge_limbo(&mut self, core: &Core<D>) -> Result<(), Errno> {
         let keeps = |name: &Name| {
             let object = names::parse_limbo(name);
@@ -207,8 +207,8 @@ impl<D: Disk> Journal<D> {
         self.in_tails(core, |journal| journal.try_retire_log(core))
     }
 
-    /// If there is no space left, gives back what the files hold for later records, and tries once
-    /// more. An attempt that has failed must be repeatable.
+    /// If there is no space left, frees the space that the files have reserved for later records,
+    /// and tries once more. An attempt that has failed must be repeatable.
     fn in_tails<T>(
         &mut self,
         core: &Core<D>,

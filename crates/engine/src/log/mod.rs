@@ -166,8 +166,8 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Writes the records from `start` on once more: after a failed flush they may be in
-    /// memory only, though marked as written.
+    /// Writes the records from `start` on once more: after a failed flush they may be only in
+    /// memory although the kernel has marked their pages clean.
     pub fn rewrite(&self, disk: &D, start: u64) -> Result<(), Errno> {
         let mut buffer = vec![0; REWRITE_CHUNK];
         let mut at = start;
@@ -199,7 +199,7 @@ impl<D: Disk> Log<D> {
         self.durable = self.durable.max(last);
     }
 
-    /// Cuts off the records from `tail` on, none of which was acknowledged.
+    /// Cuts off the records from `tail` on. None of their callers had received a success.
     pub fn cut(&mut self, disk: &D, tail: u64) -> Result<(), Errno> {
         assert!(tail <= self.tail, "a cut only shortens");
         disk.set_length(&self.file, tail)?;
@@ -280,7 +280,7 @@ fn unread(errno: Errno) -> StoreError {
 }
 
 pub(crate) struct ReadRecords<T> {
-    /// What the caller kept of each record.
+    /// The values that the caller has kept of the records.
     pub records: Vec<T>,
     pub tail: u64,
     /// Where the first record begins that no later record proves to be durable.
@@ -289,7 +289,7 @@ pub(crate) struct ReadRecords<T> {
     pub torn_bytes: u64,
 }
 
-/// Reads every record of a file, and keeps of each what the caller wants.
+/// Reads every record of a file. `keep` returns the value to keep of a record, if any.
 pub(crate) fn read_records<D: Disk, R: Record, T>(
     disk: &D,
     file: &D::Handle,

@@ -1,14 +1,14 @@
 //! The past: what commits have replaced, in the file `past` and in limbo.
 //!
-//! The log says of each commit what it replaces. A checkpoint moves that to `past`, which names
-//! objects and saved pages in limbo.
+//! The log records for each commit what it replaces. A checkpoint moves these records to `past`,
+//! which names objects and saved pages in limbo.
 //!
 //! Invariants
 //! 1. `past` holds consecutive commits, up to the header's last sequence. After a commit that
 //!    does not say what it replaces, it begins anew.
-//! 2. What `past` and the log name is in limbo, unless an undone commit has brought it back into
-//!    the base. It is durably there before `past` names it: the base is flushed first.
-//! 3. A commit is forgotten durably before what it alone keeps in limbo is removed.
+//! 2. Every object that `past` and the log name is in limbo, unless an undo has brought it back
+//!    into the base. It is durably there before `past` names it: the base is flushed first.
+//! 3. A commit is forgotten durably before the objects that it alone keeps in limbo are removed.
 
 use std::collections::HashMap;
 

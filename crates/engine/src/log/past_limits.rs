@@ -1,4 +1,4 @@
-//! How much of the past is kept: by age, by space, and by what the file system has left.
+//! Limits how much of the past is kept: by age, by space, and by the free space of the file system.
 
 use atomdir_disk::Timestamp;
 pub use atomdir_types::HistoryStatus;
@@ -21,7 +21,7 @@ pub(crate) struct Excess {
 }
 
 impl Excess {
-    /// All commits of these, if nothing limits what is kept but the need of open transactions.
+    /// All commits. Only the needs of open transactions then keep any.
     pub fn all() -> Excess {
         Excess {
             older_than: Timestamp::default(),
@@ -30,7 +30,7 @@ impl Excess {
         }
     }
 
-    /// Everything that is beyond the limits. `free_bytes` is what the file system has.
+    /// Everything that is beyond the limits. `free_bytes` is the free space of the file system.
     pub fn of(limits: &HistoryLimits, now: Timestamp, free_bytes: u64, bytes: u64) -> Excess {
         let seconds = i64::try_from(limits.age_seconds_max).unwrap_or(i64::MAX);
         let older_than = Timestamp {

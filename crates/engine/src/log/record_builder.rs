@@ -18,8 +18,7 @@ use crate::write_set::{
     RemovedDirectory, WriteSet,
 };
 
-/// What a record needs to know about the present base, by the serials of base
-/// objects.
+/// Facts about the present base that a record needs, by the serials of base objects.
 #[derive(Default)]
 pub(crate) struct Present {
     /// Lengths of files that are changed in place.
@@ -49,9 +48,8 @@ pub(crate) struct RecordBuilder<'a> {
     replaced: HashSet<u64>,
 }
 
-/// Adds the record's entries and updates to `head`, which has none yet.
-/// `present` is what the record needs to know about the base to change it in
-/// place.
+/// Adds the record's entries and updates to `head`, which has none yet. `present` has the facts
+/// about the base that the record needs to change it in place.
 pub(crate) fn build(
     set: &WriteSet,
     carried: &Carried,

@@ -74,10 +74,10 @@ pub(crate) fn open<D: Disk>(
     })
 }
 
-/// Makes directories again that somebody removed while they were empty, as
-/// `git stash --all` does. That is safe while no record waits to be applied, since only such
-/// records need what is in these directories. The log file may still hold older
-/// records, since emptying it becomes durable later than the header.
+/// Makes directories again that somebody removed while they were empty, as `git stash --all` does.
+/// That is safe while no record waits to be applied, since only such records need objects in these
+/// directories. The log file may still hold older records, since emptying it becomes durable later
+/// than the header.
 ///
 /// The new directories are durable before anything is logged: recovery ends with
 /// [`crate::control::write_header`], which flushes the control directory.

@@ -55,9 +55,9 @@ pub struct TornTail {
     pub bytes: u64,
 }
 
-/// What is looked at of a record in the log.
+/// The part of a log record that the inspection looks at.
 enum Logged {
-    /// What it keeps in limbo, if the store keeps what commits replace.
+    /// A commit, with the objects that it keeps in limbo if the store keeps what commits replace.
     Commit(CommitSummary, Option<Vec<InLimbo>>),
     Cancels(u64),
 }
@@ -162,7 +162,7 @@ impl Inspection {
     }
 }
 
-/// What limbo holds for commits that have left the log.
+/// The objects in limbo that commits keep which have left the log.
 fn kept_in_past<D: Disk>(
     disk: &D,
     control: &ControlFiles<D>,

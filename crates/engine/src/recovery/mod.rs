@@ -8,9 +8,9 @@
 //! Invariants
 //! 1. There is no [`Store`] that was not recovered.
 //! 2. Recovery may die at any point and be run again.
-//! 3. Damage to what was durable is reported, and nothing is changed.
-//! 4. Afterwards the staging directory holds what transactions need that survive their service
-//!    (`survivors`), and limbo what the history keeps.
+//! 3. If durable data is damaged, recovery reports that and changes nothing.
+//! 4. Afterwards the staging directory holds only what surviving transactions need (`survivors`),
+//!    and limbo holds only what the history keeps.
 //!
 //! [`Store`]: crate::Store
 

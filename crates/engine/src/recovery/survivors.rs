@@ -1,8 +1,8 @@
 //! Transactions that survive the service that had them open: see `view::log`.
 //!
 //! Invariants
-//! 1. A transaction is opened again only if it reads what it read before: no commit has landed
-//!    since its begin or refresh, or the past has restored its snapshot (`older`). Commits that were
+//! 1. A transaction is opened again only if its snapshot is intact: no commit has landed since its
+//!    begin or refresh, or the past has restored the snapshot (`older`). Commits that were
 //!    cancelled do not count. Otherwise it is stranded: nothing of it is removed until somebody
 //!    aborts it.
 //! 2. A transaction is not opened again if its commit is in the log or the history, unless its snapshot
@@ -160,7 +160,7 @@ impl Survivors {
     }
 }
 
-/// Counts what is in an overlay's upper layer, down to some depth.
+/// Counts the objects in an overlay's upper layer, down to some depth.
 fn count_below<D: Disk>(disk: &D, directory: &D::Handle, depth: u32) -> u64 {
     let entries = disk.list(directory).unwrap_or_default();
     let below = entries.iter().map(|entry| {

@@ -19,8 +19,8 @@ use crate::transaction::Transaction;
 use crate::view::{Outdated, View};
 
 impl<D: Disk> Store<D> {
-    /// Begins a transaction that sees what the outer one sees now. Isolation
-    /// and durability are the outer one's.
+    /// Begins a transaction that sees the outer one's present state. It has the isolation and the
+    /// durability of the outer one.
     pub fn begin_nested(
         &self,
         outer: &Arc<Transaction<D>>,
@@ -47,7 +47,8 @@ impl<D: Disk> Store<D> {
         Ok(self.add_nested(outer, nested, options))
     }
 
-    /// Copies what the overlay shows without the outer view's lock (`view::upper`).
+    /// Copies the objects that the overlay shows, without holding the outer view's lock
+    /// (`view::upper`).
     fn begin_over_upper(
         &self,
         outer: &Arc<Transaction<D>>,

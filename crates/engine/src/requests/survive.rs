@@ -9,8 +9,8 @@ use crate::log::past_limits::Excess;
 use crate::store::Store;
 use crate::transaction::Transaction;
 
-/// While it is there, commits say what they replace, so that a transaction that begins now can
-/// survive: see [`Store::hold_past`].
+/// While this value exists, commits record what they replace, so that a transaction that begins now
+/// can survive: see [`Store::hold_past`].
 pub struct PastHold<D: Disk> {
     store: Store<D>,
     after: Sequence,
@@ -26,11 +26,11 @@ impl<D: Disk> Drop for PastHold<D> {
 }
 
 impl<D: Disk> Store<D> {
-    /// From now on the transaction survives the death of this process, and what is
-    /// [flushed](Transaction::flush) survives a crash of the system. Whoever opens the store next
-    /// finds it among the open transactions, unless its snapshot cannot be restored: see
-    /// [`Store::stranded`]. `note` is kept with it. Doing it again replaces the note. While it is
-    /// open, the store keeps what commits replace, whatever [`Options::history`] says.
+    /// From now on the transaction survives the death of this process, and
+    /// [flushed](Transaction::flush) changes survive a crash of the system. The next process that
+    /// opens the store finds it among the open transactions, unless its snapshot cannot be
+    /// restored: see [`Store::stranded`]. `note` is kept with it. Doing it again replaces the note.
+    /// While it is open, the store keeps what commits replace, whatever [`Options::history`] says.
     ///
     /// [`Options::history`]: crate::Options::history
     pub fn survive(
@@ -60,9 +60,9 @@ impl<D: Disk> Store<D> {
         begun
     }
 
-    /// From now on commits say what they replace, until the hold is dropped. Without it, a commit
-    /// that comes between the begin of a transaction and [`Store::survive`] makes the latter fail
-    /// if the store keeps no history.
+    /// From now on commits record what they replace, until the hold is dropped. Without it, a
+    /// commit that comes between the begin of a transaction and [`Store::survive`] makes the latter
+    /// fail if the store keeps no history.
     pub fn hold_past(&self) -> Result<PastHold<D>, StoreError> {
         let mut state = self.lock_without_pending()?;
         if state.history.is_none() && self.held_past().is_none() {
@@ -76,14 +76,15 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Makes a checkpoint. All later commits say what they replace. Recovery would otherwise change
-    /// files that the snapshot shows, by redoing commits that it holds, and the transaction would
-    /// take that for an outside writer's work. Returns the newest commit of the same base as the
-    /// snapshot.
+    /// Makes a checkpoint. All later commits record what they replace. Without the checkpoint,
+    /// recovery would redo commits that are in the snapshot. That would change files that the
+    /// snapshot shows, and the transaction would see these as changes of an outside writer. Returns
+    /// the newest commit of the same base as the snapshot.
     fn keep_past_for(&self, transaction: &Transaction<D>) -> Result<Sequence, SurvivalError> {
         let state = self.lock_without_pending();
         let mut state = state.map_err(SurvivalError::Store)?;
-        // Before the checkpoint, which would forget what is beyond the limits of the history.
+        // This comes before the checkpoint, which would otherwise forget commits that are beyond
+        // the limits of the history.
         transaction.hold_past(true);
         let kept = self.keep_past(&mut state).map_err(SurvivalError::Store);
         let kept = kept.and_then(|()| {

@@ -1,4 +1,4 @@
-//! What the store knows of a transaction whose commit was set aside: see `commit::aside`.
+//! The store's notes about a transaction whose commit was set aside: see `commit::aside`.
 
 use atomdir_disk::Timestamp;
 
@@ -13,7 +13,7 @@ pub(crate) struct Aside {
     tried: Timestamp,
     /// How long after that it is due again.
     pause_ms: i128,
-    /// Others have changed what it had written.
+    /// Others have changed parts that it had written, so only its user can go on with it.
     pub is_left: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Flushes the log for all commits that wait, and keeps no lock meanwhile that a commit needs.
+//! Flushes the log for all waiting commits, and holds no lock meanwhile that a commit needs.
 //!
 //! A thread whose commit is appended waits until a flush covers it. If none runs, it runs one
 //! itself, for everything that is in the log by then. So the next flush begins as soon as the last

@@ -99,7 +99,7 @@ pub struct StoreStatus {
     pub poisoned: Option<Poison>,
     /// The commit that cannot be applied yet, and why.
     pub stalled: Option<Stalled>,
-    /// What can be undone; `None` if the store does not keep what commits replace.
+    /// The commits that can be undone; `None` if the store does not keep what commits replace.
     pub history: Option<HistoryStatus>,
     /// The space that forgotten commits take until the open transactions have ended.
     pub held_bytes: u64,

@@ -76,9 +76,9 @@ impl<D: Disk> Store<D> {
         drop(view);
         let id = transaction.id();
         self.let_go(id);
-        // The transaction is listed until its staging directory is gone: `check` takes one that
-        // belongs to nobody for damage. The log may need what a part has left there; then the
-        // checkpoint removes it.
+        // The transaction is listed until its staging directory is gone: `check` reports a staging
+        // directory without a transaction as damage. If a part has landed, the log may need objects
+        // in the directory; then the checkpoint removes it.
         if !transaction.has_landed() || !lock(&self.0.commit).stages.contains(&id) {
             self.0.core.drop_stage(id);
         }
@@ -166,7 +166,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Whether a view shows what the past has in limbo.
+    /// Whether a view shows objects that the past keeps in limbo.
     pub(crate) fn is_past_in_use(&self) -> bool {
         let open = lock(&self.0.open);
         open.with_snapshots().any(|one| one.uses_past())

@@ -23,7 +23,7 @@ use crate::write_set::{Object, Staging, WriteSet};
 pub(crate) struct Logged<D: Disk> {
     pub record: CommitRecord,
     pub set: WriteSet,
-    /// What validation has seen.
+    /// The attributes that validation has read.
     pub seen: Seen,
     pub staging: Staging,
     /// The files that the commit changes in place, opened before its record was
@@ -45,7 +45,7 @@ pub(crate) struct Pending<D: Disk> {
     pub keeps_stage: bool,
 }
 
-/// Who waits until a logged commit is in the base.
+/// The caller that waits until a logged commit is in the base, if there is one.
 pub(crate) enum Waiter<D: Disk> {
     /// The commit's caller. If it is cancelled, that caller gets the error.
     Caller,
@@ -235,8 +235,7 @@ impl<D: Disk> Queue<D> {
     }
 }
 
-/// What a commit reads and writes of the base while it is validated, logged
-/// and applied.
+/// The parts of the base that a commit reads and writes while it is validated, logged and applied.
 #[derive(Default)]
 struct Footprint {
     /// By serial; includes directories of which only the times change, because of

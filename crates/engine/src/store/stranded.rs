@@ -44,7 +44,7 @@ impl<D: Disk> Store<D> {
         let id = stranded.id;
         drop(view);
         self.let_go(id);
-        // First, so that what it needs of the past is held all the time.
+        // This comes first, so that the store never forgets the commits that it needs.
         lock(&self.0.stranded).push(stranded);
         self.drop_snapshot(id);
     }

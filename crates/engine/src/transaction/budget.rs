@@ -4,9 +4,8 @@
 //! engine must remember count as changed objects, too:
 //! - the extended attributes and link targets that it sets: each kilobyte that was ever set,
 //!   whether or not it was replaced since;
-//! - what each savepoint keeps ([`View::kept_objects`]);
-//! - what a serializable transaction has read: one for every four objects, names and runs
-//!   of pages;
+//! - the objects that each savepoint keeps ([`View::kept_objects`]);
+//! - the reads of a serializable transaction: one for every four objects, names and runs of pages;
 //! - each lock that it holds.
 //!
 //! The engine knows no users: its caller decides which transactions share a budget.
@@ -109,9 +108,9 @@ impl Drop for Share {
 }
 
 impl<D: Disk> Transaction<D> {
-    /// Counts what the transaction makes the engine remember towards this budget. Call this
-    /// before the transaction changes anything. Once the budget is used up, every change
-    /// fails with `EDQUOT`, and so do savepoints, locks, and reads of a serializable
+    /// From now on, everything that the engine remembers for the transaction counts towards this
+    /// budget. Call this before the transaction changes anything. Once the budget is used up, every
+    /// change fails with `EDQUOT`, and so do savepoints, locks, and reads of a serializable
     /// transaction.
     pub fn set_budget(&self, budget: Arc<Budget>) {
         self.share.set(budget);

@@ -11,9 +11,9 @@ use crate::view::View;
 
 #[derive(Default)]
 pub(crate) struct Contention {
-    /// What transactions have locked.
+    /// The locks of transactions.
     pub locks: Locks,
-    /// What open transactions have written, kept while any of them wants early
+    /// The parts that open transactions have written. They are noted while any of these wants early
     /// conflicts.
     pub writers: Writers,
 }

@@ -1,4 +1,4 @@
-//! Reads that a program declares, in place of those that its file system is asked for.
+//! Reads that a program declares. They replace the reads that the kernel requests of its view.
 //!
 //! The kernel reads ahead, and asks for a file's attributes where a program only opens it. So a
 //! serializable transaction that works in a view conflicts with every change of a file that it has
@@ -10,8 +10,8 @@ use atomdir_types::FileRead;
 use crate::transaction::Transaction;
 
 impl<D: Disk> Transaction<D> {
-    /// From now on, what is read of files counts only if it is declared. Names, listings and
-    /// directories count as before. Call it before anything is read.
+    /// From now on, reads of files count only if the program declares them. Reads of names,
+    /// listings and directories count as before. Call this before the first read.
     pub fn expect_declared_reads(&self) -> Result<()> {
         self.with(|view| {
             view.has_declared_reads = view.reads.is_some();
@@ -19,7 +19,7 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// Notes what was read of files, as if the view had seen it.
+    /// Notes these reads of files, as if they had been made in the view.
     pub fn declare_reads(&self, files: &[FileRead]) -> Result<()> {
         self.with(|view| self.reading(view, |view| view.note_declared(files)))
     }

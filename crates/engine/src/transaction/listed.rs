@@ -7,19 +7,19 @@ use crate::error::Conflict;
 use crate::lock;
 use crate::transaction::Transaction;
 
-/// A conflict, and what the base looked like when it was listed.
+/// A conflict, and the state of the base when it was listed.
 #[derive(Debug, Clone)]
 pub(crate) struct Listed {
     pub conflict: Conflict,
     pub seen: PathState,
 }
 
-/// What a path of a write set was in the base. A change of any kind changes it.
+/// The state of a path of a write set in the base. A change of any kind changes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PathState {
     /// The object that the transaction has changed.
     pub object: Option<Stamp>,
-    /// What the name was, if the transaction changes it.
+    /// The object that the name led to, if the transaction changes it.
     pub entry: Option<Option<Stamp>>,
 }
 

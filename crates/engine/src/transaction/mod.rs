@@ -62,7 +62,8 @@ pub struct Transaction<D: Disk> {
     pub(crate) listed: Mutex<Vec<Listed>>,
     /// The commit after which its view shows the store, if that is not the snapshot.
     past: OnceLock<Sequence>,
-    /// If the view may show what the past has in limbo: all that is from commits after this one.
+    /// Set if the view may show objects that the past keeps in limbo. All of these are from commits
+    /// after this one.
     uses_past: Mutex<Option<Sequence>>,
     /// It survives, so the past keeps what its snapshot needs after a restart.
     holds_past: AtomicBool,
@@ -72,7 +73,7 @@ pub struct Transaction<D: Disk> {
     lower: AtomicBool,
     /// Its commit was set aside, and its view is as it was then: see `commit::aside`.
     pub(crate) is_as_set_aside: AtomicBool,
-    /// What it takes back, while its view is as an undo has made it.
+    /// The commits that it takes back, as long as the view is as the undo has made it.
     takes_back: Mutex<TakenBack>,
     pub(crate) share: Share,
     pub(crate) view: ViewSlot<D>,
@@ -209,7 +210,7 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub(crate) fn show_past(&self, commit: Sequence) {
-        // It is said once, when the transaction has just begun.
+        // This is set once, when the transaction has just begun.
         let _ = self.past.set(commit);
     }
 
@@ -231,7 +232,7 @@ impl<D: Disk> Transaction<D> {
         self.view.lock().is_some()
     }
 
-    /// Whether it has ended, as far as can be said without waiting for a commit.
+    /// Whether it has ended, as far as this is known without waiting for a commit.
     pub fn has_ended(&self) -> bool {
         self.view.try_lock().is_ok_and(|slot| slot.is_none())
     }
@@ -389,7 +390,7 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// What a commit would land, sorted by path.
+    /// The changes that a commit would land, sorted by path.
     pub fn changes(&self) -> Result<Vec<ChangeLine>> {
         let looked = self.wait_with(|view| match view.lower {
             true => view.reader_of_upper().map(Err),

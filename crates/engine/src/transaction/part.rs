@@ -8,12 +8,12 @@ use crate::transaction::Transaction;
 use crate::view::Outdated;
 use crate::view::part::NoPart;
 
-/// What was dropped of a transaction's changes.
+/// The changes that were dropped from a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     /// Sorted by path.
     pub changes: Vec<ChangeLine>,
-    /// What caches of the view must drop.
+    /// The data that caches of the view must drop.
     pub outdated: Vec<Outdated>,
 }
 

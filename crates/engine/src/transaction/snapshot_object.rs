@@ -1,5 +1,5 @@
-//! What a path was in a transaction's snapshot, or is in the newest state, for comparing with
-//! the transaction's view.
+//! Looks up the object at a path in a transaction's snapshot or in the newest state, to compare it
+//! with the transaction's view.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ pub struct SnapshotObject {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The target of a symbolic link; empty for other kinds.
     pub target: Vec<u8>,
-    /// An outside writer may have changed it since the transaction began. No snapshot keeps
-    /// what they overwrite, so what it was at the begin is not known then.
+    /// An outside writer may have changed it since the transaction began. No snapshot keeps the
+    /// data that they overwrite, so the object's state at the begin is then unknown.
     pub changed_outside: bool,
 }
 
@@ -61,7 +61,7 @@ impl SnapshotObject {
 }
 
 impl<D: Disk> Transaction<D> {
-    /// What this side has at a path.
+    /// The object that this side has at a path.
     pub fn object_of(&self, side: Side, path: &[u8]) -> Result<Option<SnapshotObject>> {
         let landed = self.landed()?;
         let snapshot = self.state_of(side, &landed);

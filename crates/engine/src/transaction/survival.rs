@@ -103,7 +103,7 @@ impl<D: Disk> Transaction<D> {
         guard.as_ref().is_some_and(|view| view.log.is_some())
     }
 
-    /// What was last given to [`Store::survive`](crate::Store::survive).
+    /// The note last passed to [`Store::survive`](crate::Store::survive).
     pub fn note(&self) -> Option<Vec<u8>> {
         let guard = self.view.lock();
         Some(guard.as_ref()?.log.as_ref()?.note.clone())

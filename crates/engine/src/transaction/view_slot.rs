@@ -26,7 +26,7 @@ type Listener = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Slot<D: Disk> {
     view: Option<View<D>>,
     is_committing: bool,
-    /// What the kernel has forgotten while a commit has the view.
+    /// The nodes that the kernel has forgotten while a commit has the view.
     forgotten: Vec<(NodeId, u64)>,
 }
 
@@ -131,7 +131,7 @@ impl<D: Disk> LowerView<D> for ViewSlot<D> {
     }
 }
 
-/// The view during a commit. Dropping this puts back what is left of it.
+/// The view during a commit. Dropping this puts the view back, if the commit has not consumed it.
 pub(crate) struct Committing<'a, D: Disk> {
     pub view: Option<View<D>>,
     /// Somebody else gives the view back.

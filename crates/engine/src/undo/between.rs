@@ -20,7 +20,7 @@ pub(super) struct Between {
     pub by: Sequence,
 }
 
-/// What is known of a file so far.
+/// The facts known about a file so far.
 #[derive(Default)]
 struct Track {
     is_undone_before: bool,
@@ -114,7 +114,7 @@ fn changes(step: &Step) -> impl Iterator<Item = Change> + '_ {
     named.chain(updated)
 }
 
-/// Which inodes are the same file, one after the other.
+/// Groups the inodes that were the same file, one after the other.
 struct Files {
     first: HashMap<Identity, Identity>,
     directories: HashSet<Identity>,

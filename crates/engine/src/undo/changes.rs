@@ -40,7 +40,7 @@ pub(super) struct Changes {
     pub successions: Vec<Succession>,
     /// Where each object was before the undone commits; see `passing`.
     pub origins: HashMap<Identity, Origin>,
-    /// What any commit has made.
+    /// The objects that any of the commits has made.
     pub made: HashSet<Identity>,
     /// The inodes that followed those of files that were there before.
     pub successors: HashSet<Identity>,
@@ -54,7 +54,7 @@ pub(super) struct Changes {
     pub first_removed: HashMap<Identity, Sequence>,
     /// Entries of removed directories out of which other commits have brought back directories.
     pub taken_out: HashMap<Key, (Identity, Sequence)>,
-    /// Some of what the undone commits changed was forgotten; see `passing`.
+    /// Some changes of the undone commits were left out; see `passing`.
     pub has_passing: bool,
     /// Every entry that any commit has changed, or whose object it has changed.
     pub touched_names: HashMap<Key, Vec<usize>>,

@@ -31,7 +31,8 @@ pub(super) struct Finder<'a> {
     pub leaving: HashMap<Identity, u32>,
     found: HashMap<Identity, Option<Arc<Base>>>,
     looking_for: HashSet<Identity>,
-    /// Not found because a place lies below what is looked for. That may be found elsewhere.
+    /// Objects that were not found because a place lies below an object that is itself being looked
+    /// for. They may be found elsewhere.
     unsure: HashSet<Identity>,
     is_unsure: bool,
     /// Where the tree has the files that the commits mention, by inode.

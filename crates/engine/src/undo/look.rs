@@ -31,8 +31,8 @@ use crate::view::NameChange;
 /// A view of the past.
 pub struct Past<D: Disk> {
     pub transaction: Arc<Transaction<D>>,
-    /// What commits have changed since and the view nevertheless shows as it is now, since outside
-    /// writers have changed it as well.
+    /// Objects that commits have changed since, but that the view shows as they are now, because
+    /// outside writers have changed them as well.
     pub not_as_then: Vec<Conflict>,
 }
 
@@ -158,8 +158,8 @@ impl<D: Disk> Reverse<'_, D> {
         }))
     }
 
-    /// Whether outside writers have put something there that the commits know, or have moved
-    /// elsewhere what the commits left there and what was in the tree before them.
+    /// Whether outside writers have put an object there that the commits know, or have moved away
+    /// an object that the commits left there and that was in the tree before them.
     fn has_moved(&mut self, present: Option<&Arc<Base>>, name: &NameUndone) -> Result<bool, Errno> {
         if let Some(present) = present {
             let identity = self.stat(present)?.identity;

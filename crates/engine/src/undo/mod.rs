@@ -2,17 +2,17 @@
 //!
 //! `since` reads what happened from the first of the commits to the snapshot, and `selection` says
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
-//! again. `between` finds files that others have renamed or replaced between
-//! the commits. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
-//! the snapshot and in limbo, `returning` checks those that get names back, `successions` finds files
-//! that would become two, `untouched` finds what came later, `neutral` leaves out what other undos
-//! took back, `passing` tells what was in the tree before from what came with the commits, `look`
-//! shows the past, and `restore` brings parts of it back.
+//! again. `between` finds files that others have renamed or replaced between the commits. `reverse`
+//! compares that with the snapshot and changes the view. `find` finds objects in the snapshot and
+//! in limbo, `returning` checks those that get names back, `successions` finds files that would
+//! become two, `untouched` finds later changes, `neutral` leaves out commits that other undos took
+//! back, `passing` distinguishes objects that were in the tree before from those that came with the
+//! commits, `look` shows the past, and `restore` brings parts of it back.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
-//!    commit has changed it, unless `neutral` leaves that commit out, and no outside writer. What
-//!    happens after the snapshot is found by the transaction's own validation.
+//!    commit has changed it, unless `neutral` leaves that commit out, and no outside writer. The
+//!    transaction's own validation finds changes made after the snapshot.
 //! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
 //!    and a directory comes back with everything in it.

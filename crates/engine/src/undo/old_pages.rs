@@ -13,7 +13,7 @@ const COPY_CHUNK: u64 = 1 << 20;
 pub(super) struct OldPages<'a, D: Disk> {
     /// Those in the record.
     runs: std::slice::Iter<'a, Run>,
-    /// The file in limbo, and what is left to read.
+    /// The file in limbo, and the extents still to be read.
     saved: Option<(D::Handle, Vec<Extent>)>,
 }
 

@@ -1,4 +1,5 @@
-//! Tells what was in the tree before the undone commits from what one of them brought there.
+//! Distinguishes objects that were in the tree before the undone commits from objects that one of
+//! them brought there.
 //!
 //! Undone commits may have made a directory and removed it again, and another commit may then have
 //! brought it back. These undone commits together have changed nothing in it, so it stays as it is.

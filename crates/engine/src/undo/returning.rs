@@ -1,4 +1,5 @@
-//! What gets names back: it is as the undone commits left it, and where they left it.
+//! Checks the objects that get names back: each must be as the undone commits left it, and where
+//! they left it.
 //!
 //! Another commit may have brought it back before, or have moved it out of a removed directory.
 

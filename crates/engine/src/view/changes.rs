@@ -38,13 +38,13 @@ impl<D: Disk> View<D> {
         join(&self.path(directory), name)
     }
 
-    /// What a commit would land, sorted by path.
+    /// The changes that a commit would land, sorted by path.
     pub fn changes(&mut self) -> Result<Vec<ChangeLine>> {
         let put_back = self.put_back()?;
         self.changes_but(&put_back, None)
     }
 
-    /// What a part holds.
+    /// The changes in a part.
     pub fn changes_in(&mut self, part: &Part) -> Result<Vec<ChangeLine>> {
         let put_back = self.put_back()?;
         self.changes_but(&put_back, Some(part))

@@ -87,15 +87,15 @@ pub(crate) struct View<D: Disk> {
     stage_of: TransactionId,
     /// `Some` for a serializable transaction.
     pub reads: Option<ReadSet>,
-    /// What is read of files is declared by the program that reads it. So what the kernel asks for
-    /// is not noted, which is more: it reads ahead, and looks at attributes.
+    /// The program declares its reads of files itself. So the kernel's own requests are not noted:
+    /// it asks for more, because it reads ahead and looks at attributes.
     pub has_declared_reads: bool,
     has_stage: bool,
     is_written_ahead: bool,
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
     pub lower: bool,
-    /// What the overlay showed when each of the transactions began that are nested in it.
+    /// For each nested transaction, the state of the overlay when it began.
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
     pub frozen: bool,
@@ -106,7 +106,7 @@ pub(crate) struct View<D: Disk> {
     pub restored: HashSet<u64>,
     /// Files that an undo gives another inode: the last one, and the one from limbo.
     pub successions: Vec<(Arc<Base>, Arc<Base>)>,
-    /// What the next service makes the view of again, if the transaction survives this one.
+    /// The view log, from which the next service restores the view if the transaction survives.
     pub log: Option<Box<ViewLog<D>>>,
 }
 

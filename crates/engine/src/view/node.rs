@@ -36,7 +36,7 @@ pub(crate) struct Node {
     pub own: Option<Arc<Own>>,
 }
 
-/// What the transaction changed about a node.
+/// The changes that the transaction made to a node.
 #[derive(Clone)]
 pub(crate) struct Own {
     pub attributes: NodeAttributes,
@@ -73,7 +73,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// What a new object has.
+    /// The value for a new object: the transaction set all attributes.
     pub const ALL: Touched = Touched {
         mode: true,
         owner: true,
@@ -101,7 +101,8 @@ pub(crate) struct Contents {
     /// Numbers of the pages that the staged file holds. Kept only while
     /// `base_limit` is not 0: otherwise the whole file is staged.
     pub pages: RangeSet,
-    /// Whoever writes it prefers that the base's file is changed in place, however short it is.
+    /// The writing program prefers that the commit changes the base's file in place, however short
+    /// it is.
     pub in_place: bool,
 }
 

@@ -18,11 +18,11 @@ pub(crate) struct Nodes {
     pub changed: BTreeSet<NodeId>,
     /// Base objects that have no name left in the view, by serial.
     pub dying: BTreeMap<u64, Arc<Base>>,
-    /// What the view log does not have yet; `None` if the view has none.
+    /// Changes that the view log does not have yet; `None` if the view has no log.
     pub unlogged: Option<Box<Unlogged>>,
 }
 
-/// What has changed in the nodes since the view log was last written.
+/// The changes in the nodes since the view log was last written.
 ///
 /// Invariant: `Nodes` notes every node here whose state it lends out to be changed. Callers note
 /// entries and pages, or everything.

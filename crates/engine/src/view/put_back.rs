@@ -1,4 +1,4 @@
-//! What the transaction changed and then put back does not count as changed.
+//! Finds changes that the transaction has reverted itself. Such objects do not count as changed.
 //!
 //! Contents are compared only if the file has its old modification time again. A write
 //! changes that time, so the contents of most changed files are not read.

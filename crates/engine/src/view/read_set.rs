@@ -3,8 +3,8 @@
 //! Invariants
 //! 1. It keeps alive every base object that it mentions. So any later commit to
 //!    one of them is found in that object's own history.
-//! 2. It does not keep what is implied: a listing implies the names in it, and a
-//!    file's attributes imply its contents, since writing changes its times.
+//! 2. It does not keep implied reads: a listing implies the names in it, and a file's attributes
+//!    imply its contents, since writing changes its times.
 //! 3. Its size is bounded by the number of objects, and of names looked up in
 //!    directories that were not listed: if many runs of pages of a file were read,
 //!    the file counts as read from the first to the last.
@@ -41,8 +41,7 @@ pub(crate) struct ObjectReads {
     pub entries: EntriesRead,
 }
 
-/// The attributes by which outside changes of a directory are found. Its times are
-/// of no use for that.
+/// The attributes that show outside changes of a directory. Its times cannot be used for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Permissions {
     mode: u32,
@@ -94,7 +93,7 @@ impl ListingDigest {
 }
 
 impl ReadSet {
-    /// The number of objects of which something was read.
+    /// The number of objects of which the transaction has read any part.
     pub fn len(&self) -> usize {
         self.objects.len()
     }

@@ -1,6 +1,6 @@
-//! Notes what a serializable transaction reads of its snapshot in its read set.
-//! Names and listings are noted when the view reads the snapshot; all else only
-//! when a program asks, not when the view itself needs it.
+//! Notes the reads of a serializable transaction from its snapshot in its read set. Names and
+//! listings are noted when the view reads the snapshot. All other reads are noted only when a
+//! program asks, not when the view itself needs the data.
 
 use std::collections::HashMap;
 
@@ -57,13 +57,13 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Whether what is read of the object is noted only when a program declares it. Its permissions
-    /// are noted as always, since the kernel checks them.
+    /// Whether reads of the object are noted only when a program declares them. Reads of its
+    /// permissions are always noted, since the kernel checks them.
     fn is_declared(&self, base: &Base) -> bool {
         self.has_declared_reads && base.kind == Kind::File
     }
 
-    /// Notes what a program has read of files. It has them open, so each has a node.
+    /// Notes a program's reads of files. The program has them open, so each has a node.
     pub fn note_declared(&mut self, files: &[FileRead]) -> Result<()> {
         let mut wanted: HashMap<u64, &FileRead> =
             files.iter().map(|file| (file.inode, file)).collect();
@@ -135,7 +135,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Adds what a nested transaction has read of the shared snapshot.
+    /// Adds a nested transaction's reads of the shared snapshot.
     pub fn take_reads(&mut self, nested: Option<ReadSet>) {
         if let (Some(reads), Some(nested)) = (&mut self.reads, nested) {
             reads.merge(nested);

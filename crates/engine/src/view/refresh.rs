@@ -6,14 +6,14 @@
 //! from its snapshot: attributes that the view has not changed, numbers of links, and places of
 //! objects that others have moved.
 //!
-//! A node's attributes in the new snapshot are read before the caller validates. An outside
-//! writer may change them right afterwards. Validation or the commit then finds them different,
-//! and nothing overwrites what that writer has done.
+//! A node's attributes in the new snapshot are read before the caller validates. An outside writer
+//! may change them right afterwards. Validation or the commit then finds them different, and
+//! nothing overwrites that writer's changes.
 //!
 //! Invariants
 //! 1. Afterwards each node is as if its changes had been made over the new snapshot.
-//! 2. Nodes with changes keep their ids. All others are dropped, and no id of before is used
-//!    again: a request from before the refresh finds the object that it means, or none.
+//! 2. Nodes with changes keep their ids. All others are dropped, and their ids are not used again:
+//!    a request from before the refresh finds the object that it means, or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::base::snapshot::{Snapshot, SnapshotPoint};
 use crate::base::{Base, Place, Stamp};
 use crate::ids::{NodeId, Sequence};
 
-/// What a node with changes takes over: the attributes of its object in the snapshot of before,
+/// The data that a node with changes takes over: the attributes of its object in the old snapshot
 /// and in the new one.
 pub(crate) struct Renewal {
     node: NodeId,
@@ -57,8 +57,8 @@ impl<D: Disk> View<D> {
         Ok(renewals)
     }
 
-    /// The files that the view changes, or removes, and of which others have committed
-    /// something since the snapshot, each with the newest such commit.
+    /// The files that the view changes or removes and that others have changed by commits since the
+    /// snapshot, each with the newest such commit.
     pub fn changed_by_others(&mut self) -> Result<Vec<(Vec<u8>, Sequence)>> {
         let put_back = self.put_back()?;
         let unchanged = self.files_without_changes();
@@ -165,7 +165,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Takes over what the node has copied from its snapshot and not changed.
+    /// Updates the data that the node has copied from its snapshot and not changed.
     fn renew_own(&mut self, id: NodeId, before: &Stat, now: &Stat) {
         let Ok(node) = self.node_mut(id) else { return };
         let of_snapshot = (now.attributes.mode, now.attributes.owner);

@@ -139,9 +139,9 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// To be called before an object loses a name or gets another one: a directory that goes must
-    /// not take others' staged objects with it, and what is gone must not lie in a directory that
-    /// is committed as it is.
+    /// Call this before an object loses a name or gets another one. A removed directory must not
+    /// take other objects' staged files with it, and a removed object must not lie in a directory
+    /// that is committed as it is.
     pub(super) fn unplace_before_removal(&mut self) -> Result<()> {
         match self.has_placed {
             true => self.unplace_staged(),

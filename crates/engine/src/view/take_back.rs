@@ -125,8 +125,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Removes what is left in a directory, and the directory itself, which has lost its name.
-    /// Directories in it that have got another name stay.
+    /// Removes the remaining objects in a directory, and the directory itself, which has lost its
+    /// name. Directories in it that have got another name stay.
     fn remove_tree(&mut self, directory: NodeId, staying: &BTreeSet<NodeId>) -> Result<()> {
         let mut open = vec![directory];
         let mut found = Vec::new();

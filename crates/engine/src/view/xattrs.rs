@@ -144,8 +144,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// The mode bits of the list become the object's. A list that says no more
-    /// than the mode is not kept.
+    /// The mode bits of the list become the object's. A list that adds nothing to the mode is not
+    /// kept.
     fn set_access_acl(&mut self, id: NodeId, value: &[u8], kill_set_group_id: bool) -> Result<()> {
         let list = AccessControlList::decode(value)?;
         let own = self.own_mut(id)?;

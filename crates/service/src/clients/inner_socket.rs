@@ -59,8 +59,8 @@ impl Secret {
     }
 }
 
-/// What programs in a transaction's view need to use this socket. Those in a
-/// sealed transaction get nothing.
+/// The data that programs in a transaction's view need to use this socket; `None` for a sealed
+/// transaction.
 pub(crate) fn way_in(service: &Service, id: TransactionId) -> Option<Within> {
     let socket = service.inner_socket.clone()?;
     let secret = service.transactions.secret(id)?;

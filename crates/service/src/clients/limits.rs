@@ -1,4 +1,4 @@
-//! Limits on what one user may take of the service, so that others find some left.
+//! Limits the service's resources that one user may take, so that enough are left for others.
 //!
 //! They do not apply to root and the store's owner, as whom the service runs: these
 //! could end the service as well.

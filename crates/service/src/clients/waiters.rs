@@ -1,10 +1,9 @@
 //! Requests that wait while others use a transaction.
 //!
-//! A waiting request polls its peer's socket together with a latch. It makes the latch
-//! known, tries once more, and only then waits. Whoever ends a use of the transaction
-//! changes what the request looks at first, and sets the latches after that. So the
-//! request misses no end. It also ends when its peer disconnects or the service closes
-//! the connection.
+//! A waiting request polls its peer's socket together with a latch. It makes the latch known, tries
+//! once more, and only then waits. A thread that ends a use of the transaction first changes the
+//! state that the request checks, and sets the latches after that. So the request misses no end. It
+//! also ends when its peer disconnects or the service closes the connection.
 
 use crate::clients::latch::Latch;
 use crate::clients::replies::{Unanswered, send_one};

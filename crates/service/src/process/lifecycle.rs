@@ -352,7 +352,7 @@ impl Running {
         service.maintenance.end();
         let _ = self.maintainer.join();
         if let Err(error) = service.store.close() {
-            // The log still has what the base lacks; the next start recovers.
+            // The log still has the commits that the base lacks; the next start recovers them.
             tracing::error!("the store could not be closed in order: {error}");
         }
         let waiting = service.stop.take_waiting();

@@ -54,7 +54,7 @@ pub(crate) fn commit(
     })
 }
 
-/// Commits a part of the changes, and sends what has landed. The transaction stays open.
+/// Commits a part of the changes, and sends the landed changes. The transaction stays open.
 pub(crate) fn commit_part(
     service: &Service,
     connection: &Connection,
@@ -260,7 +260,7 @@ fn conflict_failure(id: TransactionId, conflicts: &[Conflict]) -> Failure {
     Failure::new(FailureKind::Conflict, message).with_hint(hint)
 }
 
-/// The open transaction that has locked or written what is in conflict.
+/// The open transaction that has locked or written the part in conflict.
 pub(crate) fn held_by(conflict: &Conflict) -> Option<TransactionId> {
     match conflict.by {
         ChangedBy::Open { transaction, .. } => Some(transaction),
@@ -268,7 +268,7 @@ pub(crate) fn held_by(conflict: &Conflict) -> Option<TransactionId> {
     }
 }
 
-/// What to do about a conflict with a transaction that is open: there is no side to take.
+/// Advice for a conflict with an open transaction: there is no side to take.
 pub(crate) fn in_the_way(id: TransactionId, holder: TransactionId) -> String {
     format!(
         "it is still open: try again once transaction {holder} has ended. \

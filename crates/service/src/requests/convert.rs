@@ -1,4 +1,4 @@
-//! What the engine reports, as a peer may see it.
+//! Converts the engine's reports into the form that a peer may see.
 
 use crate::rights::discretion;
 use crate::rights::permissions::Peer;
@@ -55,7 +55,7 @@ pub(crate) fn begin_failure(error: &engine::BeginError, peer: &Peer) -> Failure 
     }
 }
 
-/// The failure for what a native view cannot do.
+/// The failure for an operation that a native view does not support.
 pub(crate) fn native_failure(error: &impl std::fmt::Display) -> Failure {
     Failure::new(FailureKind::NoViews, error.to_string()).with_hint(
         "run the outermost command with `--view exact`, or with ATOMDIR_VIEW=exact in the \

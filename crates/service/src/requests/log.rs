@@ -34,7 +34,7 @@ pub(crate) fn handle(
     }
 }
 
-/// Which commits a peer asks for.
+/// The selection of commits that a peer asks for.
 struct Wanted {
     before: Option<Sequence>,
     limit: usize,

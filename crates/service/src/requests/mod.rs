@@ -439,8 +439,8 @@ fn view(
 
 fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
-    // Shows what a commit would find or, if writes were lost with a mount, what is
-    // left.
+    // The reply lists the changes that a commit would find or, if writes were lost with a mount,
+    // the remaining ones.
     leases::gather(service, &connection.stream, &one.transaction)?;
     let lines = one
         .transaction

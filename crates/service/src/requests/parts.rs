@@ -30,7 +30,7 @@ pub(crate) fn handle(
     }
 }
 
-/// Drops a part of the changes, and sends what was dropped.
+/// Drops a part of the changes, and sends the dropped changes.
 fn abort(
     service: &Service,
     connection: &Connection,

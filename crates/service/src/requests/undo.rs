@@ -18,9 +18,10 @@ use std::time::Duration;
 
 type Shown = atomdir_engine::Past<LinuxDisk>;
 
-/// Refuses what cannot be, before anything is begun. Only the store's owner and root may
-/// undo: a commit may be anyone's, and undoing it changes files with the service's rights. Nor may
-/// others look at the past: they might not have been allowed to read it.
+/// Refuses impossible or forbidden requests before a transaction is begun. Only the store's owner
+/// and root may undo: a commit may be anyone's, and undoing it changes files with the service's
+/// rights. Others may not look at the past either: they might not have been allowed to read it
+/// then.
 pub(crate) fn check(
     begin: &atomdir_protocol::BeginOptions,
     past: Option<&Past>,
@@ -131,7 +132,7 @@ fn look(
     Ok(store.past_beside(&other.transaction, commit, options))
 }
 
-/// Forgets what is kept of commits older than this, or than the store's settings say.
+/// Forgets the history of commits older than this, or older than the store's settings say.
 pub(crate) fn prune(
     service: &Service,
     peer: &Peer,

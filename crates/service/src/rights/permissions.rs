@@ -1,5 +1,5 @@
-//! Who may do what. A transaction is its owner's and root's; the service and
-//! the store as a whole are its user's and root's.
+//! Checks who may do what. Only its owner and root may use a transaction. Only the service's user
+//! and root may control the service and the store as a whole.
 
 use atomdir::client::{describe_user, peer_credentials};
 use atomdir_engine::Credentials;

@@ -1,8 +1,8 @@
-//! Transactions whose lazy commits were set aside (`commit::aside` of the engine): the service
-//! lists them again, has them survive, and tries them again.
+//! Transactions whose lazy commits were set aside (`commit::aside` of the engine). The service
+//! lists them again, makes them survive its own end, and retries their commits.
 //!
-//! Each has a thread of its own for that, since showing a view and gathering what was written in
-//! it wait for programs of its user.
+//! Each has its own thread, since to show a view and to gather the writes in it, the service waits
+//! for programs of the user.
 
 use crate::clients::replies::Unanswered;
 use crate::rights::permissions::Peer;
@@ -109,8 +109,8 @@ fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failur
     shown
 }
 
-/// At the end of the service: the last lazy commits are applied or set aside, and what is set aside
-/// survives.
+/// Called at the end of the service. Applies the last lazy commits or sets them aside; transactions
+/// that are set aside survive.
 pub(crate) fn finish_lazy_commits(service: &Service) {
     if let Err(error) = service.store.sync() {
         tracing::debug!(%error, "lazy commits stay in the log");

@@ -313,8 +313,8 @@ impl Transactions {
         sync::lock(&self.open).len()
     }
 
-    /// Those that stay open by themselves, or are held by somebody who is still there. The
-    /// others are about to be aborted.
+    /// The transactions that stay open by themselves, or that a connected client holds. The others
+    /// are about to be aborted.
     pub(crate) fn staying(&self, connections: &Connections) -> Vec<OpenTransaction> {
         let open = sync::lock(&self.open);
         let stays = |one: &&OpenTransaction| {

@@ -1,9 +1,10 @@
-//! Transactions that survive the service: which do, and opening them again.
+//! Transactions that survive the service: decides which ones do, and opens them again.
 //!
 //! The engine keeps the view. Beside the view the engine keeps a note of the service's for each
 //! transaction: the groups of its user, when it ends by its age, and why its lazy
 //! commit was set aside. The next service shows that reason until somebody tries the commit again.
-//! A service that dies before its next look at what is set aside (`aside::tend`) loses the reason.
+//! If a service dies before its next look at transactions set aside (`aside::tend`), the reason is
+//! lost.
 
 use crate::clients::replies::Unanswered;
 use crate::requests::status;
@@ -21,7 +22,7 @@ use rustix::process::geteuid;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the service keeps with a transaction.
+/// The service's note about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Note {
     /// The groups of a user with fewer rights than the service.
@@ -335,7 +336,7 @@ pub(crate) fn end_all(service: &Service) -> u64 {
         }
     }
     for one in &kept {
-        // A shutdown may follow that does not flush what is in memory.
+        // A shutdown may follow that does not flush the page cache.
         if let Err(errno) = one.transaction.flush() {
             let errno = reason(errno);
             tracing::error!("transaction {} cannot be flushed: {errno}", one.id());

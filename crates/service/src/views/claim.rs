@@ -1,4 +1,4 @@
-//! Which place a service has for its views, so that no other has the same.
+//! Claims a place for a service's views, so that no other service uses the same one.
 //!
 //! The name of a place comes from the birth time and the inode of the store's control
 //! directory. It is the same after a reboot, when the file system may have another device
@@ -6,7 +6,7 @@
 //! same: the second of two that are in use takes another name.
 //!
 //! 1. A service mounts and listens only where it holds the lock of the file beside the place.
-//! 2. That file names the control directory, by which clients know whose views are there.
+//! 2. That file names the control directory, so clients can see whose views are there.
 //! 3. A file whose lock nobody holds is of a service that has ended.
 
 use crate::views::mountpoint::{self, MountpointError};
@@ -22,7 +22,7 @@ use std::sync::Mutex;
 pub(crate) struct Claim {
     user: u32,
     place: PathBuf,
-    /// What the file beside the place says.
+    /// The text of the file beside the place.
     text: String,
     /// That file, while this holds its lock.
     file: Mutex<Option<OwnedFd>>,

@@ -14,8 +14,8 @@
 //!    transaction, or when the others have been asked to leave.
 //! 3. Only the mounter takes a view over, after it was closed and when nobody else holds the
 //!    transaction.
-//! 4. A native view ends with its mounter's connection: nobody else could say when nothing
-//!    writes in it any more. So its transaction is aborted then, whoever else holds it.
+//! 4. A native view ends with its mounter's connection: nobody else can find out when no process
+//!    writes in it any more. So its transaction is aborted then, even if other clients hold it.
 
 use crate::clients::connection::Connection;
 use crate::clients::connections::ConnectionId;

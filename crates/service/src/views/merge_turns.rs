@@ -1,9 +1,9 @@
-//! Who may read or change a native view for nested transactions, and when.
+//! Decides when the begin or the commit of a nested transaction may use its outer native view.
 //!
 //! A commit into a native view is carried out step by step. A transaction that began to be nested
 //! there meanwhile would see some of the steps, and another commit could not be compared with all
-//! of them. So for each outer transaction either one such commit is on its way, or any number of
-//! begins are. A commit that waits goes before later begins.
+//! of them. So for each outer transaction, either one such commit runs, or any number of begins. A
+//! waiting commit goes before later begins.
 
 use atomdir_disk::sync;
 use atomdir_protocol::TransactionId;

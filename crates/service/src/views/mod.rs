@@ -169,7 +169,8 @@ impl Views {
         }
     }
 
-    /// Invalidates what the kernel has cached of changes that it did not make itself.
+    /// Invalidates the kernel's cached data that changes have made outdated which the kernel did
+    /// not make itself.
     pub(crate) fn forget(&self, owner: u32, id: TransactionId, outdated: &[Outdated]) {
         self.exact(owner).forget(id, outdated);
     }

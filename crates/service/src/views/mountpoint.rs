@@ -148,7 +148,7 @@ fn lock(parent: &Path, how: FlockOperation) -> Result<OwnedFd, Errno> {
     Ok(directory)
 }
 
-/// Unmounts what a killed service of this store left mounted.
+/// Unmounts the file systems that a killed service of this store left mounted.
 pub(crate) fn clear(place: &Path) -> Result<(), MountpointError> {
     while is_mounted(place) {
         unmount(place).map_err(|errno| MountpointError::Dead {

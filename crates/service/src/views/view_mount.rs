@@ -209,7 +209,8 @@ impl ViewMount {
         }
     }
 
-    /// Invalidates what the kernel has cached of changes that it did not make itself.
+    /// Invalidates the kernel's cached data that changes have made outdated which the kernel did
+    /// not make itself.
     pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
         self.filesystem.forget(id, outdated);
     }
@@ -287,7 +288,7 @@ impl ViewMount {
     }
 }
 
-/// A view forbids what the base's own mount forbids.
+/// The flags of the base's own mount that forbid something. A view forbids the same.
 fn forbidden_outside(store: &Path) -> MountFlags {
     use rustix::fs::StatVfsMountFlags as Outside;
     let outside = rustix::fs::statvfs(store).map_or(Outside::empty(), |found| found.f_flag);

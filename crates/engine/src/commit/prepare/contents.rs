@@ -122,8 +122,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
     }
 }
 
-/// Completes a staged file: copies what the base has where the transaction has no
-/// pages of its own, and keeps holes.
+/// Completes a staged file: copies the base's pages where the transaction has no pages of its own,
+/// and keeps holes.
 pub(crate) struct Fill<'a> {
     pub base: &'a Arc<Base>,
     pub at: Sequence,

@@ -329,8 +329,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .ok_or_else(|| failed("stage", &self.path(id), Errno::STALE))
     }
 
-    /// Makes durable what the record will refer to, except what the record carries. It
-    /// must survive a crash before the record does.
+    /// Makes the objects durable to which the record will refer, except those that the record
+    /// carries. They must be durable before the record is.
     fn make_durable(&mut self) -> Outcome<Staging> {
         if !self.view.has_stage() {
             return Ok(Staging::Flushed);

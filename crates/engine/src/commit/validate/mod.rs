@@ -1,5 +1,5 @@
-//! First committer wins: checks whether the base still has what the transaction
-//! overwrites.
+//! First committer wins: checks whether the parts that the transaction overwrites are unchanged in
+//! the base.
 //!
 //! The history of each object says which of its parts commits have changed since the
 //! snapshot. Changes of outside writers are found by the traces they leave: see
@@ -32,7 +32,7 @@ use names::Losing;
 pub(crate) struct Validation<'a, D: Disk> {
     pub core: &'a Core<D>,
     pub at: Sequence,
-    /// What the transaction has committed since its snapshot.
+    /// The parts that the transaction has committed since its snapshot.
     pub landed: &'a Landed,
     pub began: Timestamp,
     /// When the oldest open transaction began.
@@ -119,8 +119,8 @@ impl<'a, D: Disk> Validation<'a, D> {
         Ok(())
     }
 
-    /// A commit has changed the contents of these files, so what else it may have changed says
-    /// nothing new. Whoever takes a side there takes the whole contents.
+    /// A commit is known to have changed the contents of these files, so a doubt about further
+    /// parts adds nothing. A side taken in such a conflict is taken for the whole contents.
     fn drop_doubts_about_contents(&mut self) {
         let is_doubt = |one: &Conflict| one.what == ConflictKind::UnknownParts;
         let contents = self.conflicts.iter();

@@ -26,7 +26,7 @@ pub(super) struct Losing {
     pub path: Vec<u8>,
     /// How many it loses.
     names: u32,
-    /// What it looks like in the base; `None` if one of the names is in a conflict.
+    /// Its attributes in the base; `None` if one of the names is in a conflict.
     pub present: Option<Stat>,
 }
 
@@ -78,8 +78,7 @@ impl<D: Disk> Validation<'_, D> {
         }
     }
 
-    /// `present`: what the object looks like in the base; `None` if the name is in
-    /// a conflict.
+    /// `present`: the object's attributes in the base; `None` if the name is in a conflict.
     fn loses_name(&mut self, base: Option<&Arc<Base>>, path: &[u8], present: Option<Stat>) {
         let Some(base) = base else {
             return;
@@ -144,8 +143,8 @@ impl<D: Disk> Validation<'_, D> {
         above.find_map(|removed| removed)
     }
 
-    /// Every name that the transaction took out of the directory must still be
-    /// what it was, and there must be no other.
+    /// Every name that the transaction took out of the directory must still lead to the same
+    /// object, and the directory must have no other names.
     pub(super) fn check_removed_directory(&mut self, removed: &RemovedDirectory) -> Result<()> {
         let RemovedDirectory { base, names, path } = removed;
         let Ok(handle) = self.core.directory(base) else {
@@ -255,7 +254,8 @@ impl<D: Disk> Validation<'_, D> {
         })
     }
 
-    /// What an undo brings back must still be in limbo: another undo may have been faster.
+    /// An object that an undo brings back must still be in limbo: another undo may have been
+    /// faster.
     fn check_restored(&mut self, base: &Arc<Base>, path: &[u8]) -> Result<()> {
         let limbo = Place::Limbo(names::limbo(base.identity()));
         let is_there = self.core.stat_place(&limbo, base.identity());

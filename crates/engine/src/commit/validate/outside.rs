@@ -24,7 +24,7 @@ use crate::error::ConflictKind;
 use crate::ids::Sequence;
 use crate::rules::Rule;
 
-/// Who has changed a file since the snapshot.
+/// Who has changed a file since the snapshot: a commit or an outside writer.
 #[derive(Clone, Copy)]
 pub(super) enum Suspect {
     Outside,
@@ -35,8 +35,7 @@ pub(super) enum Suspect {
 }
 
 impl<D: Disk> Validation<'_, D> {
-    /// `now`: what the file looks like; `first`: what it looked like when the
-    /// transaction first changed it.
+    /// `now`: the file's present stamp; `first`: its stamp when the transaction first changed it.
     pub(super) fn is_changed_outside(&self, base: &Base, now: Stamp, first: Option<Stamp>) -> bool {
         self.suspect(base, now, first).is_some()
     }

@@ -1,10 +1,9 @@
 //! Validates serializable transactions: is everything still as the transaction read
 //! it?
 //!
-//! A transaction that writes takes its place in the commit order, so nobody may
-//! have changed what it read since its snapshot. A transaction that only reads
-//! takes its place at its snapshot. Later commits cannot have disturbed it, but
-//! outside writers can, since a snapshot is not kept apart from them.
+//! A transaction that writes takes its place in the commit order, so nobody may have changed what
+//! it read since its snapshot. A transaction that only reads takes its place at its snapshot. Later
+//! commits cannot have disturbed it, but outside writers can, since a snapshot shows their changes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -114,7 +113,7 @@ impl<D: Disk> ReadCheck<'_, '_, D> {
         }
     }
 
-    /// Whether a commit has changed what was read of the file.
+    /// Whether a commit has changed a part of the file that the transaction has read.
     fn check_commits_to_file(&mut self, reads: &ObjectReads) -> bool {
         let base = &reads.base;
         let attributes = self

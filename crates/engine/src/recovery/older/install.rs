@@ -276,8 +276,8 @@ impl<'a, D: Disk> Install<'a, D> {
         })
     }
 
-    /// Calls `each` with what the object was like until each commit, newest first. Returns what it
-    /// was like at first.
+    /// Calls `each` with the object's state until each commit, newest first. Returns its first
+    /// state.
     fn walk_back(
         &mut self,
         number: Number,

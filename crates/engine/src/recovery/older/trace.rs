@@ -54,14 +54,14 @@ pub(super) enum Whereabouts {
     Limbo,
 }
 
-/// What a name leads to.
+/// The objects that a name leads to, now and until earlier commits.
 #[derive(Default)]
 pub(super) struct Named {
     pub before: Vec<(Sequence, Option<Number>)>,
     pub now: Option<Number>,
 }
 
-/// What an object was like until a commit, as differences from what came after.
+/// The state of an object until a commit, as differences from its state afterwards.
 pub(super) struct State {
     pub until: Sequence,
     /// The inode that the commit replaced by another one.
@@ -82,7 +82,7 @@ pub(super) enum Body {
     },
 }
 
-/// One record, with what is looked up in it.
+/// One record, with indexes for lookups in it.
 pub(super) struct Step<'a> {
     pub sequence: Sequence,
     /// See [`PastRecord::settled`].
@@ -174,7 +174,7 @@ impl<'a, D: Disk> Trace<'a, D> {
         self.objects.len() - 1
     }
 
-    /// Whether a snapshot shows what was there from `since` until the commit.
+    /// Whether a snapshot shows the version that was there from `since` until the commit.
     pub(super) fn is_shown(&self, since: Sequence, until: Sequence) -> bool {
         let mut snapshots = self.snapshots.iter();
         snapshots.any(|at| (since..until).contains(at))
@@ -346,7 +346,7 @@ impl<'a, D: Disk> Trace<'a, D> {
         })
     }
 
-    /// Adds what the commit has overwritten to the versions of the contents.
+    /// Adds the pages that the commit has overwritten to the versions of the contents.
     fn save_pages(
         &mut self,
         step: &Step<'_>,
@@ -421,7 +421,7 @@ impl<'a, D: Disk> Trace<'a, D> {
 }
 
 impl State {
-    /// Adds what was different before a later commit.
+    /// Adds the differences that a later commit has made.
     fn merge(&mut self, later: State) {
         if self.replaced.is_some() {
             return;

@@ -1,5 +1,5 @@
-//! Joins what a nested transaction has changed with what its outer one has taken over from others
-//! since.
+//! Joins the changes of a nested transaction with the changes in its outer one since the nested one
+//! began.
 //!
 //! There are three states of one tree: the fork, which is the outer view when the nested
 //! transaction began, and the outer and the nested view of now. If one side has changed something
@@ -12,8 +12,8 @@
 //!    fork it has that id too, or holds no changes there.
 //! 2. The outer and the nested view keep each node that holds changes and is in the fork. So if a
 //!    view lacks a node of the fork, it has not changed that object, nor has the fork.
-//! 3. Whoever gives an object another name, adds one or removes one changes the object's node too.
-//!    So an object that only one side has changed has its names from that side.
+//! 3. An operation that renames an object, adds a name or removes one also changes the object's
+//!    node. So an object that only one side has changed has its names from that side.
 //! 4. In the joined nodes the counts, the indexes and the places agree with the entries, every
 //!    entry names a node, and every directory is below the root.
 
@@ -26,7 +26,7 @@ use crate::ids::NodeId;
 use crate::view::node::{DirectoryDelta, Dress, Node, Own, OwnBody};
 use crate::view::nodes::Nodes;
 
-/// What both sides have changed.
+/// An object that both sides have changed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Clash {
     Node(NodeId),
@@ -225,7 +225,7 @@ fn find_stray(nodes: &Nodes) -> Vec<Clash> {
     stray
 }
 
-/// Counts and indexes anew what the nodes and entries say.
+/// Computes the counts and indexes anew from the nodes and entries.
 fn count(nodes: &mut Nodes) {
     let ids: Vec<NodeId> = nodes.ids().collect();
     let mut children: HashMap<NodeId, u64> = HashMap::new();
@@ -438,7 +438,7 @@ fn delta(own: &Own) -> Option<&DirectoryDelta> {
     }
 }
 
-/// What a name leads to; `None`: to what the snapshot has.
+/// The object that a name leads to; `None`: the same as in the snapshot.
 fn now(own: &Own, name: &Name) -> Option<Option<NodeId>> {
     Some(delta(own)?.entries.get(name)?.now)
 }

@@ -20,12 +20,12 @@
 //! 1. While there is another state, no node id and no slot is used again: a node that
 //!    two states have is the same object in both. Views that share a staging directory
 //!    take ids, slots and inode numbers from the same counters.
-//! 2. A staged file that another state may need is neither changed nor removed. A slot
-//!    up to that of the newest fork or savepoint may be shared, a later one is not. What
-//!    an open nested view shares with others is in its fork.
-//! 3. A nested view keeps each node that holds changes and that the outer view may
-//!    know. An outer view keeps each node that holds changes while any view is nested in
-//!    it. So each of the two says about every changed object of the fork what it became.
+//! 2. A staged file that another state may need is neither changed nor removed. A slot up to that
+//!    of the newest fork or savepoint may be shared, a later one is not. An open nested view shares
+//!    only staged files that are in its fork.
+//! 3. A nested view keeps each node that holds changes and that the outer view may know. An outer
+//!    view keeps each node that holds changes while any view is nested in it. So both views show
+//!    the later state of every changed object of the fork.
 //! 4. A nested commit that has a conflict changes neither view.
 
 mod join;
@@ -71,7 +71,7 @@ impl Forks {
         nested.or_else(saved).or(self.outer)
     }
 
-    /// What the savepoints keep, counted in changed objects.
+    /// The size of the savepoints, counted in changed objects.
     fn kept_objects(&self) -> u64 {
         let kept = |nodes: &Nodes| 1 + nodes.changed.len() + nodes.len() / KNOWN_PER_OBJECT;
         let saved = self.savepoints.iter().map(|(_, state)| kept(&state.nodes));
@@ -84,7 +84,7 @@ impl Forks {
     }
 }
 
-/// What caches of a view must drop, since a rollback or a nested commit changed it.
+/// Data that caches of a view must drop, since a rollback or a nested commit changed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outdated {
     /// A node's attributes, contents or listing.
@@ -94,7 +94,7 @@ pub enum Outdated {
 }
 
 impl<D: Disk> View<D> {
-    /// What the view makes the engine remember, counted in changed objects.
+    /// The memory that the view takes, counted in changed objects.
     pub fn kept_objects(&self) -> u64 {
         let reads = self.reads.as_ref().map_or(0, ReadSet::size);
         let changed = self.nodes.changed.len() + reads / READS_PER_OBJECT;
@@ -134,7 +134,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Makes what the view has now that of its outer transaction.
+    /// Makes the view's present state the fork: it counts as the state of the outer transaction.
     pub(super) fn fork_from_here(&mut self) {
         self.forks.outer = Some(self.numbers.fork_point());
     }
@@ -290,7 +290,7 @@ impl<D: Disk> View<D> {
         self.nodes.get(id).map_or(NodeId::ROOT, |_| id)
     }
 
-    /// What differs from the old nodes, as far as the kernel knows it.
+    /// The differences from the old nodes, as far as the kernel knows these objects.
     pub(super) fn outdated(&self, old: &Nodes) -> Vec<Outdated> {
         let mut outdated = Vec::new();
         for id in self.known_nodes() {

@@ -11,7 +11,7 @@ use crate::view::View;
 use crate::view::nodes::Nodes;
 use crate::view::read_set::ReadSet;
 
-/// What the outer view becomes by the commit of a nested one.
+/// The nodes of the outer view after the commit of a nested one.
 pub(crate) struct Joined(Nodes);
 
 impl<D: Disk> View<D> {
@@ -135,8 +135,8 @@ impl<D: Disk> View<D> {
             return;
         }
         let begun = self.forks.end_nested(nested.id);
-        // A program may act on how the nested transaction ended, and so on what it
-        // read.
+        // A program may act on how the nested transaction ended, which depends on what that
+        // transaction read.
         self.take_reads(nested.reads);
         self.has_stage |= nested.has_stage;
         let left = nested.forks.into_states();

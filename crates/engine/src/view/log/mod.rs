@@ -1,13 +1,13 @@
 //! The view log: a view on disk, so that its transaction survives its service.
 //!
-//! A view is a value (nodes, entries, pages) and staged files. The staged files are on disk
-//! anyway. The view log, a file in the staging directory, holds the value: at its start as a
-//! whole, then what each call changes, in one record for each call. `state` writes nodes down,
-//! `revive` makes a view of what was read, and `stage_tree` finds its staged objects.
+//! A view is a value (nodes, entries, pages) and staged files. The staged files are on disk anyway.
+//! The view log, a file in the staging directory, holds the value: at its start as a whole, then
+//! what each call changes, in one record for each call. `state` encodes nodes, `revive` makes a
+//! view from the log's records, and `stage_tree` finds its staged objects.
 //!
 //! Invariants
-//! 1. Before a call is answered, the file has a record of what it changed. So when the process
-//!    dies, the log lacks at most the calls that were not answered.
+//! 1. Before a call is answered, the file has a record of its changes. So when the process dies,
+//!    the log lacks at most the calls that were not answered.
 //! 2. A [`ViewChange::Flushed`] is written only when the staged files of the state before it are
 //!    durable. After a crash of the system the log counts up to the last of these.
 //! 3. A staged file that the flushed state shows is not removed and not cut before a later state
@@ -59,11 +59,11 @@ pub(crate) struct ViewLog<D: Disk> {
     flushed_slot: Option<u64>,
     /// Staged objects that the view does not need any more, and a state on disk may.
     doomed: Vec<(Staged, Kind)>,
-    /// A flush has failed. The next one would not report what is lost.
+    /// A flush has failed. The next one would not report which data is lost.
     is_broken: bool,
 }
 
-/// What a flush has to make durable.
+/// The files and directories that a flush has to make durable.
 struct Unflushed {
     is_any: bool,
     /// More than the contents of some staged files.
@@ -306,7 +306,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Writes to the log what has changed. To be called before a call is answered.
+    /// Writes the changes to the log. Call this before a call is answered.
     pub fn record(&mut self) -> Result<()> {
         self.with_log(|log, view| log.write(view))
     }
@@ -316,7 +316,7 @@ impl<D: Disk> View<D> {
         self.with_log(|log, view| log.flush(view))
     }
 
-    /// What the caller of the engine wants back with the transaction.
+    /// Sets the note that the engine's caller gets back with the transaction.
     pub fn set_note(&mut self, note: Vec<u8>) -> Result<()> {
         self.with_log(|log, view| {
             log.note.clone_from(&note);

@@ -344,7 +344,7 @@ impl Planning<'_> {
         })
     }
 
-    /// Contents and attributes of what is not a directory and was there before.
+    /// Contents and attributes of an object that was there before and is not a directory.
     fn dress_file(&mut self, of: Object) -> Result<()> {
         let is_named = own(self.now, of).is_none_or(|own| own.attributes.links > 0);
         if !self.was_there(of) || !is_named || self.kind(of)? == Kind::Directory {
@@ -404,7 +404,7 @@ impl Planning<'_> {
     }
 }
 
-/// What two states must agree in for a file to have the same contents.
+/// The parts of a state that determine a file's contents: if they are equal, so are the contents.
 fn written(own: Option<&Own>) -> Option<(u64, &Contents, Option<&Staged>)> {
     match &own?.body {
         OwnBody::File(contents) => Some((own?.attributes.length, contents, own?.staged.as_ref())),
@@ -414,7 +414,8 @@ fn written(own: Option<&Own>) -> Option<(u64, &Contents, Option<&Staged>)> {
 
 type Dressed<'a> = (Option<u32>, Option<Owner>, Option<&'a Changes>);
 
-/// What two states must agree in for an object to have the same attributes.
+/// The parts of a state that determine an object's attributes: if they are equal, so are the
+/// attributes.
 fn dressed(own: Option<&Own>) -> Dressed<'_> {
     let mode = own.filter(|own| own.touched.mode);
     let owner = own.filter(|own| own.touched.owner);

@@ -1,7 +1,7 @@
-//! Which changes are at and below some paths.
+//! Finds the changes that are at and below some paths.
 //!
-//! A path is any name of an object. Changes are known by one name of each object, so where a path
-//! leads to no change, it may still be another name of a changed file. Only then it is looked up.
+//! A path is any name of an object. Changes are known by one name of each object. So a path without
+//! a change may still be another name of a changed file. Only such paths are looked up.
 
 use atomdir_disk::{Disk, Errno};
 

@@ -3,17 +3,16 @@
 //! A part is chosen by paths. Some changes make no sense without others, so the part grows
 //! until nothing in it lacks what it needs (a path is any name of an object, see `choose`):
 //!
-//! - All entries that an object loses or gets go together, and with them the object's own
-//!   changes: the two ends of a rename, the names of a file, what stands in a name now and
-//!   what stood there before. The two inodes of a file that an undo gives another one count
-//!   as one object.
+//! - All entries that an object loses or gets go together, and with them the object's own changes:
+//!   the two ends of a rename, the names of a file, the object that a name leads to now and the one
+//!   before. The two inodes of a file that an undo gives another one count as one object.
 //! - A SQLite database and its logs go together.
 //! - A removed directory goes with everything that was taken out of it.
 //! - A change needs every entry of the difference on its path: the new or renamed
 //!   directories above it.
 //!
-//! What is committed is closed under these needs, and so is what stays when a part is
-//! dropped: then everything goes that needs something in the part.
+//! A committed part is closed under these needs. If a part is dropped, the changes that stay are
+//! closed: every change that needs something in the part is dropped, too.
 //!
 //! Invariant: both the part and the rest are differences by themselves. Over the base, the
 //! rest is the same tree as before, once the part is in the base.
@@ -89,7 +88,7 @@ pub(crate) enum NoPart {
     Unknown { path: Vec<u8>, errno: Errno },
 }
 
-/// Which changes need which others.
+/// The needs: which change needs which others.
 #[derive(Default)]
 struct Needs {
     all: Vec<Item>,
@@ -129,8 +128,8 @@ impl Needs {
 }
 
 impl<D: Disk> View<D> {
-    /// The part that can be committed without the rest: the changes at and below the paths,
-    /// and what they need. Fails if nothing has changed at one of the paths.
+    /// The part that can be committed without the rest: the changes at and below the paths, and the
+    /// changes that these need. Fails if nothing has changed at one of the paths.
     pub fn part_to_land(&mut self, paths: &[Vec<u8>]) -> Result<Part, NoPart> {
         let needs = self.needs();
         let chosen = self.chosen(&needs, paths)?;

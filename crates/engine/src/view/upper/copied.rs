@@ -1,9 +1,9 @@
-//! Finds what a program has copied because overlayfs refused to move it.
+//! Finds objects that a program has copied because overlayfs refused to move them.
 //!
 //! overlayfs refuses to move some old directories (`EXDEV`): all of an ordinary user's, and those
 //! whose path is long. `mv` then copies the directory and removes the original, without a message.
-//! Files in it that have names elsewhere become files of their own, and what belonged to others
-//! becomes the user's. No attribute records this, so copies are found by what `mv` preserves: name,
+//! Files in it that have names elsewhere become separate files, and objects of other owners become
+//! the user's. No attribute records this, so copies are found by what `mv` preserves: name,
 //! contents and modification time. A program that copies and removes by itself looks the same.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::ids::NodeId;
 /// overlayfs records a longer path for no directory (OVL_REDIRECT_MAX).
 const MOVABLE_PATH_LENGTH_MAX: usize = 250;
 
-/// What a copy has in common with its original. Only a directory may have got another name.
+/// The properties that a copy shares with its original. Only a directory may have got another name.
 type Looks = (Option<Name>, u64, Timestamp);
 
 /// An object of the base, removed together with its directory, whose copy would lack something.
@@ -60,7 +60,8 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    /// Adds the copies of what was noted to the deviations. Call it when all lost names are known.
+    /// Adds the copies of the noted objects to the deviations. Call it when all lost names are
+    /// known.
     pub(super) fn find_copied(&mut self) -> Result<()> {
         if self.removed.is_empty() {
             return Ok(());
@@ -79,7 +80,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    /// What the new object lacks, if it is a copy of the removed one.
+    /// The deviation of the new object, if it is a copy of the removed one.
     fn lacks(&self, removed: &Removed, made: &Made) -> Result<Option<DeviationKind>> {
         let is_gone = self.new.nodes.dying.contains_key(&removed.base.serial);
         let lacks = match () {

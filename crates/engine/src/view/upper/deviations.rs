@@ -1,7 +1,8 @@
-//! Notes what the commit cannot carry over, and what looked otherwise than in a plain directory.
+//! Notes properties that the commit cannot carry over, and objects that looked different from those
+//! in a plain directory.
 //!
-//! Of files in new directories the attributes are not read, since that would cost a call for each
-//! file of an unpacked archive. So flags and attributes of these are lost without being noted.
+//! The attributes of files in new directories are not read, since that would cost a call for each
+//! file of an unpacked archive. So flags and attributes of such files are lost without a note.
 
 use atomdir_disk::{Disk, Kind, Result};
 use atomdir_types::{Deviation, DeviationKind};

@@ -116,7 +116,7 @@ impl<D: Disk> View<D> {
         Ok((view, deviations))
     }
 
-    /// With `seen`, also notes what the layer holds.
+    /// With `seen`, also notes the objects in the layer.
     fn read_upper(
         &self,
         lower: &dyn LowerView<D>,
@@ -249,7 +249,7 @@ impl<D: Disk> Reading<'_, D> {
         open_in_layer(&self.new, &self.moves.layer, directory.into())
     }
 
-    /// What was found, or `None` if programs have removed or replaced the object since its name
+    /// The found value, or `None` if programs have removed or replaced the object since its name
     /// was read.
     fn unless_gone<T>(&self, found: Result<T>) -> Result<Option<T>> {
         match found {

@@ -1,10 +1,10 @@
 //! A view for a transaction that is nested in one with a native view.
 //!
-//! It shows what the overlay shows when it begins: the upper layer is read, and what
-//! it holds is copied into the staging directory of the nested transaction, since
-//! programs go on changing the layer. So nothing that happens in the overlay later
-//! shows in the nested view, and an abort of the nested transaction has nothing to take
-//! back. `view::merge` says how its commit reaches the overlay.
+//! It shows the state of the overlay when it begins: the engine reads the upper layer and copies
+//! its objects into the staging directory of the nested transaction, since programs go on changing
+//! the layer. So nothing that happens in the overlay later shows in the nested view, and an abort
+//! of the nested transaction has nothing to take back. `view::merge` says how its commit reaches
+//! the overlay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::view::node::{Dress, Staged, StagedParent};
 use crate::view::staging::{PRIVATE_FILE, copy_contents};
 use crate::view::xattrs::set_all;
 
-/// A copy of what the upper layer has of a node.
+/// A copy of a node's object in the upper layer.
 struct Copied {
     node: NodeId,
     /// Set for a file, with its length.
@@ -69,7 +69,7 @@ impl<D: Disk> View<D> {
         self.has_stage && self.stage_of == self.id
     }
 
-    /// For a [reader](View::reader_of_upper): what the overlay's upper layer holds now.
+    /// For a [reader](View::reader_of_upper): the present state of the overlay's upper layer.
     pub(crate) fn see_upper(
         &self,
         lower: &dyn LowerView<D>,

@@ -1,5 +1,5 @@
-//! What an upper layer held at one time, so that a later look can tell what programs have
-//! changed in it since.
+//! The state of an upper layer at one time. A later look can then find what programs have changed
+//! in it since.
 //!
 //! A directory of the snapshot that overlayfs has copied, because something in it has
 //! changed, counts only by its own attributes.
@@ -31,7 +31,7 @@ struct ObjectState {
 }
 
 impl UpperState {
-    /// What has changed since `before`.
+    /// The changes since `before`.
     pub fn since(&self, before: &UpperState) -> Vec<Touch> {
         let mut changed = Vec::new();
         for (path, now) in &self.0 {

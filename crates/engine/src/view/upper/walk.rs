@@ -221,8 +221,8 @@ impl<D: Disk> Reading<'_, D> {
         overlay: OverlayAttributes,
     ) -> Result<bool> {
         if self.new.staged(id)?.is_some() {
-            // This is another name of the same copy. Comparing it again would lose
-            // what is known of its contents.
+            // This is another name of the same copy. A second comparison would lose the result of
+            // the first.
             return Ok(false);
         }
         self.note_lost_attributes(id, &overlay.names);

@@ -1,4 +1,4 @@
-//! What became of a transaction that is not open any more, for a request that names it.
+//! Explains how a transaction ended, when a request names one that is no longer open.
 
 use super::How;
 use crate::rights::permissions::{Peer, Reach};

@@ -174,7 +174,7 @@ impl NoticeFile {
         Ok(())
     }
 
-    /// What makes all records durable that were written so far.
+    /// Returns the flush that makes all records durable that were written so far.
     pub(super) fn flush(&mut self) -> Flush {
         Flush {
             file: self.file.clone(),

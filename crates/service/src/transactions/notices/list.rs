@@ -1,5 +1,5 @@
-//! What the notices say: the open transactions, and those that have ended otherwise than their
-//! users wanted.
+//! The contents of the notices: the open transactions, and those that ended against their users'
+//! wishes.
 
 use atomdir_format::notice::{EndedNotice, Notice, OpenNotice};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! Notices: what a user must learn of transactions that ended otherwise than that user wanted.
+//! Notices: the service reports to a user the transactions that ended against that user's wish.
 //! Others aborted them, they reached their maximum age, or the service died with them.
 //!
 //! While a transaction is open, a file in the control directory has a note of it. So the next
@@ -7,9 +7,9 @@
 //!
 //! Invariants
 //! 1. Nothing depends on the notices: transactions begin and end as well if they cannot be written.
-//! 2. The note of a transaction is written after its begin and removed after its end. So a
-//!    service that dies in between may leave a note too many, never for a commit that landed:
-//!    the log and the history are asked for that (`note_lost`).
+//! 2. The note of a transaction is written after its begin and removed after its end. So a service
+//!    that dies in between may leave a note too many. It never leads to a notice about a commit
+//!    that landed: `note_lost` checks the log and the history.
 //! 3. A user sees notices of their own transactions only; the store's owner and root see all.
 //! 4. The list is bounded for each user, so that nobody fills it for others (`list`).
 
@@ -75,7 +75,7 @@ impl State {
 }
 
 impl Notices {
-    /// Reads what the last service has left, and finds out which transactions have not survived it.
+    /// Reads the notes of the last service, and finds out which transactions have not survived it.
     pub(crate) fn open(control: OwnedFd, store: &Store<LinuxDisk>, recovery: &Recovery) -> Notices {
         let (file, notices) = NoticeFile::open(control, store.id());
         let mut list = List::default();
@@ -369,7 +369,7 @@ fn may_see(one: &EndedNotice, peer: &Peer) -> bool {
     peer.reach == Reach::All && (peer.user == one.open.user || peer.may_administer())
 }
 
-/// Who knows of the end once the peer does.
+/// The parties that know of the end once this peer does.
 fn reported(one: &EndedNotice, peer: &Peer) -> Reported {
     Reported {
         user: one.reported.user || peer.user == one.open.user,

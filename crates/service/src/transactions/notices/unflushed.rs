@@ -1,4 +1,4 @@
-//! Which open transactions have a note that a power cut could lose.
+//! The open transactions whose notes a power cut could lose.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
