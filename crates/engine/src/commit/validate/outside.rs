@@ -24,7 +24,7 @@ use crate::error::ConflictKind;
 use crate::ids::Sequence;
 use crate::rules::Rule;
 
-/// Who has changed a file since the snapshot: a commit or an outside writer.
+/// Who has changed a file since the snapshot.
 #[derive(Clone, Copy)]
 pub(super) enum Suspect {
     Outside,

@@ -421,7 +421,7 @@ impl<'a, D: Disk> Trace<'a, D> {
 }
 
 impl State {
-    /// Adds the differences that a later commit has made.
+    /// Adds the differences of a later commit.
     fn merge(&mut self, later: State) {
         if self.replaced.is_some() {
             return;
