@@ -126,6 +126,19 @@ pub(crate) trait Syncable: Send + Sync {
 pub(crate) trait OpenFile: Send + Sync {
     /// Reads less than the buffer holds only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// The whole contents, as one read of the length found first.
+    fn read_whole(&self) -> Result<Vec<u8>> {
+        let length = usize::try_from(self.length()?).map_err(|_| Errno::FBIG)?;
+        let mut contents = Vec::new();
+        // A file with a large hole may be longer than the memory.
+        contents
+            .try_reserve_exact(length)
+            .map_err(|_| Errno::NOMEM)?;
+        contents.resize(length, 0);
+        let count = self.read_at(&mut contents, 0)?;
+        contents.truncate(count);
+        Ok(contents)
+    }
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
     /// Writes at the end of the file, and returns where that ends then.
     fn append(&self, data: &[u8]) -> Result<u64>;

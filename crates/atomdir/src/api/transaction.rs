@@ -195,18 +195,7 @@ impl Transaction {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
         let file = self.files().open(path, options.read(true));
-        let contents = file.and_then(|file| {
-            let length = usize::try_from(file.length()?).map_err(|_| Errno::FBIG)?;
-            let mut contents = Vec::new();
-            // A file with a large hole may be longer than the memory.
-            contents
-                .try_reserve_exact(length)
-                .map_err(|_| Errno::NOMEM)?;
-            contents.resize(length, 0);
-            let count = file.read_at(&mut contents, 0)?;
-            contents.truncate(count);
-            Ok(contents)
-        });
+        let contents = file.and_then(|file| file.read_whole());
         contents.map_err(self.failed("read", path))
     }
 

@@ -54,6 +54,15 @@ where
         engine.read_unmapped(self.node, offset, buffer, session.caller)
     }
 
+    fn read_whole(&self) -> Result<Vec<u8>> {
+        if !self.reads {
+            return Err(Errno::BADF);
+        }
+        let session = &*self.session;
+        let engine = session.engine()?;
+        engine.read_whole_unmapped(self.node, session.caller)
+    }
+
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         if !self.writes {
             return Err(Errno::BADF);

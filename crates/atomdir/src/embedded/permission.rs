@@ -14,6 +14,7 @@
 //! A file that is open stays open, whatever happens to its mode, as usual.
 
 use super::session::Engine;
+use super::walk::Known;
 use crate::api::session::AttributeChange;
 use atomdir_disk::{Errno, Kind, Result};
 use atomdir_engine::{Credentials, NodeAttributes, NodeId, Permission, SetTime};
@@ -63,18 +64,20 @@ impl Rights {
         &self,
         engine: &Engine,
         node: NodeId,
+        attributes: &NodeAttributes,
         permission: Permission,
     ) -> Result<()> {
         match self.is_privileged {
             true => Ok(()),
-            false => engine.require(node, &self.user, permission),
+            false => engine.require(node, attributes, &self.user, permission),
         }
     }
 
     /// To create, remove or rename entries of a directory.
-    pub(super) fn require_entries(&self, engine: &Engine, directory: NodeId) -> Result<()> {
-        self.require(engine, directory, Permission::Write)?;
-        self.require(engine, directory, Permission::Search)
+    pub(super) fn require_entries(&self, engine: &Engine, directory: &Known<'_>) -> Result<()> {
+        let (node, attributes) = (directory.node, &directory.attributes);
+        self.require(engine, node, attributes, Permission::Write)?;
+        self.require(engine, node, attributes, Permission::Search)
     }
 
     /// To remove or rename this object's entry in the directory.
@@ -133,8 +136,8 @@ impl Rights {
             && object.mode & SET_USER_ID == 0
             && object.mode & runs_as_group != runs_as_group;
         let may_use = || {
-            self.require(engine, node, Permission::Read)?;
-            self.require(engine, node, Permission::Write)
+            self.require(engine, node, object, Permission::Read)?;
+            self.require(engine, node, object, Permission::Write)
         };
         match is_plain && may_use().is_ok() {
             true => Ok(()),
@@ -155,7 +158,7 @@ impl Rights {
             return Ok(allowed);
         }
         if change.length.is_some() {
-            self.require(engine, node, Permission::Write)?;
+            self.require(engine, node, object, Permission::Write)?;
         }
         if change.mode.is_some() || change.user.is_some() || change.group.is_some() {
             self.require_owner(object)?;
@@ -178,7 +181,7 @@ impl Rights {
         {
             self.require_owner(object)?;
         } else if times.iter().any(Option::is_some) && !self.owns(object) {
-            self.require(engine, node, Permission::Write)?;
+            self.require(engine, node, object, Permission::Write)?;
         }
         Ok(allowed)
     }
@@ -195,7 +198,7 @@ impl Rights {
             if !has_user_xattrs(object) {
                 return Err(Errno::NODATA);
             }
-            return self.require(engine, node, Permission::Read);
+            return self.require(engine, node, object, Permission::Read);
         }
         match self.may_see_xattr(name) {
             true => Ok(()),
@@ -220,7 +223,7 @@ impl Rights {
             if !has_user_xattrs(object) || (is_shared && !self.owns(object)) {
                 return Err(Errno::PERM);
             }
-            return self.require(engine, node, Permission::Write);
+            return self.require(engine, node, object, Permission::Write);
         }
         if name.starts_with(b"system.posix_acl_") {
             return self.require_owner(object);

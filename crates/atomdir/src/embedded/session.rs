@@ -86,7 +86,7 @@ impl EmbeddedTransaction {
             return Err(Errno::EXIST);
         }
         self.rights
-            .require_entries(self.engine()?, place.directory.node)?;
+            .require_entries(self.engine()?, &place.directory)?;
         Ok(place)
     }
 
@@ -103,7 +103,7 @@ impl EmbeddedTransaction {
     fn removable<'a>(&self, place: &'a PathEnd<'_>) -> Result<&'a Known<'a>> {
         let object = place.object.as_ref().ok_or(Errno::NOENT)?;
         self.rights
-            .require_entries(self.engine()?, place.directory.node)?;
+            .require_entries(self.engine()?, &place.directory)?;
         self.rights
             .require_removal(&place.directory.attributes, &object.attributes)?;
         Ok(object)
@@ -120,10 +120,12 @@ impl EmbeddedTransaction {
         }
         let engine = self.engine()?;
         if options.read {
-            self.rights.require(engine, found.node, Permission::Read)?;
+            self.rights
+                .require(engine, found.node, &found.attributes, Permission::Read)?;
         }
         if options.writes() {
-            self.rights.require(engine, found.node, Permission::Write)?;
+            self.rights
+                .require(engine, found.node, &found.attributes, Permission::Write)?;
         }
         match found.attributes.kind {
             Kind::File => {}
@@ -160,7 +162,7 @@ impl EmbeddedTransaction {
                 return Err(Errno::NOENT);
             }
             let engine = self.engine()?;
-            self.rights.require_entries(engine, place.directory.node)?;
+            self.rights.require_entries(engine, &place.directory)?;
             match self.make(&place, NewNode::File, options.mode) {
                 Ok(made) => return Ok(made.into_node()),
                 // Another thread was first.
@@ -255,11 +257,12 @@ impl Files for EmbeddedTransaction {
         let require_move = |object: &Known<'_>| match object.attributes.kind {
             // Its entry `..` changes.
             Kind::Directory if is_other_directory => {
-                self.rights.require(engine, object.node, Permission::Write)
+                self.rights
+                    .require(engine, object.node, &object.attributes, Permission::Write)
             }
             _ => Ok(()),
         };
-        self.rights.require_entries(engine, to.directory.node)?;
+        self.rights.require_entries(engine, &to.directory)?;
         require_move(moved)?;
         if let Some(target) = &to.object {
             let directory = &to.directory.attributes;
@@ -292,7 +295,8 @@ impl Files for EmbeddedTransaction {
         if found.attributes.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        self.rights.require(engine, found.node, Permission::Read)?;
+        self.rights
+            .require(engine, found.node, &found.attributes, Permission::Read)?;
         let entries = engine.list(found.node)?.into_iter();
         let entries = entries.map(|entry| DirectoryEntry {
             name: OsString::from_vec(entry.name.as_bytes().to_vec()),

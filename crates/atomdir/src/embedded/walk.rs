@@ -104,7 +104,7 @@ pub(super) fn walk<'a>(
         if at.attributes.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        rights.require(engine, at.node, Permission::Search)?;
+        rights.require(engine, at.node, &at.attributes, Permission::Search)?;
         let name = match step {
             Step::Here => continue,
             Step::Up => {

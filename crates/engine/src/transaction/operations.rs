@@ -26,23 +26,26 @@ impl<D: Disk> Transaction<D> {
 
     pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {
         self.with(|view| {
-            view.note_attributes(node)?;
-            view.attributes(node)
+            let attributes = view.attributes(node);
+            view.note_attributes_as(node, attributes.as_ref().ok())?;
+            attributes
         })
     }
 
     /// Fails with `EACCES` unless the mode and the access control list of the object in the view
     /// give the user this permission. For callers whose operations do not go through the
-    /// kernel, which checks it in a mounted view.
+    /// kernel, which checks it in a mounted view. The attributes are those that the same operation
+    /// has got when it found the object: like the kernel, it does not ask for them again.
     pub fn require(
         &self,
         node: NodeId,
+        attributes: &NodeAttributes,
         credentials: &Credentials,
         permission: Permission,
     ) -> Result<()> {
         self.with(|view| {
-            view.note_access(node)?;
-            view.require(node, credentials, permission)
+            view.note_access(node, Some(attributes))?;
+            view.require_shown(node, attributes, credentials, permission)
         })
     }
 
@@ -173,6 +176,19 @@ impl<D: Disk> Transaction<D> {
         self.read_contents(node, offset, buffer, caller, false)
     }
 
+    /// Like [`Transaction::read_unmapped`], for the whole file. Asks for its length once.
+    pub fn read_whole_unmapped(&self, node: NodeId, caller: Caller) -> Result<Vec<u8>> {
+        let plan = self.with(|view| view.checked_plan(node, 0, usize::MAX, caller))?;
+        let mut contents = Vec::new();
+        // A file with a large hole may be longer than the memory.
+        contents
+            .try_reserve_exact(plan.length)
+            .map_err(|_| Errno::NOMEM)?;
+        contents.resize(plan.length, 0);
+        plan.read(&self.core, &mut contents)?;
+        Ok(contents)
+    }
+
     fn read_contents(
         &self,
         node: NodeId,
@@ -181,13 +197,7 @@ impl<D: Disk> Transaction<D> {
         caller: Caller,
         may_be_mapped: bool,
     ) -> Result<usize> {
-        let plan = self.with(|view| {
-            view.check_readable(node, caller)?;
-            view.require_contents(node)?;
-            let total = view.file_length(node)?;
-            view.note_contents(node, total, (offset, buffer.len() as u64))?;
-            view.read_plan_within(node, total, (offset, buffer.len()))
-        })?;
+        let plan = self.with(|view| view.checked_plan(node, offset, buffer.len(), caller))?;
         let count = plan.read(&self.core, buffer)?;
         if may_be_mapped && plan.may_have_holes(&self.core)? {
             self.with(|view| {

@@ -5,6 +5,7 @@
 use atomdir_disk::{Disk, Errno, Result};
 
 use super::View;
+use super::types::NodeAttributes;
 use crate::base::acl::{self, AccessControlList};
 use crate::base::credentials::{Credentials, Permission};
 use crate::ids::NodeId;
@@ -23,6 +24,20 @@ impl<D: Disk> View<D> {
             return Ok(());
         }
         let attributes = self.attributes(id)?;
+        self.require_shown(id, &attributes, credentials, permission)
+    }
+
+    /// Like [`View::require`], by attributes that the view has just shown.
+    pub fn require_shown(
+        &mut self,
+        id: NodeId,
+        attributes: &NodeAttributes,
+        credentials: &Credentials,
+        permission: Permission,
+    ) -> Result<()> {
+        if credentials.user == 0 {
+            return Ok(());
+        }
         let of_mode = AccessControlList::of_mode(attributes.mode);
         // Like the kernel, do not look for a list where it would say no more: the owner's bits
         // are the mode's, and the group's are the mask.

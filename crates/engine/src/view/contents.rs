@@ -6,6 +6,7 @@ use atomdir_disk::{Disk, Errno, Extent, Kind, Result};
 
 use super::View;
 use super::node::{Contents, OwnBody};
+use super::types::Caller;
 use crate::base::Base;
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, Snapshot};
@@ -120,8 +121,23 @@ impl<D: Disk> View<D> {
         self.read_plan_within(id, total, (offset, length))
     }
 
+    /// For a program's read: checks whether it may, and notes it.
+    pub fn checked_plan(
+        &mut self,
+        id: NodeId,
+        offset: u64,
+        length: usize,
+        caller: Caller,
+    ) -> Result<ReadPlan<D>> {
+        self.check_readable(id, caller)?;
+        self.require_contents(id)?;
+        let total = self.file_length(id)?;
+        self.note_contents(id, total, (offset, length as u64))?;
+        self.read_plan_within(id, total, (offset, length))
+    }
+
     /// For a file of this length.
-    pub fn read_plan_within(
+    fn read_plan_within(
         &mut self,
         id: NodeId,
         total: u64,

@@ -8,6 +8,7 @@ use atomdir_disk::{Disk, Errno, Kind, Result};
 use atomdir_types::FileRead;
 
 use super::View;
+use super::types::NodeAttributes;
 use crate::base::Base;
 use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
@@ -15,15 +16,24 @@ use crate::view::read_set::{Permissions, ReadSet};
 
 impl<D: Disk> View<D> {
     pub fn note_attributes(&mut self, id: NodeId) -> Result<()> {
+        self.note_attributes_as(id, None)
+    }
+
+    /// `shown`: the attributes that the program uses, if they were read already. They are what
+    /// is noted then, so that validation compares the base with what was used.
+    pub fn note_attributes_as(&mut self, id: NodeId, shown: Option<&NodeAttributes>) -> Result<()> {
         if self.attributes_noted(id) {
             return Ok(());
         }
         let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
         if self.is_declared(&base) {
-            return self.note_access(id);
+            return self.note_access(id, shown);
         }
-        let permissions = match base.kind {
-            Kind::Directory => Some(Permissions::of(&self.snapshot().stat(&base)?)),
+        // Those of a directory that the transaction has changed are its own.
+        let shown = shown.filter(|_| self.node(id).is_ok_and(|node| node.own().is_none()));
+        let permissions = match (base.kind, shown) {
+            (Kind::Directory, Some(shown)) => Some(Permissions::shown(shown)),
+            (Kind::Directory, None) => Some(Permissions::of(&self.snapshot().stat(&base)?)),
             _ => None,
         };
         if let Some(reads) = &mut self.reads {
@@ -32,15 +42,15 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Notes that a program's permission was checked.
-    pub fn note_access(&mut self, id: NodeId) -> Result<()> {
+    /// Notes that a program's permission was checked; `shown` as above.
+    pub fn note_access(&mut self, id: NodeId, shown: Option<&NodeAttributes>) -> Result<()> {
         let base = self.node(id)?.base.clone();
         match (&mut self.reads, base) {
             (Some(reads), Some(base)) if base.kind != Kind::Directory => {
                 reads.access(&base);
                 Ok(())
             }
-            _ => self.note_attributes(id),
+            _ => self.note_attributes_as(id, shown),
         }
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use atomdir_disk::{Disk, Kind, RenameMode};
-use atomdir_engine::{HistoryLimits, NodeId, Privileges, Store, Transaction};
+use atomdir_engine::{
+    Credentials, HistoryLimits, NodeId, Permission, Privileges, Store, Transaction,
+};
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::{Model, Tree, caller};
@@ -38,12 +40,7 @@ fn open_forgetful(
     scratch: &Scratch,
     history: Option<HistoryLimits>,
 ) -> Store<FailingDisk> {
-    let privileges = Privileges {
-        user: 0,
-        groups: vec![0],
-        all: true,
-    };
-    let store = open_caching(1, disk.clone(), &scratch.0, privileges, history);
+    let store = open_caching(1, disk.clone(), &scratch.0, root(), history);
     store.expect("the store opens")
 }
 
@@ -146,5 +143,60 @@ fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
         read(&older, [nodes[2], nodes[3]]);
         let moved = scratch.0.join("two/moved");
         assert!(moved.exists(), "read {number}: the commit came between");
+    }
+}
+
+/// What a path walk and a read cost, so that a change of it is noticed. Permissions are checked by
+/// the attributes that the lookup has returned.
+#[test]
+fn reading_a_whole_file_looks_at_each_object_once() {
+    let scratch = Scratch::new();
+    let (directory, file) = (
+        scratch.0.join("directory"),
+        scratch.0.join("directory/file"),
+    );
+    std::fs::create_dir(&directory).expect("it is made");
+    std::fs::write(&file, "contents").expect("it is written");
+    // Without rights for a group, nobody asks for an access control list.
+    for (path, mode) in [(directory, 0o705), (file, 0o604)] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("they are set");
+    }
+    create(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    let store = open_caching(64, disk.clone(), &scratch.0, root(), None).expect("the store opens");
+    let view = begin(&store);
+    let user = Credentials {
+        user: 12_345,
+        groups: vec![12_345],
+    };
+    let step = |parent: NodeId, name: &[u8], permission: Permission| {
+        let found = view.lookup(parent, name).expect("it is there");
+        let required = view.require(found.node, &found.attributes, &user, permission);
+        required.expect("others may");
+        found.node
+    };
+    let mut costs = Vec::new();
+    for _ in 0..2 {
+        let before = disk.calls();
+        let directory = step(NodeId::ROOT, b"directory", Permission::Search);
+        let file = step(directory, b"file", Permission::Read);
+        let looks = disk.calls() - before;
+        let contents = view.read_whole_unmapped(file, caller());
+        assert_eq!(contents.as_deref(), Ok(b"contents".as_slice()));
+        costs.push((looks, disk.calls() - before - looks));
+        for node in [file, directory] {
+            view.forget(node, 1);
+        }
+    }
+    // At first both are also opened, and each open is checked.
+    assert_eq!(costs, [(4, 4), (2, 2)]);
+}
+
+fn root() -> Privileges {
+    Privileges {
+        user: 0,
+        groups: vec![0],
+        all: true,
     }
 }
