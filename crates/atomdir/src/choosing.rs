@@ -28,8 +28,8 @@ pub struct CommittedPart {
 }
 
 impl Connection {
-    /// Commits the changes at and below these paths, relative to the store's root, and what they
-    /// need. The transaction stays open with the rest.
+    /// Commits the changes at and below these paths, relative to the store's root, and the changes
+    /// that these need. The transaction stays open with the rest.
     pub fn commit_part(
         &mut self,
         transaction: TransactionId,
@@ -128,8 +128,8 @@ impl Connection {
         self.ask(&request).map(drop)
     }
 
-    /// Drops the changes at and below these paths, relative to the store's root, and what needs
-    /// them. The transaction stays open with the rest. Returns what was dropped.
+    /// Drops the changes at and below these paths, relative to the store's root, and the changes
+    /// that need them. The transaction stays open with the rest. Returns the dropped changes.
     pub fn abort_part(
         &mut self,
         transaction: TransactionId,

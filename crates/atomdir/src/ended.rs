@@ -8,7 +8,7 @@ use atomdir_types::sync;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// What a service sends unasked.
+/// A message that a service sends without a request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice {
@@ -51,7 +51,7 @@ impl Connection {
         self.list_ended(true)
     }
 
-    /// Receives what the service sends unasked. Waits for it; call it when
+    /// Receives a message that the service sends without a request. Waits for it; call it when
     /// [`descriptor`](Self::descriptor) is readable. `None`: the service has gone.
     pub fn receive_notice(&self) -> Option<Notice> {
         let mut descriptor = None;

@@ -22,8 +22,9 @@ impl Connection {
         self.begin_from(Past::Undo(undo), options)
     }
 
-    /// Begins a transaction whose view shows the store as it was just after a commit, and which
-    /// can only be aborted. Also returns what it shows as it is now: see [`PastView`].
+    /// Begins a transaction whose view shows the store as it was just after a commit, and which can
+    /// only be aborted. Also returns the objects that it shows in their present state: see
+    /// [`PastView`].
     pub fn past(
         &mut self,
         past: PastView,
@@ -112,8 +113,8 @@ impl Connection {
         }
     }
 
-    /// Forgets what is kept of commits older than this, or than the store's settings say; with no
-    /// age at all, of all commits. Returns what is kept now.
+    /// Forgets the history of commits older than this, or older than the store's settings say; with
+    /// an age of zero, of all commits. Returns the extent of the remaining history.
     pub fn prune(
         &mut self,
         older_than: Option<Duration>,

@@ -72,8 +72,8 @@ pub fn claimed_by(name: &[u8]) -> Option<&[u8]> {
     name.strip_suffix(CLAIM_SUFFIX.as_bytes())
 }
 
-/// What the file beside a place contains if the views are those of the store with this control
-/// directory. It holds as long as that file system is mounted.
+/// The contents of the file beside a place if its views belong to the store with this control
+/// directory. They are valid as long as that file system is mounted.
 pub fn claim(control: &Stat) -> String {
     format!("{:x}-{:x}\n", control.st_dev, control.st_ino)
 }

@@ -137,7 +137,7 @@ impl Connection {
         self.nothing(&Request::KeepOnClose { transaction })
     }
 
-    /// Notes what was read of files, in a transaction that was begun with
+    /// Notes the program's reads of files, in a transaction that was begun with
     /// [`declares_reads`](BeginOptions::declares_reads).
     pub fn declare_reads(
         &mut self,
@@ -232,8 +232,8 @@ impl Connection {
         self.object_of((transaction, Side::Snapshot), path, contents_length_max)
     }
 
-    /// Like [`snapshot_object`](Self::snapshot_object), with what others have changed since the
-    /// transaction began.
+    /// Like [`snapshot_object`](Self::snapshot_object), but includes changes that others have made
+    /// since the transaction began.
     pub fn newest_object(
         &mut self,
         transaction: TransactionId,
@@ -243,7 +243,7 @@ impl Connection {
         self.object_of((transaction, Side::Newest), path, contents_length_max)
     }
 
-    /// What this side of a transaction has at a path.
+    /// The object that this side of a transaction has at a path.
     pub fn object_of(
         &mut self,
         (transaction, side): (TransactionId, Side),

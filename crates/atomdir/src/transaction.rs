@@ -26,8 +26,7 @@ pub struct Transaction {
     pub layers: Option<Layers>,
     /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
-    /// What overlayfs has done otherwise than a plain directory would, if the view was native until
-    /// now.
+    /// Deviations of overlayfs from a plain directory, if the view was native until now.
     pub deviations: Vec<Deviation>,
     /// The view is native, another process has mounted it, and [`root`](Self::root) is the root of
     /// a mount of it.

@@ -1,4 +1,4 @@
-//! Which stores this process trusts enough to use.
+//! Decides which stores this process trusts enough to use.
 //!
 //! The user who controls a store's control directory decides which program answers there
 //! and what it answers. A user who can rename a directory on the way to it can put another
@@ -9,9 +9,9 @@
 //! 2. every directory above them belongs to the caller or to root, and nobody else can
 //!    rename its entries: others cannot write in it, or it is sticky.
 //!
-//! A store is also trusted if the caller's own configuration lists its root, or the caller
-//! says so for one call. Others may write in the root itself, as in that of a shared store:
-//! whatever they put in place of the control directory fails the first condition.
+//! A store is also trusted if the caller's own configuration lists its root, or the caller says so
+//! for one call. Others may write in the root itself, as in that of a shared store: if they replace
+//! the control directory, the replacement fails the first condition.
 
 pub(crate) mod configuration;
 

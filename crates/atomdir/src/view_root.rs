@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const FUSE_MAGIC: i64 = 0x6573_5546;
 
-/// Why what the service returned as a view is not used.
+/// The reason why the directory that the service returned is not used as a view.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewRootError {

@@ -1,4 +1,5 @@
-//! What is kept of a commit once the log has been emptied, so that the commit can be undone.
+//! The record that is kept of a commit after the log has been emptied, so that the commit can be
+//! undone.
 
 use std::collections::HashSet;
 
@@ -13,8 +14,8 @@ pub struct PastRecord {
     /// A moment on the file system's clock: whatever the commit changed has no later change
     /// time, unless it was changed again.
     pub settled: Timestamp,
-    /// `settled` was taken later, by a recovery. Outside writers may have changed meanwhile what the
-    /// commit changed.
+    /// `settled` was taken later, by a recovery. Outside writers may have changed the same objects
+    /// before that.
     pub is_settled_late: bool,
     pub record: LogRecord,
 }

@@ -56,8 +56,8 @@ pub enum Scanned<R> {
     End {
         offset: u64,
     },
-    /// What follows was never known to be durable. Cut the file here, durably,
-    /// before anything is appended.
+    /// The bytes that follow were never known to be durable. Cut the file here, durably, before
+    /// anything is appended.
     Torn {
         offset: u64,
     },

@@ -1,8 +1,8 @@
-//! The view log of an open transaction: its view as a value, and what has changed of it since.
+//! The view log of an open transaction: its view as a value, and later changes of it.
 //!
 //! A record holds what one call has changed, so it counts as a whole or not at all. A change
-//! says how something is now, not what was done: the last word about a node, an entry or a page
-//! holds. So any number of whole records from the start of the file is a state of the view.
+//! contains the new state, not the operation: for each node, entry or page, the last change counts.
+//! So any number of whole records from the start of the file is a state of the view.
 
 use atomdir_disk::{Identity, Kind, Mounting, Name, NodeAttributes, Owner, Timestamp};
 

@@ -145,7 +145,7 @@ pub trait Filesystem: Send + Sync + 'static {
 
     fn status(&self, request: &Request, node: u64) -> Result<FileSystemStatus>;
 
-    /// Answers fsync(2), after the kernel has passed on what was written.
+    /// Answers fsync(2), after the kernel has sent the written data.
     fn flush(&self, _request: &Request, _node: u64) -> Result<()> {
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! - [`wire`]: decodes requests and encodes replies, without I/O
 //! - [`Filesystem`]: what a file system answers
 //! - [`Session`]: mounts one and serves it from several threads
-//! - [`Notifier`]: tells the kernel of changes it did not make itself
+//! - [`Notifier`]: invalidates the kernel's caches after changes that it did not make itself
 
 mod barrier;
 mod device;

@@ -7,7 +7,7 @@ use crate::listings::Listings;
 use crate::shared::Shared;
 use crate::wire::Notification;
 
-/// Invalidates what the kernel has cached.
+/// Invalidates data that the kernel has cached.
 ///
 /// The kernel takes the directory's lock to invalidate an entry, and locks of pages to
 /// invalidate contents. So never call this from a [`Filesystem`](crate::Filesystem)
@@ -92,7 +92,8 @@ impl Notifier {
     }
 }
 
-/// It is no error if the kernel does not know, or no longer knows, what was invalidated.
+/// Ignores the error by which the kernel reports that it does not have the invalidated object
+/// cached.
 pub(crate) fn unless_unknown(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {

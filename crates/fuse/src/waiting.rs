@@ -8,8 +8,8 @@
 //! any wake-up from being lost:
 //! 1. A request that was just deferred is tried once more at once. The event that
 //!    it waits for may have come between its refusal and its arrival here.
-//! 2. `is_due` is cleared before the requests are tried, so what happens meanwhile
-//!    makes them due again.
+//! 2. `is_due` is cleared before the requests are tried, so an event during the attempt makes them
+//!    due again.
 //!
 //! The kernel announces the end of a lease only to an open that blocks. So while a
 //! request waits for a lease, and only then, all requests are also tried at intervals.

@@ -46,8 +46,8 @@ pub enum Request {
         transaction: TransactionId,
         others: Others,
     },
-    /// Notes what the transaction's program has read of files. For one that was begun with
-    /// `declares_reads`.
+    /// Notes the reads of files by the transaction's program. The transaction must have been begun
+    /// with `declares_reads`.
     DeclareReads {
         transaction: TransactionId,
         files: Vec<FileRead>,
@@ -121,7 +121,7 @@ pub enum Request {
     },
     Checkpoint,
     Check,
-    /// Forgets what is kept of commits that are older than this, or than the store's settings
+    /// Forgets the history of commits that are older than this, or older than the store's settings
     /// say. 0: all.
     Prune {
         older_than_ms: Option<u64>,
@@ -154,14 +154,15 @@ pub enum Request {
     KeepOnClose {
         transaction: TransactionId,
     },
-    /// Commits the changes at and below these paths, and what they need. The transaction stays
-    /// open with the rest. Lists what has landed.
+    /// Commits the changes at and below these paths, and the changes that these need. The
+    /// transaction stays open with the rest. Lists the landed changes.
     CommitPart {
         transaction: TransactionId,
         others: Others,
         paths: Vec<Vec<u8>>,
     },
-    /// Drops the changes at and below these paths, and what needs them. Lists what was dropped.
+    /// Drops the changes at and below these paths, and the changes that need them. Lists the
+    /// dropped changes.
     AbortPart {
         transaction: TransactionId,
         paths: Vec<Vec<u8>>,
@@ -191,8 +192,8 @@ pub enum Request {
         /// because it has landed a part, and others have committed nothing since its snapshot.
         only_to_survive: bool,
     },
-    /// Returns what is to be done for the commit that `Reply::Merge` has announced, and the root
-    /// of the nested transaction's view.
+    /// Returns the steps to carry out for the commit that `Reply::Merge` has announced, and the
+    /// root of the nested transaction's view.
     MergeSteps {
         transaction: TransactionId,
     },
@@ -284,9 +285,9 @@ pub struct Restore {
 pub struct PastView {
     /// 0: before the first.
     pub commit: Sequence,
-    /// What outside writers have changed since, so that its old state is gone, is shown as it is
-    /// now, and comes before the answer as conflicts. If false, it is a conflict that makes the
-    /// begin fail.
+    /// If outside writers have changed an object since, its old state is gone. If true, the view
+    /// shows its present state, and the service sends it as a conflict before the answer. If false,
+    /// the begin fails with a conflict.
     pub outside_as_now: bool,
     /// It gets the snapshot of this transaction, so that the two can be compared.
     pub beside: Option<TransactionId>,

@@ -79,11 +79,12 @@ fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
     if disk.image().hash() != untouched {
         return Err("looking has changed something".to_owned());
     }
-    let reported = inspected.damage.first().map(|damage| &damage.message);
+    let reported = inspected.damage.first();
+    let reported = reported.map(|damage| damage.error.to_string());
     let opened = open(disk);
     match &opened {
         Err(StoreError::Apply { .. } | StoreError::Control { .. }) if reported.is_none() => {}
-        Err(error) if reported != Some(&error.to_string()) => {
+        Err(error) if reported.as_ref() != Some(&error.to_string()) => {
             return Err(format!("a look reports {reported:?}, recovery {error}"));
         }
         Err(_) if disk.image().hash() != untouched => {

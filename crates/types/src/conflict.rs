@@ -1,4 +1,4 @@
-//! What keeps a transaction from being committed, and who has done it.
+//! A conflict that keeps a transaction from being committed, and who has caused it.
 
 use crate::{Sequence, Timestamp, TransactionId};
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub enum ConflictKind {
 }
 
 impl ConflictKind {
-    /// Whether it is about what a serializable transaction has read.
+    /// Whether it concerns a read of a serializable transaction.
     pub fn is_read(self) -> bool {
         matches!(
             self,

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// What a program has read of a file.
+/// The parts of a file that a program has read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileRead {
     /// The file's inode number in the view.

@@ -5,6 +5,6 @@ use serde::{Deserialize, Serialize};
 pub enum Side {
     /// The transaction's snapshot.
     Snapshot,
-    /// With what others have committed since the snapshot, and outside writers have changed.
+    /// The newest state, with later commits of others and changes of outside writers.
     Newest,
 }

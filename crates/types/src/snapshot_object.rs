@@ -1,4 +1,4 @@
-//! What a path was at one point in the commit order.
+//! The object at a path at one point in the commit order.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,8 @@ pub struct SnapshotObject {
     pub target: Vec<u8>,
     /// The extended attributes that the reader may see, with their names.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// An outside writer may have changed it since the transaction began. Then this is not
-    /// certainly what it was at the begin.
+    /// An outside writer may have changed it since the transaction began. Its state at the begin
+    /// may then have been different.
     pub changed_outside: bool,
     /// The file is longer than the request allowed, so its contents were not sent.
     pub too_long: bool,

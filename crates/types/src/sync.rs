@@ -1,9 +1,9 @@
 //! Locks that go on after a panic.
 //!
 //! The standard library poisons a lock if a thread panics while it holds it, and every later use
-//! then fails. Here locks are taken nevertheless: what a lock guards is changed last, and as a
-//! whole, so a panic leaves it as it was before. A panic that leaves more undone ends what it was
-//! about by other means: a FUSE session ends, and a store refuses changes.
+//! then fails. Here locks are taken nevertheless: code changes the guarded value last, and as a
+//! whole, so a panic leaves the value as it was before. If a panic leaves more work undone, it is
+//! handled by other means: a FUSE session ends, and a store refuses changes.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard, TryLockError};

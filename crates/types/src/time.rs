@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 pub struct Timestamp {
     /// Whole seconds; negative before 1970.
     pub seconds: i64,
-    /// What is added to them; less than a second.
+    /// Added to the seconds; less than a second.
     pub nanoseconds: u32,
 }
 

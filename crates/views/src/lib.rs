@@ -101,7 +101,8 @@ impl<D: Disk> Views<D> {
         });
     }
 
-    /// Invalidates what was changed in a view behind the kernel's back.
+    /// Invalidates the kernel's cached data after changes in a view that did not come through the
+    /// kernel.
     pub fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
         let Some(borrowed) = self.slots.by_id(id) else {
             return;

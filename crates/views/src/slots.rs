@@ -97,8 +97,8 @@ impl<D: Disk> Slots<D> {
         table.by_id.contains_key(&transaction.id()) || table.add(transaction)
     }
 
-    /// Lends the transaction another slot. Whoever knows nodes of the old one finds that it has
-    /// ended. Returns whether the kernel knows any of them.
+    /// Lends the transaction another slot. For nodes of the old slot, the transaction then appears
+    /// to have ended. Returns whether the kernel knows any of them.
     pub fn renew(&self, id: TransactionId) -> bool {
         let mut table = sync::write(&self.table);
         let place = table.by_id.get(&id).copied();

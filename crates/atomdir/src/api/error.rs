@@ -222,7 +222,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// The error for what the transaction's own file system has reported.
+    /// The error for a failure that the transaction's own file system has reported.
     pub(super) fn of(
         session: &dyn Session,
         operation: &'static str,

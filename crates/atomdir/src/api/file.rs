@@ -103,9 +103,9 @@ impl OpenOptions {
         self
     }
 
-    /// For a file of which a transaction changes a few pages, such as a database. The commit then
-    /// logs those pages and writes them in place. Without this, a file of up to 1 MiB is replaced
-    /// as a whole, so that programs outside transactions always see it whole.
+    /// Use this for a file in which a transaction changes a few pages, such as a database. The
+    /// commit then logs those pages and writes them in place. Without this, a file of up to 1 MiB
+    /// is replaced as a whole, so that programs outside transactions always see it whole.
     ///
     /// Has no effect through the service.
     pub fn in_place(&mut self, in_place: bool) -> &mut OpenOptions {

@@ -262,8 +262,8 @@ impl Store {
 }
 
 impl Transaction {
-    /// Commits the changes at and below these paths, and what they need. The transaction stays
-    /// open with the rest. Fails if nothing has changed at one of the paths.
+    /// Commits the changes at and below these paths, and the changes that these need. The
+    /// transaction stays open with the rest. Fails if nothing has changed at one of the paths.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");
@@ -284,9 +284,9 @@ impl Transaction {
         })
     }
 
-    /// Drops the changes at and below these paths, and what needs them. The transaction stays open
-    /// with the rest. Returns what was dropped, sorted by path. Fails if nothing has changed at one of
-    /// the paths.
+    /// Drops the changes at and below these paths, and the changes that need them. The transaction
+    /// stays open with the rest. Returns the dropped changes, sorted by path. Fails if nothing has
+    /// changed at one of the paths.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");

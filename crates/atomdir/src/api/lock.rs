@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 impl Transaction {
-    /// Locks what is at a path until the transaction ends, and waits as long as others hold
+    /// Locks the object at a path until the transaction ends, and waits as long as others hold
     /// locks on it. While it is locked, nobody else can commit a change of it.
     pub fn lock(&self, path: impl AsRef<Path>, mode: LockMode) -> Result<(), LockError> {
         self.lock_all(&[path.as_ref()], mode, LockScope::Object, None)

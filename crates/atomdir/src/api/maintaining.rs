@@ -1,4 +1,4 @@
-//! What a store keeps: its settings, its history, and how transactions ended.
+//! Maintains a store: its settings, its history, and the notices of ended transactions.
 
 use super::error::StoreError;
 use super::store::Store;
@@ -45,9 +45,10 @@ impl From<atomdir_protocol::EndedTransaction> for EndedTransaction {
 }
 
 impl Store {
-    /// Forgets what is kept of commits older than this, or than the store's settings say; with no age
-    /// at all, of all commits. Forgotten commits are still listed, and cannot be undone. Returns what is kept
-    /// now; `None`: the settings say that nothing is. Only the store's owner and root can do this.
+    /// Forgets the history of commits older than this, or older than the store's settings say; with
+    /// an age of zero, of all commits. Forgotten commits are still listed, and cannot be undone.
+    /// Returns what is kept now; `None`: the settings say that nothing is. Only the store's owner
+    /// and root can do this.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");

@@ -378,7 +378,7 @@ fn attributes_of_object(object: SnapshotObject) -> Attributes {
     }
 }
 
-/// What the log has no commit of.
+/// The error for a sequence that names no commit in the log.
 pub(crate) fn no_such_commit(commit: Sequence) -> UndoError {
     UndoError::NotKept(format!("no commit {commit} in the log"))
 }

@@ -99,7 +99,8 @@ pub(crate) trait Session: Send + Sync {
         &self,
         paths: &[&Path],
     ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError>;
-    /// Drops the changes at and below these paths, and returns what was dropped. No file may be open.
+    /// Drops the changes at and below these paths, and returns the dropped changes. No file may be
+    /// open.
     fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// The list that was made last.
@@ -109,8 +110,8 @@ pub(crate) trait Session: Send + Sync {
     /// Gives the transaction a newer snapshot. No file may be open.
     fn refresh(&self) -> std::result::Result<Refreshed, CommitError>;
     fn abort(&self);
-    /// Leaves the transaction open and makes what was written in it durable. This session has ended
-    /// then, also if only the second fails.
+    /// Leaves the transaction open and makes its writes durable. This session then ends, even if
+    /// only the second step fails.
     fn keep(&self) -> std::result::Result<(), StoreError>;
     /// Makes what was written so far durable, in a transaction that survives.
     fn sync(&self) -> std::result::Result<(), StoreError>;

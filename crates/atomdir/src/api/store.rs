@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Door {
-    /// The store's service if one runs, else this process.
+    /// The store's service if one runs, and otherwise this process.
     #[default]
     Any,
     /// This process alone, for as long as it has the store open: no service, no socket and no
@@ -296,7 +296,8 @@ impl Store {
         }
     }
 
-    /// Begins a transaction with something of the past, and returns what it shows as it is now.
+    /// Begins a transaction that shows or restores the past. Returns the objects that it shows in
+    /// their present state.
     pub(super) fn session_from(
         &self,
         past: Past,
@@ -330,7 +331,7 @@ pub(crate) struct Begin {
     pub(crate) conflicts: Conflicts,
     pub(crate) first_try: Option<TransactionId>,
     pub(crate) label: Vec<u8>,
-    /// Only what is read through the library counts as read of files.
+    /// Reads of files count only if they go through the library.
     pub(crate) declares_reads: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What differs between a transaction's view and its snapshot, or between two views of the past
-//! that have the same snapshot.
+//! Finds the differences between a transaction's view and its snapshot, or between two views of the
+//! past that have the same snapshot.
 //!
 //! [`Affected`] finds the paths that may differ, and [`change_between`] compares one of them. Both
 //! sides are read by the caller, who has them open in its own way.

@@ -1,9 +1,9 @@
 //! The engine in this process: a store that is opened here, and its transactions.
 //!
-//! Everything happens with this process's own rights, since no other process acts for it. So
-//! whatever the kernel forbids the user stays forbidden: each read of the base and each change of
-//! it is a system call of this process. `permission` adds what the kernel cannot check there: the
-//! modes, owners and lists that a transaction shows and has perhaps changed itself.
+//! Everything happens with this process's own rights, since no other process acts for it. So the
+//! kernel's checks still apply to the user: each read of the base and each change of it is a system
+//! call of this process. `permission` adds what the kernel cannot check there: the modes, owners
+//! and lists that a transaction shows and has perhaps changed itself.
 //!
 //! Invariants
 //! 1. A store is used only by the process that has opened it. A child that was forked off shares
@@ -195,7 +195,7 @@ impl Drop for Embedded {
             return;
         }
         if let Err(error) = self.end() {
-            // The log still has what the base lacks; whoever opens the store next recovers it.
+            // The log still has the commits that the base lacks; the next open recovers them.
             tracing::error!("the store could not be closed in order: {error}");
         }
     }

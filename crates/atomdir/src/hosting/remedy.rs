@@ -27,8 +27,8 @@ fn remedy(error: &StoreError) -> Option<&'static str> {
         }
         StoreError::Apply { .. } => "take away the cause, then run `atomdir recover`",
         StoreError::Poisoned { .. } => {
-            "end the service with `atomdir service stop`, or close the store in the program that \
-             has it open, then run `atomdir recover`"
+            "end the service with `atomdir service stop` and run `atomdir recover`; a program that \
+             has the store open itself closes it and opens it again"
         }
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! What the service sends unasked while a command runs.
+//! Handles messages that the service sends without a request while a command runs.
 
 use super::native;
 use crate::context::Context;
@@ -6,8 +6,8 @@ use crate::ended;
 use crate::enter::{self, Tree};
 use atomdir::client::{Connection, Notice, Transaction};
 
-/// Acts on what the service has sent while a command runs. False if the service has gone, or the
-/// transaction cannot be committed any more.
+/// Acts on messages that the service has sent while a command runs. False if the service has gone,
+/// or the transaction cannot be committed any more.
 pub(super) fn hear(
     context: &Context,
     connection: &Connection,
@@ -18,7 +18,7 @@ pub(super) fn hear(
         && hear_missed(context, connection, inside)
 }
 
-/// Like [`hear`], for what the service has sent before its reply to a request.
+/// Like [`hear`], for messages that the service has sent before its reply to a request.
 pub(super) fn hear_missed(
     context: &Context,
     connection: &Connection,

@@ -40,7 +40,7 @@ use clap::ValueEnum;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// What is to become of a transaction.
+/// What the command shall do with a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Wish {
     /// Its changes take effect

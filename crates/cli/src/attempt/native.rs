@@ -1,5 +1,5 @@
-//! Which kind of view a command runs in: the service chooses, and the kernel must let
-//! us mount it.
+//! Finds out which kind of view a command runs in: the service chooses, and the kernel must let us
+//! mount it.
 
 use crate::context::{Connected, Context};
 use crate::enter::{self, MergeFailure, Overlay, Tree};

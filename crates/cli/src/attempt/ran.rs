@@ -43,7 +43,7 @@ pub struct Closing {
     pub stays_open: bool,
 }
 
-/// What became of the view of a command that has ended.
+/// The state of the view after its command has ended.
 pub enum Closed {
     /// The view is exact now.
     Exact(Transaction),
@@ -81,8 +81,8 @@ impl Ran {
         }
     }
 
-    /// Ends what the command has left behind in a native view. The transaction stays as it is, or
-    /// is about to be aborted.
+    /// Ends the processes that the command has left behind in a native view. The transaction stays
+    /// as it is, or is about to be aborted.
     pub fn end_writing(&self, context: &Context) -> Result<(), EnterError> {
         if let Tree::Native(overlay) = &self.view
             && self.remainder.end_writing(overlay)?
@@ -95,8 +95,8 @@ impl Ran {
         Ok(())
     }
 
-    /// Makes others leave, without waiting for them, and ends what the command has left behind. The
-    /// transaction is about to be aborted.
+    /// Makes others leave, without waiting for them, and ends the processes that the command has
+    /// left behind. The transaction is about to be aborted.
     pub fn give_up(
         &self,
         context: &Context,

@@ -16,7 +16,7 @@ use std::convert::Infallible;
 
 pub struct Between {
     old: Transaction,
-    /// `None`: what is there now.
+    /// `None`: the store's present state.
     new: Option<Transaction>,
     paths: BTreeSet<Vec<u8>>,
     subject: Subject,

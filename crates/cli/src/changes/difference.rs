@@ -32,7 +32,7 @@ pub enum Lines {
     },
     Binary,
     TooLong,
-    /// What the transaction found is not known any more.
+    /// The state that the transaction found is no longer known.
     ChangedOutside,
 }
 
@@ -83,7 +83,8 @@ impl Difference<'_> {
         }
     }
 
-    /// Whether what it is compared with is not what the transaction found.
+    /// Whether it is compared with the present state because the state that the transaction found
+    /// is unknown.
     fn is_of_now(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.is_of_now)
     }

@@ -1,4 +1,4 @@
-//! What a transaction and others have made of a text in a conflict.
+//! The versions of a text in a conflict: the transaction's and the others'.
 
 use super::unified::Comparison;
 use super::version::{Contents, Version};
@@ -68,7 +68,7 @@ fn show_side(
     Comparison::new(&texts.ancestor, text).show_hunks(painter)
 }
 
-/// What others have changed, and what the transaction has, as unified diffs.
+/// The changes of others and those of the transaction, as unified diffs.
 pub fn patches(texts: &ThreeWay) -> [Vec<u8>; 2] {
     [("others", &texts.theirs), ("this transaction", &texts.mine)].map(|(who, text)| {
         let mut patch = Vec::new();

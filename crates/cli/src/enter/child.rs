@@ -67,7 +67,7 @@ struct SealedRun {
 pub struct ServiceWatch<'a> {
     /// Readable when the service has sent something or hung up.
     pub descriptor: BorrowedFd<'a>,
-    /// Reads what it has sent; false if it has hung up.
+    /// Reads its messages; false if it has hung up.
     pub read: &'a dyn Fn() -> bool,
     /// The command is ended when the service hangs up.
     pub is_vital: bool,

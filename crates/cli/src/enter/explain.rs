@@ -1,4 +1,4 @@
-//! What a user can do if a command cannot be run in a view.
+//! Advice for a user whose command cannot be run in a view.
 
 use super::{EnterError, Step};
 use crate::error::of_errno;

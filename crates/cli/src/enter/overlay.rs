@@ -200,7 +200,7 @@ fn open_up(work: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The view forbids what the base's own mount forbids.
+/// The view has the same restrictions as the base's own mount.
 fn mount_flags(lower: &OwnedFd) -> MountAttrFlags {
     use rustix::fs::StatVfsMountFlags as Outside;
     let outside = rustix::fs::fstatvfs(lower).map_or(Outside::empty(), |found| found.f_flag);

@@ -18,7 +18,7 @@ use crate::picking::choice::PartOfText;
 use crate::picking::whole::Saved;
 use atomdir::client::{Others, Transaction};
 
-/// Lands what was chosen. The view becomes writable if it was not.
+/// Lands the chosen changes. The view becomes writable if it was not.
 pub fn land(
     context: &Context,
     connected: &mut Connected,

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::inspection::{Inspected, look};
 use crate::output::{Painter, Show, counted, escaped};
 use atomdir::client::Checked;
+use atomdir::hosting::with_remedy;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -51,7 +52,7 @@ pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
             }
         }
         Inspected::AtRest(found) => {
-            let problems = found.damage.into_iter().map(|damage| damage.message);
+            let problems = found.damage.iter().map(|damage| with_remedy(&damage.error));
             Report {
                 problems: problems.collect(),
                 commits_in_history: found.commits_in_history,

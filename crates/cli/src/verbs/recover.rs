@@ -3,6 +3,7 @@ use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::inspection::{Inspected, look};
 use crate::output::{Painter, Show, Style, counted, escaped, json};
+use atomdir::hosting::with_remedy;
 use atomdir_service::Inspection;
 use clap::Args;
 use serde::Serialize;
@@ -76,7 +77,7 @@ struct Plan<'a> {
 struct Damage<'a> {
     file: &'a str,
     offset: Option<u64>,
-    message: &'a str,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -103,7 +104,7 @@ impl<'a> Plan<'a> {
         let damage = found.damage.iter().map(|damage| Damage {
             file: damage.file,
             offset: damage.offset,
-            message: &damage.message,
+            message: with_remedy(&damage.error),
         });
         Plan {
             in_use: false,

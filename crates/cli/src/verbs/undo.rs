@@ -155,7 +155,7 @@ pub(super) fn bring_back(
     Ok(SUCCESS)
 }
 
-/// The transaction ends with this command, so it is aborted before the failure says what is left.
+/// The transaction ends with this command, so it is aborted before the failure is reported.
 fn given_up(connection: &mut Connection, error: Error) -> Error {
     match error {
         Error::Commit {

@@ -18,7 +18,7 @@ use crate::recovery::{read_history, read_log, staged};
 use crate::store::Store;
 
 /// The work that recovery would do.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Inspection {
     /// Damage for which recovery would refuse to touch the store; empty if there
     /// is none.
@@ -38,14 +38,14 @@ pub struct Inspection {
     pub leftovers: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Damage {
     /// The name of the file in the control directory.
     pub file: &'static str,
     /// The offset in the file, if it is known.
     pub offset: Option<u64>,
-    /// A sentence that names both.
-    pub message: String,
+    /// Names both.
+    pub error: StoreError,
 }
 
 /// Bytes that never were a whole record.
@@ -87,7 +87,7 @@ impl Inspection {
         self.damage.push(Damage {
             file,
             offset,
-            message: error.to_string(),
+            error,
         });
         Ok(None)
     }

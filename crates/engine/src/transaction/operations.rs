@@ -35,7 +35,9 @@ impl<D: Disk> Transaction<D> {
     /// Fails with `EACCES` unless the mode and the access control list of the object in the view
     /// give the user this permission. For callers whose operations do not go through the
     /// kernel, which checks it in a mounted view. The attributes are those that the same operation
-    /// has got when it found the object: like the kernel, it does not ask for them again.
+    /// has got when it found the object: like the kernel, it does not ask for them again. A
+    /// serializable transaction does, since it may have got another snapshot in between, and its
+    /// read set must say what it has used.
     pub fn require(
         &self,
         node: NodeId,
@@ -44,7 +46,10 @@ impl<D: Disk> Transaction<D> {
         permission: Permission,
     ) -> Result<()> {
         self.with(|view| {
-            view.note_access(node, Some(attributes))?;
+            if view.notes_reads() {
+                view.note_access(node)?;
+                return view.require(node, credentials, permission);
+            }
             view.require_shown(node, attributes, credentials, permission)
         })
     }

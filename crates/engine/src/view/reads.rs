@@ -27,7 +27,7 @@ impl<D: Disk> View<D> {
         }
         let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
         if self.is_declared(&base) {
-            return self.note_access(id, shown);
+            return self.note_access(id);
         }
         // Those of a directory that the transaction has changed are its own.
         let shown = shown.filter(|_| self.node(id).is_ok_and(|node| node.own().is_none()));
@@ -42,15 +42,20 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Notes that a program's permission was checked; `shown` as above.
-    pub fn note_access(&mut self, id: NodeId, shown: Option<&NodeAttributes>) -> Result<()> {
+    /// Whether it matters what the transaction reads: see [`ReadSet`].
+    pub fn notes_reads(&self) -> bool {
+        self.reads.is_some()
+    }
+
+    /// Notes that a program's permission was checked.
+    pub fn note_access(&mut self, id: NodeId) -> Result<()> {
         let base = self.node(id)?.base.clone();
         match (&mut self.reads, base) {
             (Some(reads), Some(base)) if base.kind != Kind::Directory => {
                 reads.access(&base);
                 Ok(())
             }
-            _ => self.note_attributes_as(id, shown),
+            _ => self.note_attributes(id),
         }
     }
 

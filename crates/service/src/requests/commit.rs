@@ -217,8 +217,8 @@ pub(crate) fn send_conflicts(
 fn logged_failure(id: TransactionId, error: &StoreError, peer: &Peer) -> Failure {
     let message = discretion::store_error(error, peer);
     Failure::new(FailureKind::Logged, message).with_hint(format!(
-        "transaction {id} is in the log: remove the cause, then run `atomdir service stop` and \
-         `atomdir recover` to finish it"
+        "transaction {id} is in the log: once the cause is removed, `atomdir service stop` and \
+         `atomdir recover` finish it"
     ))
 }
 

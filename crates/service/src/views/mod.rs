@@ -169,8 +169,7 @@ impl Views {
         }
     }
 
-    /// Invalidates the kernel's cached data that changes have made outdated which the kernel did
-    /// not make itself.
+    /// Invalidates the kernel's cached data after changes that did not come through the kernel.
     pub(crate) fn forget(&self, owner: u32, id: TransactionId, outdated: &[Outdated]) {
         self.exact(owner).forget(id, outdated);
     }

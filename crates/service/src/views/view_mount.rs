@@ -209,8 +209,7 @@ impl ViewMount {
         }
     }
 
-    /// Invalidates the kernel's cached data that changes have made outdated which the kernel did
-    /// not make itself.
+    /// Invalidates the kernel's cached data after changes that did not come through the kernel.
     pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
         self.filesystem.forget(id, outdated);
     }
@@ -288,7 +287,7 @@ impl ViewMount {
     }
 }
 
-/// The flags of the base's own mount that forbid something. A view forbids the same.
+/// Returns the restrictions of the base's own mount. A view has the same ones.
 fn forbidden_outside(store: &Path) -> MountFlags {
     use rustix::fs::StatVfsMountFlags as Outside;
     let outside = rustix::fs::statvfs(store).map_or(Outside::empty(), |found| found.f_flag);

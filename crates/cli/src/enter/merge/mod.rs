@@ -318,7 +318,7 @@ impl Merging<'_> {
         Ok((directory, OsStr::from_bytes(name)))
     }
 
-    /// Removes our own directory with what is left in it, and closes directories again.
+    /// Removes our own directory with everything in it, and closes directories again.
     fn clear(&mut self) {
         for (directory, mode) in self.opened.drain(..).rev() {
             // If the directory is gone, so is its mode.

@@ -84,8 +84,8 @@ pub(super) fn shown(path: &[u8]) -> String {
 
 type EntryAt<'a> = (BorrowedFd<'a>, &'a OsStr);
 
-/// Moves an object. Some overlays refuse that for old directories; then a new directory
-/// gets what is in the old one.
+/// Moves an object. Some overlays refuse that for old directories; then this function makes a new
+/// directory and moves the entries of the old one there.
 pub(super) fn rename(from: EntryAt<'_>, to: EntryAt<'_>) -> Result<(), Errno> {
     match renameat(from.0, from.1, to.0, to.1) {
         Err(Errno::XDEV) => {}

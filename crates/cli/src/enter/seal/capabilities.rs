@@ -1,9 +1,8 @@
 //! Takes away the capabilities by which a root process could undo the seal.
 //!
-//! A command of root's keeps what it needs to change files as root does: owners,
-//! modes, device nodes, file capabilities. It gives up what leads out of its
-//! namespaces. Programs that it starts later cannot get these back, since they
-//! are not in the bounding set.
+//! A command of root's keeps the capabilities to change files as root does: owners, modes, device
+//! nodes, file capabilities. It gives up those that lead out of its namespaces. Programs that it
+//! starts later cannot get these back, since they are not in the bounding set.
 
 use super::{Errno, checked};
 
