@@ -150,6 +150,13 @@ fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
 /// the attributes that the lookup has returned.
 #[test]
 fn reading_a_whole_file_looks_at_each_object_once() {
+    if !rustix::process::geteuid().is_root() {
+        // The store would check rights that this process lacks.
+        return atomdir_testing::skip(
+            "reading_a_whole_file_looks_at_each_object_once",
+            "root's counts are compared",
+        );
+    }
     let scratch = Scratch::new();
     let (directory, file) = (
         scratch.0.join("directory"),
