@@ -1,4 +1,4 @@
-//! A conflict that keeps a transaction from being committed, and who has caused it.
+//! Conflicts that keep a transaction from being committed, and their causes.
 
 use crate::{Sequence, Timestamp, TransactionId};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What to do about an error of a store.
+//! Adds advice to the errors of a store.
 //!
 //! The engine says what happened, and knows no commands. This adds what to do, in the same words for
 //! users of the command line, of the libraries and of the service.

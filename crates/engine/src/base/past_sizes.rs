@@ -8,7 +8,7 @@ use atomdir_disk::Timestamp;
 use crate::ids::Sequence;
 use crate::options::HistoryLimits;
 
-/// What the past takes, and its limits, as of the last checkpoint.
+/// The space that the past takes, and its limits, as of the last checkpoint.
 pub(crate) struct PastSizes {
     /// `None`: nothing is kept but for open transactions.
     pub limits: Option<HistoryLimits>,

@@ -8,7 +8,7 @@ use crate::control;
 use crate::error::StoreError;
 use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
-use crate::log::journal::is_short_of_space;
+use crate::log::journal::lacks_space;
 use crate::log::past::Past;
 use crate::log::past_limits::HistoryStatus;
 use crate::names::{self, InLimbo};
@@ -214,7 +214,7 @@ impl<D: Disk> Store<D> {
             (None, _) => Ok(()),
         };
         for error in [summaries, past].into_iter().filter_map(Result::err) {
-            if !is_short_of_space(&error) {
+            if !lacks_space(&error) {
                 return Err(error);
             }
             tracing::warn!(%error, "the history stays longer than it should");

@@ -215,7 +215,7 @@ impl<D: Disk> Journal<D> {
         mut attempt: impl FnMut(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match attempt(self) {
-            Err(error) if is_short_of_space(&error) => {
+            Err(error) if lacks_space(&error) => {
                 let past = self.past.iter_mut().map(Past::records_mut);
                 for log in past.chain([&mut self.log, &mut self.history]) {
                     log.give_back(&core.disk)
@@ -306,7 +306,7 @@ fn touch_clock<D: Disk>(core: &Core<D>) -> Result<Timestamp, Errno> {
 }
 
 /// Whether there was no space left, or a quota was exceeded.
-pub(crate) fn is_short_of_space(error: &StoreError) -> bool {
+pub(crate) fn lacks_space(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Control {

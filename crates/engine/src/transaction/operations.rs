@@ -26,9 +26,8 @@ impl<D: Disk> Transaction<D> {
 
     pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {
         self.with(|view| {
-            let attributes = view.attributes(node);
-            view.note_attributes_as(node, attributes.as_ref().ok())?;
-            attributes
+            view.note_attributes(node)?;
+            view.attributes(node)
         })
     }
 
@@ -46,7 +45,7 @@ impl<D: Disk> Transaction<D> {
         permission: Permission,
     ) -> Result<()> {
         self.with(|view| {
-            if view.notes_reads() {
+            if view.reads.is_some() {
                 view.note_access(node)?;
                 return view.require(node, credentials, permission);
             }

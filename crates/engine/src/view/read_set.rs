@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use atomdir_disk::{Kind, Name, NodeAttributes, Owner, Stat};
+use atomdir_disk::{Kind, Name, Owner, Stat};
 
 use crate::base::Base;
 use crate::ranges::RangeSet;
@@ -53,14 +53,6 @@ impl Permissions {
         Permissions {
             mode: stat.attributes.mode,
             owner: stat.attributes.owner,
-        }
-    }
-
-    /// As the view has shown them of a directory that the transaction has not changed.
-    pub fn shown(attributes: &NodeAttributes) -> Permissions {
-        Permissions {
-            mode: attributes.mode,
-            owner: attributes.owner,
         }
     }
 }

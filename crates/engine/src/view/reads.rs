@@ -8,7 +8,6 @@ use atomdir_disk::{Disk, Errno, Kind, Result};
 use atomdir_types::FileRead;
 
 use super::View;
-use super::types::NodeAttributes;
 use crate::base::Base;
 use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
@@ -16,12 +15,6 @@ use crate::view::read_set::{Permissions, ReadSet};
 
 impl<D: Disk> View<D> {
     pub fn note_attributes(&mut self, id: NodeId) -> Result<()> {
-        self.note_attributes_as(id, None)
-    }
-
-    /// `shown`: the attributes that the program uses, if they were read already. They are what
-    /// is noted then, so that validation compares the base with what was used.
-    pub fn note_attributes_as(&mut self, id: NodeId, shown: Option<&NodeAttributes>) -> Result<()> {
         if self.attributes_noted(id) {
             return Ok(());
         }
@@ -29,22 +22,14 @@ impl<D: Disk> View<D> {
         if self.is_declared(&base) {
             return self.note_access(id);
         }
-        // Those of a directory that the transaction has changed are its own.
-        let shown = shown.filter(|_| self.node(id).is_ok_and(|node| node.own().is_none()));
-        let permissions = match (base.kind, shown) {
-            (Kind::Directory, Some(shown)) => Some(Permissions::shown(shown)),
-            (Kind::Directory, None) => Some(Permissions::of(&self.snapshot().stat(&base)?)),
+        let permissions = match base.kind {
+            Kind::Directory => Some(Permissions::of(&self.snapshot().stat(&base)?)),
             _ => None,
         };
         if let Some(reads) = &mut self.reads {
             reads.attributes(&base, permissions);
         }
         Ok(())
-    }
-
-    /// Whether it matters what the transaction reads: see [`ReadSet`].
-    pub fn notes_reads(&self) -> bool {
-        self.reads.is_some()
     }
 
     /// Notes that a program's permission was checked.

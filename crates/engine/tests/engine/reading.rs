@@ -146,7 +146,7 @@ fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
     }
 }
 
-/// What a path walk and a read cost, so that a change of it is noticed. Permissions are checked by
+/// Counts the disk calls of a path walk and a read, so that an additional one fails. Permissions are checked by
 /// the attributes that the lookup has returned.
 #[test]
 fn reading_a_whole_file_looks_at_each_object_once() {

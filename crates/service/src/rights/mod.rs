@@ -1,4 +1,4 @@
-//! Who may do what, and which paths a message may name.
+//! Checks the rights of peers, and which paths a message may name.
 
 pub(crate) mod access;
 pub(crate) mod discretion;
