@@ -8,8 +8,10 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
+use atomdir_fuse::MountOptions;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
@@ -100,6 +102,35 @@ fn barrier_waits_for_mapped_writes() {
     let names: Vec<_> = fs::read_dir(&mounted.path).unwrap().collect();
     assert_eq!(names.len(), 1, "the session's own file is not to be seen");
     unmap(bytes);
+}
+
+const FLUSHED_BARRIERS: usize = 5_000;
+
+/// The kernel may write a page of the barrier's file at any moment, also before the barrier has
+/// changed them all.
+#[test]
+fn barrier_returns_while_others_flush() {
+    let classic = MountOptions {
+        rings: false,
+        ..support::options()
+    };
+    let Some(mounted) = support::mount_by(&classic) else {
+        return;
+    };
+    let done = AtomicBool::new(false);
+    let root = File::open(&mounted.path).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    rustix::fs::syncfs(&root).unwrap();
+                }
+            });
+        }
+        let all = (0..FLUSHED_BARRIERS).try_for_each(|_| mounted.session().run_barrier());
+        done.store(true, Ordering::Relaxed);
+        all.unwrap();
+    });
 }
 
 const SPARSE: usize = 1 << 20;

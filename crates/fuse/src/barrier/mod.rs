@@ -6,10 +6,16 @@
 //!
 //! 1. syncfs: all WRITEs are in the kernel's queue of background requests.
 //! 2. The session has a file of its own that only it knows. The barrier changes as many
-//!    pages of it as there are workers, through a mapping, and syncs them. The queue is
-//!    first in, first out, so these WRITEs are delivered last.
-//! 3. A worker that gets one of them waits until every worker has one. By then each
-//!    has finished all requests that it got before.
+//!    pages of it as there are workers, through a mapping.
+//! 3. It syncs these pages. The queue is first in, first out, so their WRITEs are
+//!    delivered last. A worker that gets one of them waits until every worker has one.
+//!    By then each has finished all requests that it got before.
+//!
+//! The kernel may write a page at any moment, for instance because some program calls
+//! sync(2). While step 2 changes the pages, no worker waits. A change of a page waits until
+//! the last WRITE of the page has been answered, and the worker that has it would wait for
+//! the pages that are still to be changed. Step 2 is repeated if a WRITE came during it, so
+//! that all pages are yet to be written when step 3 begins.
 //!
 //! Only the barrier's own requests pay for this.
 //!
@@ -59,6 +65,10 @@ pub fn workers_max() -> usize {
 /// invalidation of its own, of which there is one for each transaction that begins or ends.
 const ROOT_TRIES_MAX: usize = 1000;
 
+/// How often to change the barrier's pages. Each repetition needs a WRITE of the kernel's own within
+/// the microseconds that a change takes.
+const CHANGES_MAX: usize = 10_000;
+
 const LIMIT_PATH: &str = "/sys/module/fuse/parameters/max_user_bgreq";
 
 fn read_number(path: &str) -> Option<usize> {
@@ -92,10 +102,22 @@ struct EndBreaker {
 
 #[derive(Default)]
 struct Meeting {
-    open: bool,
+    stage: Stage,
+    /// How many of the barrier's requests have come in this stage.
     arrived: usize,
     /// The session is ending: its workers stop, so nobody may wait for them.
     over: bool,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No barrier runs, or all workers have come.
+    #[default]
+    Closed,
+    /// The child changes the pages, so no worker may wait.
+    Changing,
+    /// Workers wait for each other.
+    Open,
 }
 
 impl Barrier {
@@ -128,13 +150,23 @@ impl Barrier {
     }
 
     fn meet(&self, child: &BarrierProcess) -> Result<()> {
-        let prepared = child.prepare();
+        let changed = self.begin().and_then(|()| child.begin());
         self.process.store(0, Ordering::Release);
-        let met = prepared
-            .and_then(|()| self.open())
-            .and_then(|()| child.change());
+        let met = changed
+            .and_then(|()| self.change_until_open(child))
+            .and_then(|()| child.write());
         self.close(false);
         met
+    }
+
+    fn change_until_open(&self, child: &BarrierProcess) -> Result<()> {
+        for _ in 0..CHANGES_MAX {
+            if self.open()? {
+                return Ok(());
+            }
+            child.change()?;
+        }
+        Err(Errno::AGAIN)
     }
 
     /// Opens a directory of the mount. A worker must not call this.
@@ -219,15 +251,12 @@ impl Barrier {
     /// A worker calls this when it has received one of the barrier's requests.
     pub fn arrive(&self) {
         let mut meeting = sync::lock(&self.meeting);
-        if !meeting.open {
-            return;
-        }
         meeting.arrived += 1;
-        if meeting.arrived == self.workers_count {
-            meeting.open = false;
+        if meeting.stage == Stage::Open && meeting.arrived == self.workers_count {
+            meeting.stage = Stage::Closed;
             self.changed.notify_all();
         }
-        while meeting.open {
+        while meeting.stage == Stage::Open {
             meeting = sync::wait(&self.changed, meeting);
         }
     }
@@ -243,18 +272,32 @@ impl Barrier {
         }
     }
 
-    fn open(&self) -> Result<()> {
+    fn begin(&self) -> Result<()> {
         let mut meeting = sync::lock(&self.meeting);
         if meeting.over {
             return Err(Errno::NOTCONN);
         }
-        (meeting.open, meeting.arrived) = (true, 0);
+        (meeting.stage, meeting.arrived) = (Stage::Changing, 0);
         Ok(())
+    }
+
+    /// Makes workers wait from now on. Returns false if a page was written while the child changed
+    /// the pages: then it must change them again.
+    fn open(&self) -> Result<bool> {
+        let mut meeting = sync::lock(&self.meeting);
+        if meeting.over {
+            return Err(Errno::NOTCONN);
+        }
+        let all_to_come = std::mem::take(&mut meeting.arrived) == 0;
+        if all_to_come {
+            meeting.stage = Stage::Open;
+        }
+        Ok(all_to_come)
     }
 
     fn close(&self, over: bool) {
         let mut meeting = sync::lock(&self.meeting);
-        meeting.open = false;
+        meeting.stage = Stage::Closed;
         meeting.over |= over;
         self.changed.notify_all();
     }

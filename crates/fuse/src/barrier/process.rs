@@ -33,12 +33,15 @@ use crate::filesystem::Result;
 /// the kernel ever caches or sends as one piece, so each page becomes its own request.
 pub const STRIDE: usize = 8 << 20;
 
-/// Orders: take the next step of a barrier; open the directory whose path follows;
-/// queue everything that was written; look up the path that follows.
-const STEP: u8 = 0;
-const OPEN: u8 = 1;
-const SYNC: u8 = 2;
-const LOOK: u8 = 3;
+/// Orders: begin a barrier; change its pages again; write them, which ends it; open the
+/// directory whose path follows; queue everything that was written; look up the path that
+/// follows.
+const BEGIN: u8 = 0;
+const CHANGE: u8 = 1;
+const WRITE: u8 = 2;
+const OPEN: u8 = 3;
+const SYNC: u8 = 4;
+const LOOK: u8 = 5;
 const ORDER_LENGTH_MAX: usize = 4096;
 
 /// The size of the buffer for getdents(2).
@@ -94,14 +97,19 @@ impl BarrierProcess {
         retry(|| rustix::event::poll(&mut poll, Some(&now))).is_ok_and(|ready| ready > 0)
     }
 
-    /// Makes the kernel queue everything that was written, and maps the barrier's pages.
-    pub fn prepare(&self) -> Result<()> {
-        self.step()
+    /// Makes the kernel queue everything that was written, and changes the barrier's pages.
+    pub fn begin(&self) -> Result<()> {
+        self.order(&[BEGIN]).map(|_| ())
     }
 
-    /// Writes the barrier's pages.
+    /// Changes those of the barrier's pages that the kernel has written meanwhile.
     pub fn change(&self) -> Result<()> {
-        self.step()
+        self.order(&[CHANGE]).map(|_| ())
+    }
+
+    /// Makes the kernel write the barrier's pages, and waits for it.
+    pub fn write(&self) -> Result<()> {
+        self.order(&[WRITE]).map(|_| ())
     }
 
     /// Makes the kernel queue everything that was written. With rings the barrier needs no
@@ -126,10 +134,6 @@ impl BarrierProcess {
             return Err(Errno::NAMETOOLONG);
         }
         self.order(&[&[order], path].concat())
-    }
-
-    fn step(&self) -> Result<()> {
-        self.order(&[STEP]).map(|_| ())
     }
 
     fn order(&self, order: &[u8]) -> Result<Option<OwnedFd>> {
@@ -206,7 +210,9 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
         match wanted {
             Order::Open(path) => answer_with(channel, open_directory(path)),
             Order::Look(path) => answer(channel, look(path).as_ref().map(|_| ())),
-            Order::Step => take_steps(channel, file, pages_count),
+            Order::Begin => run_barrier(channel, file, pages_count),
+            // Its barrier has failed.
+            Order::Change | Order::Write => answer(channel, Err(&Errno::INVAL)),
             Order::Sync => answer(channel, sync(file).as_ref().map(|_| ())),
         }
     }
@@ -242,20 +248,27 @@ fn close_connections() {
     }
 }
 
-/// One barrier, in two steps.
-fn take_steps(channel: BorrowedFd<'_>, file: &CString, pages_count: usize) {
-    let pages = prepare(file, pages_count);
-    answer(channel, pages.as_ref().map(|_| ()));
+fn run_barrier(channel: BorrowedFd<'_>, file: &CString, pages_count: usize) {
+    let begun = sync(file).and_then(|file| Pages::map(file.as_fd(), pages_count));
+    let Ok(pages) = &begun else {
+        return answer(channel, begun.as_ref().map(|_| ()));
+    };
+    let mut changed = pages.change();
     let mut order = [0; ORDER_LENGTH_MAX];
-    if let Ok(pages) = pages
-        && wait_for_order(channel, &mut order).is_some()
-    {
-        answer(channel, pages.change_and_sync().as_ref().map(|_| ()));
+    loop {
+        answer(channel, changed.as_ref().map(|_| ()));
+        match wait_for_order(channel, &mut order) {
+            Some(Order::Change) => changed = pages.change(),
+            Some(_) => return answer(channel, pages.write().as_ref().map(|_| ())),
+            None => return,
+        }
     }
 }
 
 enum Order<'a> {
-    Step,
+    Begin,
+    Change,
+    Write,
     Open(&'a CStr),
     Look(&'a CStr),
     Sync,
@@ -274,7 +287,9 @@ fn wait_for_order<'a>(
         OPEN => Order::Open(path),
         LOOK => Order::Look(path),
         SYNC => Order::Sync,
-        _ => Order::Step,
+        BEGIN => Order::Begin,
+        CHANGE => Order::Change,
+        _ => Order::Write,
     })
 }
 
@@ -306,10 +321,6 @@ fn answer(channel: BorrowedFd<'_>, result: std::result::Result<(), &Errno>) {
     let _ = retry(|| rustix::io::write(channel, &errno.to_ne_bytes()));
 }
 
-fn prepare(file: &CString, pages_count: usize) -> Result<Pages> {
-    Pages::map(sync(file)?.as_fd(), pages_count)
-}
-
 /// Makes the kernel queue everything that was written. Returns the session's file, open.
 fn sync(file: &CString) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -338,7 +349,7 @@ impl Pages {
         Ok(pages)
     }
 
-    fn change_and_sync(&self) -> Result<()> {
+    fn change(&self) -> Result<()> {
         for number in 0..self.count {
             // Populating changes a page as a store would. Once the file system is
             // gone, a store would be killed by SIGBUS, but this call only fails.
@@ -348,6 +359,10 @@ impl Pages {
                 rustix::mm::madvise(page, rustix::param::page_size(), Advice::LinuxPopulateWrite)?;
             }
         }
+        Ok(())
+    }
+
+    fn write(&self) -> Result<()> {
         // SAFETY: the mapping's own range.
         unsafe { rustix::mm::msync(self.start, self.count * STRIDE, MsyncFlags::SYNC) }
     }
