@@ -142,6 +142,10 @@ pub trait Disk: Send + Sync + 'static {
     /// Fails with `ENODATA` if there is no such attribute.
     fn xattr(&self, object: &Self::Handle, name: &[u8]) -> Result<Vec<u8>>;
     fn xattr_names(&self, object: &Self::Handle) -> Result<Vec<Vec<u8>>>;
+    /// Those of an object that need not be open. Never follows a symbolic link.
+    fn xattr_names_at(&self, directory: &Self::Handle, name: &Name) -> Result<Vec<Vec<u8>>> {
+        self.xattr_names(&self.open(directory, name, Access::Path)?)
+    }
     fn set_xattr(&self, object: &Self::Handle, name: &[u8], value: &[u8]) -> Result<()>;
     fn remove_xattr(&self, object: &Self::Handle, name: &[u8]) -> Result<()>;
 

@@ -177,6 +177,14 @@ impl Disk for LinuxDisk {
         xattrs::names(object)
     }
 
+    fn xattr_names_at(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<Vec<u8>>> {
+        match xattrs::names_at(directory, name) {
+            // Perhaps only /proc is missing.
+            Err(Errno::NOENT) => self.xattr_names(&self.open(directory, name, Access::Path)?),
+            names => names,
+        }
+    }
+
     fn set_xattr(&self, object: &OwnedFd, name: &[u8], value: &[u8]) -> Result<()> {
         xattrs::set(object, name, value)
     }

@@ -355,6 +355,16 @@ fn flags_and_overlay_attributes_are_committed_only_on_request() {
         ("touch d/new; chattr +a d/new", "d/new was", "append-only"),
         ("mkdir made; chattr +i made", "made was", "immutable"),
         (
+            "mkdir in; touch in/new; chattr +i in/new",
+            "in/new was",
+            "immutable",
+        ),
+        (
+            "mkdir of; touch of/new; setfattr -n trusted.overlay.of-mine -v 1 of/new",
+            "of/new got",
+            "attribute",
+        ),
+        (
             "setfattr -n trusted.overlay.of-mine -v 1 d/f",
             "d/f got",
             "attribute",
@@ -366,9 +376,10 @@ fn flags_and_overlay_attributes_are_committed_only_on_request() {
     }
     let listed = shell(
         &fixture.base,
-        "lsattr -d new d/new made | cut -d' ' -f1 | tr -d e-; getfattr -Rdm - new d made",
+        "lsattr -d new d/new made in/new | cut -d' ' -f1 | tr -d e-
+         getfattr -Rdm - new d made in of",
     );
-    assert_eq!(listed.expect(0).text(), "\n\n\n");
+    assert_eq!(listed.expect(0).text(), "\n\n\n\n");
     // An old file refuses flags, as an exact view does.
     let refused = store.run_with(&native, "chattr +i d/f");
     assert_ne!(refused.code, 0, "{refused}");

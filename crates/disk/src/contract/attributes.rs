@@ -168,6 +168,9 @@ pub(super) fn xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     }
     let names = ok(disk.xattr_names(&handles[0]));
     assert!(many.iter().all(|name| names.contains(name)));
+    assert_eq!(ok(disk.xattr_names_at(directory, &n("file"))), names);
+    assert!(!ok(disk.xattr_names_at(directory, &n("directory"))).contains(&many[0]));
+    refused(disk.xattr_names_at(directory, &n("absent")), Errno::NOENT);
     refused(
         disk.set_xattr(&handles[0], b"nonsense.one", b""),
         Errno::OPNOTSUPP,
@@ -188,6 +191,8 @@ pub(super) fn symlink_xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handl
         ok(disk.set_xattr(&object, b"trusted.own", name.as_bytes()));
         assert_eq!(ok(disk.xattr(&object, b"trusted.own")), name.as_bytes());
         assert!(ok(disk.xattr_names(&object)).contains(&b"trusted.own".to_vec()));
+        let names = ok(disk.xattr_names_at(directory, &n(name)));
+        assert!(names.contains(&b"trusted.own".to_vec()));
         refused(disk.xattr(&file, b"trusted.own"), Errno::NODATA);
     }
     ok(disk.set_xattr(&file, b"trusted.own", b"file"));

@@ -6,7 +6,8 @@ use rustix::fs::XattrFlags;
 use rustix::io::retry_on_intr;
 
 use super::attributes::by_path;
-use crate::{Errno, Result};
+use super::open::path_of;
+use crate::{Errno, Name, Result};
 
 /// Most values and lists fit, so that the heap need not hold the maximum for
 /// each.
@@ -30,10 +31,21 @@ pub(super) fn names(object: &OwnedFd) -> Result<Vec<Vec<u8>>> {
             Some(path) => rustix::fs::listxattr(path, spare_capacity(list)),
         })
     })?;
+    Ok(split(&list))
+}
+
+/// One call in place of four that open the object first.
+pub(super) fn names_at(directory: &OwnedFd, name: &Name) -> Result<Vec<Vec<u8>>> {
+    let path = [path_of(directory).as_bytes(), b"/", name.as_bytes()].concat();
+    let list = read(|list| retry_on_intr(|| rustix::fs::llistxattr(&*path, spare_capacity(list))))?;
+    Ok(split(&list))
+}
+
+fn split(list: &[u8]) -> Vec<Vec<u8>> {
     let names = list
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty());
-    Ok(names.map(<[u8]>::to_vec).collect())
+    names.map(<[u8]>::to_vec).collect()
 }
 
 pub(super) fn set(object: &OwnedFd, name: &[u8], value: &[u8]) -> Result<()> {

@@ -1,8 +1,5 @@
 //! Notes properties that the commit cannot carry over, and objects that looked different from those
 //! in a plain directory.
-//!
-//! The attributes of files in new directories are not read, since that would cost a call for each
-//! file of an unpacked archive. So flags and attributes of such files are lost without a note.
 
 use atomdir_disk::{Disk, Kind, Result};
 use atomdir_types::{Deviation, DeviationKind};

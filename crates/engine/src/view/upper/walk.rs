@@ -68,6 +68,17 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
+    /// The names of the overlay attributes of a file in a new directory. Overlayfs has made them
+    /// for what programs have set, which matters only once the programs have ended.
+    fn overlay_names_of_new(&self, above: &D::Handle, name: &Name) -> Result<Vec<Vec<u8>>> {
+        if self.is_live {
+            return Ok(Vec::new());
+        }
+        let mut names = self.new.core.disk.xattr_names_at(above, name)?;
+        names.retain(|name| self.overlay_prefix.covers(name));
+        Ok(names)
+    }
+
     fn open_up(&self, directory: &D::Handle, stat: &Stat) -> Result<()> {
         let mode = opened_mode(stat.kind, stat.attributes.mode);
         match self.opens_up && mode != stat.attributes.mode {
@@ -136,7 +147,10 @@ impl<D: Disk> Reading<'_, D> {
             };
             self.overlay_attributes(&handle)?
         } else {
-            OverlayAttributes::default()
+            OverlayAttributes {
+                names: self.overlay_names_of_new(above, &item.name)?,
+                ..OverlayAttributes::default()
+            }
         };
         let copied_from = self.copied_from(&item, &overlay)?;
         let serial = copied_from.as_ref().map(|found| found.base.serial);
