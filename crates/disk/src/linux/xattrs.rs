@@ -8,8 +8,7 @@ use rustix::io::retry_on_intr;
 use super::attributes::by_path;
 use crate::{Errno, Result};
 
-/// Most values and lists fit, so that the heap need not hold the maximum for
-/// each.
+/// Long enough for most values and lists, so that few need a buffer of the greatest length.
 const USUAL_LENGTH: usize = 256;
 /// The kernel's limit of one value, and of a list of names.
 const LENGTH_MAX: usize = 65536;

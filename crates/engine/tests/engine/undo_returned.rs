@@ -76,7 +76,7 @@ fn undo_of_a_range_is_refused_if_its_last_commit_is_undone_already() {
 }
 
 #[test]
-fn commit_is_undone_once_also_if_what_came_back_was_moved() {
+fn commit_is_undone_once_even_if_its_directory_was_moved_since() {
     let (_scratch, store) = store();
     commit(&store, |view| {
         directory(view, "f");
