@@ -391,7 +391,7 @@ fn small() -> CommitRecord {
 }
 
 #[test]
-fn a_false_index_is_neither_written_nor_read() {
+fn invalid_index_is_neither_written_nor_read() {
     let break_it: [fn(&mut CommitRecord); 5] = [
         |record| record.entries[0].after = Some(1),
         |record| record.entries[0].directory = 2,
@@ -435,7 +435,7 @@ fn a_false_index_is_neither_written_nor_read() {
 }
 
 #[test]
-fn a_false_count_is_refused_without_reserving_for_it() {
+fn too_large_count_is_refused_without_allocating_for_it() {
     let mut payload = small().encode_payload();
     payload.truncate(payload.len() - 1);
     // The largest possible number of summary lines, and none of them present.

@@ -23,7 +23,7 @@ const ORIGIN: &[u8] = b"trusted.overlay.origin";
 pub(crate) struct Overlay<'a> {
     disk: &'a SimDisk,
     lower: &'a Transaction<SimDisk>,
-    /// Paths from the disk's root.
+    /// A path from the disk's root, as `index` is.
     upper: String,
     index: String,
     /// For each file in the index, by inode: its name in the index, and how

@@ -341,7 +341,7 @@ fn serializable_histories_are_serializable() {
 
 /// Some histories must not be serializable, or the test would show nothing.
 #[test]
-fn snapshot_histories_have_write_skew_at_most() {
+fn snapshot_histories_have_no_anomaly_but_write_skew() {
     let (runs, serializable) = explain_all(Isolation::Snapshot, Level::Snapshot);
     assert!(
         serializable < runs || runs == 1,

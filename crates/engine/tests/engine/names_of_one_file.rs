@@ -80,7 +80,7 @@ fn paths_that_are_no_names_of_the_changed_file_select_nothing() {
 }
 
 #[test]
-fn file_is_undone_by_the_name_that_it_has_got_since() {
+fn changed_file_is_undone_by_a_name_that_it_got_later() {
     let (scratch, store) = store();
     file_with_three_names(&store);
     let written = written_through_a(&store);

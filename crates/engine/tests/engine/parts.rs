@@ -97,7 +97,7 @@ impl Round<'_> {
 }
 
 #[test]
-fn parts_land_and_are_dropped() {
+fn landed_and_dropped_parts_match_the_model() {
     for seed in seeds_and(60, &[181]) {
         println!("ATOMDIR_SEED={seed}");
         let scratch = Scratch::new();

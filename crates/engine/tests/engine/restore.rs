@@ -81,7 +81,7 @@ fn assert_restored(found: &Tree, path: &[u8], (then, before): (&Tree, &Tree), co
 }
 
 #[test]
-fn restored_paths_are_as_then_and_nothing_else_changes() {
+fn restored_paths_match_the_old_tree_and_nothing_else_changes() {
     for seed in seeds(25) {
         println!("ATOMDIR_SEED={seed}");
         let scratch = Scratch::new();

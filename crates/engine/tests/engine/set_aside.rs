@@ -417,7 +417,7 @@ fn died(
 }
 
 #[test]
-fn sequence_of_a_commit_that_was_set_aside_is_no_commit() {
+fn sequence_of_a_commit_set_aside_cannot_be_undone() {
     let files = Files::new();
     let lazy = files.set_aside();
     files.obstruct(None);

@@ -91,7 +91,7 @@ fn undo_and_back(
 }
 
 #[test]
-fn undone_commits_leave_what_was_before_them() {
+fn undo_leaves_the_tree_before_the_undone_commits() {
     for seed in seeds_and(60, &[133]) {
         let context = format!("ATOMDIR_SEED={seed}");
         println!("{context}");

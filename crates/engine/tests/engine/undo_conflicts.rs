@@ -149,7 +149,7 @@ fn later_commits_conflict_with_an_undo_of_the_same_parts_only() {
 }
 
 #[test]
-fn removed_names_come_back_as_the_same_objects() {
+fn undo_brings_removed_objects_back_with_their_inodes() {
     use std::os::unix::fs::MetadataExt;
     let (scratch, store) = store();
     let root = &scratch.0;
@@ -311,7 +311,7 @@ fn a_database_and_its_log_are_undone_together_or_not_at_all() {
 }
 
 #[test]
-fn some_paths_are_undone_with_what_belongs_to_them() {
+fn undo_of_a_path_includes_what_it_depends_on() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -350,7 +350,7 @@ fn some_paths_are_undone_with_what_belongs_to_them() {
 }
 
 #[test]
-fn attributes_come_back() {
+fn undo_brings_attributes_back() {
     use std::os::unix::fs::PermissionsExt;
     let (scratch, store) = store();
     let root = &scratch.0;
@@ -481,7 +481,7 @@ fn forgetting_takes_nothing_from_an_open_snapshot() {
 
 /// A store that is opened without history drops the history that it had.
 #[test]
-fn history_begins_anew_after_a_commit_without_it() {
+fn history_starts_again_after_a_commit_without_history() {
     let (scratch, store) = store();
     commit(&store, |view| put(view, "file", 0, b"one"));
     let kept = commit(&store, |view| put(view, "file", 0, b"two"));

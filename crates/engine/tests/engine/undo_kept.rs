@@ -30,7 +30,7 @@ fn undo_of_a_link_does_not_take_the_last_name_of_a_file() {
 /// A later commit has written the outside writer's file whole, or has removed it and was undone.
 /// Either changes the file's inode or its change time.
 #[test]
-fn outside_entries_of_a_new_directory_conflict_also_after_commits_changed_it() {
+fn outside_file_in_a_new_directory_conflicts_even_after_commits_changed_it() {
     for is_removed in [false, true] {
         let (scratch, store) = store();
         let root = &scratch.0;
@@ -54,7 +54,7 @@ fn outside_entries_of_a_new_directory_conflict_also_after_commits_changed_it() {
 
 /// Both have changed the change time, which shows writes from outside.
 #[test]
-fn outside_change_is_a_conflict_also_after_the_file_was_removed_and_that_was_undone() {
+fn outside_change_conflicts_even_after_a_removal_of_the_file_was_undone() {
     let (scratch, store) = store();
     std::fs::write(scratch.0.join("f"), "before").expect("written");
     commit(&store, |view| {
@@ -74,7 +74,7 @@ fn outside_change_is_a_conflict_also_after_the_file_was_removed_and_that_was_und
 }
 
 #[test]
-fn directory_that_came_and_went_with_the_undone_commits_stays_as_a_restore_left_it() {
+fn directory_made_and_removed_by_the_undone_commits_stays_as_a_restore_left_it() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -100,7 +100,7 @@ fn directory_that_came_and_went_with_the_undone_commits_stays_as_a_restore_left_
 
 /// A file that was moved into such a directory goes back, although the directory stays.
 #[test]
-fn file_goes_back_out_of_a_directory_that_came_and_went() {
+fn file_goes_back_out_of_a_directory_made_and_removed_by_the_undone_commits() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| put(view, "a", 0, b"1"));

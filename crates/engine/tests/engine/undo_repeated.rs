@@ -49,7 +49,7 @@ fn undo_of_an_undo_conflicts_with_the_undo_of_an_earlier_commit() {
 }
 
 #[test]
-fn database_goes_back_step_by_step() {
+fn commits_to_a_database_are_undone_one_by_one() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -67,7 +67,7 @@ fn database_goes_back_step_by_step() {
 }
 
 #[test]
-fn a_conflict_with_an_outside_writer_after_an_undo_names_nobody_else() {
+fn conflict_with_an_outside_writer_after_an_undo_names_no_commit() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| put(view, "f", 0, b"1"));

@@ -90,7 +90,7 @@ fn commit_is_undone_once_even_if_its_directory_was_moved_since() {
 }
 
 #[test]
-fn undo_does_not_give_a_file_that_a_restore_brought_back_a_second_name() {
+fn undo_gives_no_second_name_to_a_file_that_a_restore_brought_back() {
     let (scratch, store) = store();
     commit(&store, |view| put(view, "a", 0, b"1"));
     commit(&store, |view| rename(view, "a", "b"));
@@ -174,7 +174,7 @@ fn directory_that_moved_through_new_ones_goes_back_to_its_first_place() {
 
 /// A commit moves a directory into a new one and changes it; another removes the tree above both.
 #[test]
-fn directory_that_went_with_a_new_one_comes_back() {
+fn directory_removed_inside_a_new_one_comes_back() {
     let (scratch, store) = store();
     std::fs::create_dir_all(scratch.0.join("a/dw")).expect("made");
     std::fs::write(scratch.0.join("a/dw/in"), "at").expect("written");
@@ -243,7 +243,7 @@ fn directory_that_moved_between_two_removals_comes_back_once() {
 }
 
 #[test]
-fn file_that_was_replaced_after_it_was_brought_back_does_not_come_back_as_it_was_before() {
+fn undo_of_a_removal_conflicts_if_the_file_was_brought_back_and_removed_again() {
     let (_scratch, store) = store();
     commit(&store, |view| put(view, "a", 0, b"1"));
     commit(&store, |view| unlink(view, "a"));
@@ -278,7 +278,7 @@ fn file_that_waited_in_limbo_leaves_no_name_there() {
 }
 
 #[test]
-fn directory_is_no_log_of_a_database() {
+fn directory_is_not_taken_for_the_log_of_a_database() {
     let (scratch, store) = store();
     commit(&store, |view| {
         directory(view, "x-wal");

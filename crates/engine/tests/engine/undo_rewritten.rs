@@ -74,7 +74,7 @@ fn hard_link_that_lands_before_an_open_undo_conflicts_with_it() {
 }
 
 #[test]
-fn file_that_was_renamed_over_another_one_may_have_got_a_hard_link() {
+fn undo_of_a_rename_over_a_file_keeps_a_later_hard_link() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
