@@ -28,7 +28,7 @@ pub(super) fn of(object: &OwnedFd) -> Result<Option<Mounting>> {
 /// How many file systems are unmounted from one name: a user can mount one on another.
 const COVERS_MAX: usize = 64;
 
-/// Of the file systems only FUSE ones can be an ordinary user's: `fusermount3` mounts them.
+/// An ordinary user's mount can only be a FUSE file system: `fusermount3` mounts it for them.
 pub(super) fn uncover(directory: &OwnedFd, name: &Name) -> Result<bool> {
     for count in 0..COVERS_MAX {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,5 +1,4 @@
-//! What the history costs a commit, and what an undo costs, in calls of the disk: counted, and not
-//! measured in time.
+//! Counts how many disk calls the history adds to a commit, and how many an undo takes.
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;

@@ -204,7 +204,7 @@ fn names_of_files(root: &Path) -> Vec<Vec<String>> {
     names.into_values().collect()
 }
 
-/// What the view of an undo shows, or why there is none.
+/// The tree that the view of an undo shows, or why there is no such view.
 fn undone(store: &Store<LinuxDisk>, commit: Sequence, path: &str) -> String {
     match store.undo(&[commit], &[path.into()], options()) {
         Ok(view) => {

@@ -1,5 +1,5 @@
-//! Views of the past show the tree that a model had after each commit, while commits land, undone
-//! commits come and go, and the store is opened again. `ATOMDIR_SEED=n` replays one run.
+//! Views of the past show the tree that a model had after each commit, while commits land and are
+//! undone and redone, and the store is opened again. `ATOMDIR_SEED=n` replays one run.
 
 use std::sync::Arc;
 

@@ -161,7 +161,7 @@ fn the_commit_of_a_refreshed_view_lands_what_it_shows() {
             for one in &open {
                 for _ in 0..random.below(3) {
                     let paths = paths(one);
-                    // What a plain directory would refuse is skipped.
+                    // A change that a plain directory would refuse is skipped.
                     let _ = try_inside(one, &words(&deed(&mut random, &paths)));
                 }
                 if random.below(3) == 0 {

@@ -303,8 +303,8 @@ fn directory_removed_during_apply_does_not_stall_the_store() {
     }
 }
 
-/// A check must not try a call that would fail only on what it expects there: an outside writer may
-/// have put something else there.
+/// A check must not probe with a call that could succeed: an outside writer may have put something
+/// else there.
 #[test]
 fn checks_of_a_commit_never_change_the_base() {
     let scratch = Scratch::new();

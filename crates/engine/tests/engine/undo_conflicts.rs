@@ -456,7 +456,7 @@ fn the_history_stays_within_its_limits() {
     assert_eq!(bytes_below(&scratch.0.join(".atomdir/limbo")), 0);
 }
 
-/// What an open snapshot needs of forgotten commits is kept until the snapshot ends.
+/// Objects of forgotten commits are kept while an open snapshot needs them.
 #[test]
 fn forgetting_takes_nothing_from_an_open_snapshot() {
     let (scratch, store) = store();
