@@ -26,7 +26,7 @@ use crate::recording::{CommitEvent, Event, Recording};
 const FILE_NAME: &str = "disk";
 const FILE_NODE: u64 = 2;
 
-/// Of `linux/fuse.h`; the views of the product need none of these.
+/// From `linux/fuse.h`. The product's views need none of these.
 const OPEN: u32 = 14;
 const FLUSH: u32 = 25;
 const OPENDIR: u32 = 27;
@@ -35,7 +35,7 @@ const FOPEN_DIRECT_IO: u32 = 1;
 const BIG_WRITES: u64 = 1 << 5;
 const MAX_PAGES: u64 = 1 << 22;
 
-/// Served until it is dropped; what still uses it then gets I/O errors.
+/// The file is served until this is dropped. Programs that still use it then get I/O errors.
 #[derive(Debug)]
 pub struct BlockFile {
     mount_point: PathBuf,
@@ -80,8 +80,8 @@ impl BlockFile {
         self.mount_point.join(FILE_NAME)
     }
 
-    /// Waits until nobody has it open. A file system on it is only then quite
-    /// unmounted: a copy of the mount may have been in another namespace.
+    /// Waits until nobody has the file open. Only then is a file system on it unmounted everywhere:
+    /// another mount namespace may have had a copy of the mount.
     pub fn wait_until_closed(&self) {
         while lock(&self.disk).opened_count > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -94,14 +94,13 @@ impl BlockFile {
         disk.events.clear();
     }
 
-    /// Notes a moment in the order of the writes.
+    /// Records the event between the writes.
     pub fn note_commit(&self, event: CommitEvent) {
         lock(&self.disk).record(Event::Commit(event));
     }
 
-    /// A seed brings back the workload, not the moments at which the kernel
-    /// writes. So a test that fails leaves the disk as it was when its
-    /// recording began.
+    /// A seed reproduces the workload, but not when the kernel writes. So a test that fails saves
+    /// the disk as it was when the recording began.
     fn save_first_image(&self) {
         let Some(image) = lock(&self.disk).initial.take() else {
             return;
@@ -158,7 +157,7 @@ fn serve(disk: &Mutex<Disk>, mount_point: &Path, ready: &Sender<io::Result<()>>)
     let device = match own_descriptors().and_then(|()| mount(mount_point)) {
         Ok(device) => device,
         Err(error) => {
-            // Whoever waits for it shows the error.
+            // `BlockFile::serve` reports the error.
             let _ = ready.send(Err(error));
             return;
         }
@@ -182,9 +181,8 @@ fn serve(disk: &Mutex<Disk>, mount_point: &Path, ready: &Sender<io::Result<()>>)
     }
 }
 
-/// Gives this thread descriptors of its own: if the process is killed while
-/// another of its threads waits for the disk, then the connection ends with this
-/// thread, and so does the waiting.
+/// Gives this thread a descriptor table of its own. If the process is killed while another thread
+/// waits for the disk, the end of this thread ends the connection, and thereby the wait.
 fn own_descriptors() -> io::Result<()> {
     // SAFETY: this thread has not opened any; those closed are its own copies.
     let outcome = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_UNSHARE as i32) };

@@ -43,7 +43,7 @@ impl FileSystem {
         }
     }
 
-    /// The units that it expects the disk to write whole.
+    /// The units that the file system expects the disk to write whole.
     ///
     /// XFS detects a torn directory block by its checksum, but does not repair it: log recovery
     /// skips a block whose header has the newer log sequence number already.
@@ -75,7 +75,7 @@ impl FileSystem {
         capture_output(Command::new(program).args(arguments).arg(file)).expect(0);
     }
 
-    /// Fails unless the file system, which is not mounted, is without fault.
+    /// Checks the file system, which must not be mounted, and panics if it has errors.
     #[track_caller]
     pub fn check(self, file: &Path) {
         let (program, arguments): (_, &[&str]) = match self {
@@ -87,9 +87,8 @@ impl FileSystem {
     }
 }
 
-/// A place for mounts to be made in, whose end others learn of: the mount
-/// namespaces of programs that run elsewhere have copies of them. It goes with
-/// the scratch directory that it is in.
+/// Makes a directory for mounts whose end reaches other mount namespaces: those of programs that
+/// run elsewhere have copies of the mounts. It is unmounted with its scratch directory.
 #[track_caller]
 pub fn mount_shared(point: &Path) {
     std::fs::create_dir_all(point).expect("the mount point can be made");
@@ -98,8 +97,8 @@ pub fn mount_shared(point: &Path) {
         .unwrap_or_else(|error| panic!("cannot mount on {}: {error}", point.display()));
 }
 
-/// A file system on a loop device over a file. Dropping it detaches it, also
-/// when it is in use; the loop device goes with the last user.
+/// A file system on a loop device over a file. Dropping it detaches the mount even if it is in use.
+/// The kernel frees the loop device after its last user.
 #[derive(Debug)]
 pub struct Mounted {
     point: PathBuf,
@@ -123,13 +122,13 @@ impl Mounted {
         &self.point
     }
 
-    /// Flushes it all and waits until nobody uses it any more.
+    /// Unmounts the file system, which flushes everything. Waits while it is in use.
     #[track_caller]
     pub fn unmount(mut self) {
         loop {
             match rustix::mount::unmount(&self.point, UnmountFlags::empty()) {
                 Ok(()) => break,
-                // A process that was signalled has not ended quite yet.
+                // A process that was killed has not quite ended.
                 Err(Errno::BUSY) => std::thread::sleep(Duration::from_millis(2)),
                 Err(error) => panic!("cannot unmount {}: {error}", self.point.display()),
             }

@@ -9,8 +9,7 @@ const PAGE_SIZE: usize = 4096;
 
 type Page = [u8; PAGE_SIZE];
 
-/// Pages are shared between copies until they are written to; a page of zeros
-/// takes no memory.
+/// Copies share their pages until one is written to. A page of zeros takes no memory.
 #[derive(Debug, Clone)]
 pub struct Image {
     pages: Vec<Option<Arc<Page>>>,
@@ -29,7 +28,7 @@ impl Image {
         (self.pages.len() * PAGE_SIZE) as u64
     }
 
-    /// Fills `buffer` and says how far: less at the end of the disk.
+    /// Fills `buffer` and returns how many bytes it read: fewer only at the end of the disk.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let length = self.length_at(offset, buffer.len());
         for (page, within, part) in parts(offset, length) {
@@ -42,7 +41,7 @@ impl Image {
         length
     }
 
-    /// Writes as much of `data` as there is room for, and says how much.
+    /// Writes as much of `data` as there is room for, and returns how many bytes that is.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> usize {
         let length = self.length_at(offset, data.len());
         for (page, within, part) in parts(offset, length) {
@@ -58,7 +57,7 @@ impl Image {
         length
     }
 
-    /// Into an empty file, with holes where there is nothing.
+    /// Writes the image into an empty file, with holes where pages are zero.
     pub fn save(&self, file: &File) -> io::Result<()> {
         file.set_len(self.length())?;
         for (number, page) in self.pages.iter().enumerate() {
@@ -75,8 +74,8 @@ impl Image {
     }
 }
 
-/// The pages that a span touches: which, from where within it, and which part
-/// of the span's own bytes.
+/// The pages that a span of bytes touches. For each: its number, the offset in it, and the range of
+/// the span's bytes.
 fn parts(
     offset: u64,
     length: usize,

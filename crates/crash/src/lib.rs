@@ -7,11 +7,10 @@
 //! built from the recording ([`Recording::crash_image`]): all that was written
 //! before the last flush, and any part of what was written after it.
 //!
-//! The kernel's loop driver passes each write on before it reports it as done,
-//! and each flush as an fsync of its file; the file is opened for direct I/O,
-//! so nothing is kept back on the way. A write that a flush could have left
-//! out, since it was still on its way when the flush was asked for, counts as
-//! flushed when it arrived first.
+//! The kernel's loop driver passes each write on before it reports it as done, and each flush as an
+//! fsync of its file. The file is opened for direct I/O, so nothing is kept back. If a write is in
+//! flight when a flush is requested, a disk need not flush it. Here it counts as flushed if it
+//! arrives before the flush.
 
 mod block_file;
 mod file_system;

@@ -15,7 +15,7 @@ const PAGE_LENGTH: u64 = 4096;
 pub struct AtomicUnits {
     /// In bytes; 4096 is a multiple of it.
     pub sector_length: u64,
-    /// The superblock that counts, where that has a checksum and is longer than a sector.
+    /// The primary superblock: if it were torn, its checksum would fail.
     pub superblock: Range<u64>,
 }
 
@@ -31,18 +31,18 @@ pub enum Event {
 pub enum CommitEvent {
     /// From here on the commit may have happened.
     Started(usize),
-    /// From here on it and all before it survive.
+    /// From here on this commit and all before it survive.
     Durable(usize),
 }
 
-/// The disk as it was when the recording began, and what came then.
+/// The disk when the recording began, and the events since.
 #[derive(Debug, Clone)]
 pub struct Recording {
     initial: Image,
     events: Vec<Event>,
 }
 
-/// The events between two flushes: all before them is durable.
+/// The events from one flush to the next. Everything before them is durable.
 pub type Span = Range<usize>;
 
 impl Recording {
@@ -50,7 +50,7 @@ impl Recording {
         Self { initial, events }
     }
 
-    /// Each ends with a flush, except the last, which ends with the recording.
+    /// Each span ends with a flush, except the last, which ends with the recording.
     pub fn spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
         let mut start = 0;
@@ -64,8 +64,8 @@ impl Recording {
         spans
     }
 
-    /// The commits that a crash after the first `end` events must keep, and
-    /// those that it may keep.
+    /// The newest commit that a crash after the first `end` events must keep, and the newest that
+    /// it may keep.
     pub fn commits_at(&self, end: usize) -> (usize, usize) {
         let (mut durable, mut started) = (0, 0);
         for event in &self.events[..end] {
@@ -89,9 +89,9 @@ impl Recording {
         image
     }
 
-    /// The disk after a power cut during the span: all that was written before
-    /// it, and any part of what was written in it. A write may be torn, but not within
-    /// a unit. Also gives the number of events that came before the cut.
+    /// The disk after a power cut during the span: everything that was written before the span, and
+    /// any part of what was written in it. A write may be torn, but not within a unit. Also returns
+    /// the number of events before the cut.
     pub fn crash_image(
         &self,
         span: &Span,
@@ -99,7 +99,7 @@ impl Recording {
         random: &mut Random,
     ) -> (Image, usize) {
         let mut image = self.image_at(span.start);
-        // Late in the span there is most to lose.
+        // Cuts late in the span are more likely, since then there is most to lose.
         let bound = span.len() + 1;
         let end = span.start + random.below(bound).max(random.below(bound));
         let (kept_of_four, torn_of_sixteen) = (random.below(5), random.below(5));
@@ -122,7 +122,7 @@ impl Recording {
     }
 }
 
-/// Writes any of the aligned units that the data consists of; `whole` is one.
+/// Writes a random subset of the aligned units of the data. `whole` is one unit.
 fn write_torn(
     image: &mut Image,
     (offset, data): (u64, &[u8]),

@@ -1,5 +1,5 @@
-//! The contract of [`Disk`], as a test that any implementation can run. (The
-//! simulated disk shows what is durable when.)
+//! The contract of [`Disk`], as a test that any implementation can run. It does not test what is
+//! durable when; the simulated disk does.
 
 mod attributes;
 mod contents;

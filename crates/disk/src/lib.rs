@@ -122,8 +122,8 @@ pub trait Disk: Send + Sync + 'static {
     fn punch_hole(&self, file: &Self::Handle, offset: u64, length: u64) -> Result<()>;
     /// Finds the next run of data at or after `offset`; `None` if only a hole follows.
     fn next_data(&self, file: &Self::Handle, offset: u64) -> Result<Option<Extent>>;
-    /// Copies a range between files, sharing blocks where the file system can;
-    /// returns how much was copied, less than asked only at the end of `from`.
+    /// Copies a range between files, sharing blocks where the file system can. Returns how much was
+    /// copied: less than requested only at the end of `from`.
     fn copy_range(
         &self,
         from: (&Self::Handle, u64),
@@ -172,7 +172,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Takes the advisory lock of an open file for as long as the handle lives. Fails
     /// with `EWOULDBLOCK` if another process holds it.
     fn try_lock(&self, file: &Self::Handle) -> Result<()>;
-    /// Gives the lock back, also where a forked process has inherited the handle.
+    /// Releases the lock, even if a forked process has inherited the handle.
     fn unlock(&self, file: &Self::Handle) -> Result<()>;
     /// Whether this process may read, write and search (for a directory:
     /// change entries in) the object: bits 4, 2 and 1.

@@ -1,5 +1,5 @@
-//! Arguments and results of operations on trees that are served to programs: by the engine's views,
-//! and over FUSE.
+//! Arguments and results of operations on trees that programs use through the engine's views and
+//! over FUSE.
 
 use crate::{Kind, Name, Owner, Timestamp};
 
@@ -22,8 +22,9 @@ pub struct NodeAttributes {
 }
 
 impl NodeAttributes {
-    /// Counts the link from a directory that has come or gone in this one. Where the file system does
-    /// not count them (Btrfs, and ext4 beyond 65 000), every directory has one link and keeps it.
+    /// Updates the link count for a subdirectory that was added or removed. Where the file system
+    /// does not count subdirectories (Btrfs, and ext4 beyond 65 000), every directory has one link
+    /// and keeps it.
     pub fn count_subdirectory(&mut self, is_new: bool) {
         match is_new {
             _ if self.links <= 1 => {}

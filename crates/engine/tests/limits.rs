@@ -1,4 +1,4 @@
-//! What open transactions take is limited.
+//! The descriptors, objects and memory that open transactions take are limited.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn open_transactions_with_changes_keep_few_descriptors() {
             .expect("it is written");
         transactions.push((transaction, made.node));
     }
-    // The store of these tests keeps 64 open for speed, and always a few others.
+    // The store of these tests keeps 64 descriptors open for speed, and a few others always.
     let opened = opened_below(&scratch.0);
     assert!(opened < 64 + 16, "{opened} are open");
     for (transaction, node) in &transactions {
@@ -82,7 +82,7 @@ fn transactions_that_share_a_budget_change_no_more_than_it_allows() {
         let made = (0..100).take_while(|number| make(transaction, number.to_string()).is_ok());
         made.count()
     };
-    // The directory in which they are made counts as well.
+    // The directory that gets the new entries counts as well.
     assert_eq!((fill(&one), fill(&two)), (9, 0));
     assert_eq!(make(&two, "more".to_owned()), Err(Errno::DQUOT));
     assert_eq!(fill(&free), 100);
@@ -217,7 +217,7 @@ fn savepoints_count_towards_a_budget() {
     }
     let save = |number: usize| one.set_savepoint(format!("{number}").as_bytes());
     let refused = (0..100).find_map(|number| Some((number, save(number).err()?)));
-    // The directory has changed as well, and each savepoint itself takes a little.
+    // The directory counts as changed, too, and each savepoint itself takes a little.
     assert_eq!(refused, Some((10, SavepointError::Staging(Errno::DQUOT))));
     one.roll_back(b"0").expect("it is the oldest savepoint");
     save(1).expect("there is room again");

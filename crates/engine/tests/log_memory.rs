@@ -11,7 +11,7 @@ use support::{Scratch, begin, create, open};
 
 const COMMITS: u64 = 40;
 const RECORD_BYTES: usize = 128 << 10;
-/// Room for a record as read and as decoded, and for what else a checkpoint holds.
+/// Room for a record both as read and as decoded, and for the rest that a checkpoint holds.
 /// Measured: 273 KiB at most.
 const BYTES_MAX: usize = 3 * RECORD_BYTES;
 

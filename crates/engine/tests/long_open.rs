@@ -14,13 +14,13 @@ const SMALL: &[u8] = b"small";
 const LARGE: &[u8] = b"large";
 const LARGE_LENGTH: usize = 2 << 20;
 
-/// With so many commits it is measured what they cost. By the end of their first quarter all tables
-/// have the size that they need.
+/// Memory and space are measured only in runs of at least this many commits. After a quarter of
+/// them all tables have reached their size.
 const MEASURED_FROM: usize = 100_000;
-/// A history that gets longer is shortened to half of this.
+/// How much the control directory may grow. Beyond 32 MiB the history is shortened to half.
 const HISTORY_KIB_MAX: u64 = 33 << 10;
 
-/// Objects that are gone leave the index before it grows. A few are there at any time.
+/// The index drops removed objects before it grows. A few are in it at any time.
 const KNOWN_OBJECTS_MAX: usize = 64;
 
 /// What the store keeps so that commits can be undone.

@@ -44,7 +44,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// The directory's index is not yet in range.
+/// The index of the directory may be out of range. `in_range` corrects it.
 fn locator() -> impl Strategy<Value = Locator> {
     prop_oneof![
         Just(Locator::Root),
@@ -391,7 +391,7 @@ fn small() -> CommitRecord {
 }
 
 #[test]
-fn a_false_index_is_neither_written_nor_read() {
+fn invalid_index_is_neither_written_nor_read() {
     let break_it: [fn(&mut CommitRecord); 5] = [
         |record| record.entries[0].after = Some(1),
         |record| record.entries[0].directory = 2,
@@ -425,8 +425,8 @@ fn a_false_index_is_neither_written_nor_read() {
         break_it(&mut record);
         assert!(std::panic::catch_unwind(|| record.encode_payload()).is_err());
     }
-    // The same when reading: the last bytes are "after: 0", no updates, none made, no
-    // summary.
+    // A false index is refused when it is read, too. The last bytes are "after: 0", no updates, no
+    // made objects, no summary.
     let mut payload = small().encode_payload();
     let after = payload.len() - 4;
     payload[after] = 1;
@@ -435,7 +435,7 @@ fn a_false_index_is_neither_written_nor_read() {
 }
 
 #[test]
-fn a_false_count_is_refused_without_reserving_for_it() {
+fn too_large_count_is_refused_without_allocating_for_it() {
     let mut payload = small().encode_payload();
     payload.truncate(payload.len() - 1);
     // The largest possible number of summary lines, and none of them present.

@@ -49,7 +49,7 @@ fn a_record_cancels_itself_or_an_earlier_commit() {
         let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);
         assert_eq!(decoded.as_ref(), Ok(&summary));
         assert_eq!(summary.details(), None);
-        // The user.
+        // This byte is the user.
         let user = payload_of_summary.len() - 3;
         payload_of_summary[user] = 1;
         let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);
@@ -67,7 +67,7 @@ fn a_record_cancels_itself_or_an_earlier_commit() {
 }
 
 #[test]
-fn note_of_privileges_round_trips_as_a_commit_of_nothing_else() {
+fn note_of_privileges_round_trips_and_has_the_form_of_a_commit() {
     let capability = (b"security.capability".to_vec(), Some(vec![1, 2, 3]));
     let attributes = |mode| AttributesChange {
         mode,

@@ -98,7 +98,7 @@ fn log_ends_at_zeros_or_at_the_end_of_the_file() {
     assert_eq!(scan(&file, 5), (vec![5, 6, 7, 8], Scanned::Torn { offset }));
 }
 
-/// An emptied log is written over. A crash may bring back its old length, and with it old records
+/// An emptied log is overwritten. A crash may bring back its old length, and with it old records
 /// around a part of what was written last.
 #[test]
 fn lost_record_that_is_in_the_base_is_no_damage() {
@@ -174,7 +174,7 @@ fn any_flipped_bit_of_a_durable_record_is_damage() {
 
 #[test]
 fn witness_is_found_at_any_offset() {
-    // Places the frame around the end of a chunk of the search.
+    // Puts the frame at the border between two chunks of the search.
     for extra in (0..160).step_by(ALIGNMENT) {
         let mut file = frame(1, 0, 262_144 - 160 + extra);
         file[100] ^= 1;
@@ -204,7 +204,7 @@ fn witness_cannot_be_forged() {
     };
     let torn = Scanned::Torn { offset: 0 };
     assert!((0..ALIGNMENT).all(|shift| ending_with(OTHER_STORE, shift) == torn));
-    // That takes the store's id: whoever knows it can forge one.
+    // Whoever knows the store's id can forge a witness.
     assert!((0..ALIGNMENT).any(|shift| ending_with(STORE, shift) != torn));
     let foreign = frame::encode(OTHER_STORE, 0, &record(1, vec![]));
     assert_eq!(scan(&foreign, 1), (vec![], Scanned::Torn { offset: 0 }));

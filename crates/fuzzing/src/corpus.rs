@@ -1,13 +1,13 @@
-//! Real logs, headers and messages, to begin from.
+//! The first inputs: real logs, headers and messages.
 
 use crate::messages::{replies, requests};
 use atomdir_protocol::TransactionId;
 use atomdir_sim::{AtRest, workloads};
 
-/// What is longer makes for few tries.
+/// Longer files would slow the targets down too much.
 const FILE_BYTES_MAX: usize = 16 << 10;
 
-/// Per target what it is fed at first.
+/// The first inputs of each target.
 pub struct Corpus {
     pub headers: Vec<Vec<u8>>,
     pub logs: Vec<Vec<u8>>,
@@ -47,7 +47,7 @@ pub fn corpus() -> Corpus {
     }
 }
 
-/// Without most of the zeros that a log grows ahead by.
+/// The file without most of the zeros by which a log grows ahead.
 fn used(mut file: Vec<u8>) -> Vec<u8> {
     let last = file.iter().rposition(|byte| *byte != 0);
     let length = last.map_or(0, |last| last + 1).next_multiple_of(64);

@@ -15,8 +15,9 @@ use atomdir_format::view::ViewRecord;
 /// The id of the stores that the simulation makes, whose logs are in the corpus.
 pub(crate) const STORE: StoreId = StoreId([7; 16]);
 
-/// A header that passes is the one that its fields encode to; so is a mark. The
-/// bytes are taken as they are, and with the checksum made to fit.
+/// A header that passes its check must pass with the same fields after it is encoded again. An
+/// applied mark that decodes must be the encoding of its fields. Headers are tried as they are and
+/// with a fitting checksum.
 pub fn header(bytes: &[u8]) {
     let mut fitting = bytes.to_vec();
     if let Some(rest) = fitting.len().checked_sub(4) {
@@ -40,7 +41,7 @@ pub fn header(bytes: &[u8]) {
     }
 }
 
-/// A payload that decodes is the only encoding of its record.
+/// A payload that decodes must be the encoding of its record.
 pub fn record(bytes: &[u8]) {
     check_payload::<LogRecord>(bytes);
     check_payload::<SummaryRecord>(bytes);
@@ -55,7 +56,8 @@ fn check_payload<R: Record>(bytes: &[u8]) {
     }
 }
 
-/// A file of frames is read to an end that reading the part before it confirms.
+/// Reading any file as frames must come to an end. Reading only the part before that end must give
+/// the same records.
 pub fn log(bytes: &[u8]) {
     for file in [bytes.to_vec(), fit_checksums(bytes)] {
         check_file::<LogRecord>(&file);
@@ -66,8 +68,8 @@ pub fn log(bytes: &[u8]) {
     }
 }
 
-/// The same bytes, with right checksums wherever a frame begins: else no change
-/// of a frame would be read any further.
+/// The same bytes, with right checksums wherever a frame begins. Otherwise no changed frame would
+/// be decoded.
 pub(crate) fn fit_checksums(bytes: &[u8]) -> Vec<u8> {
     const HEADER: usize = frame::HEADER_LENGTH;
     let checksum = |bytes: &[u8]| crc32c::crc32c_append(crc32c::crc32c(&STORE.0), bytes);
@@ -92,7 +94,7 @@ pub(crate) fn fit_checksums(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The records, where they end, and whether something after that was once durable.
+/// The records, where they end, and whether damage was found there.
 fn scan<R: Record + PartialEq>(file: &[u8], bytes: u64) -> (Vec<R>, u64, bool) {
     let read = |offset: u64, buffer: &mut [u8]| -> Result<usize, Infallible> {
         let rest = &file[file.len().min(offset as usize)..];

@@ -1,4 +1,4 @@
-//! What is fuzzed: functions of any bytes that panic if a promise is broken.
+//! The fuzz targets: functions that take any bytes and panic if a promise is broken.
 //!
 //! `fuzz/` at the workspace's root drives them with libFuzzer; the tests of this
 //! crate drive the same functions with mutations of real logs and messages, by
@@ -18,7 +18,7 @@ pub use mutate::mutate;
 pub use protocol::message;
 pub use recovery::recovery;
 
-/// Bytes of any kind; it must return.
+/// A target. It must return for any bytes.
 pub type Target = fn(&[u8]);
 
 /// Each target by its name in `fuzz/fuzz_targets`.

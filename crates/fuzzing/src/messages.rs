@@ -1,4 +1,4 @@
-//! Requests and replies, to begin from.
+//! The first inputs for messages: requests and replies.
 
 use atomdir_protocol::{
     Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed,
@@ -28,8 +28,7 @@ fn stop() -> Request {
     Request::Stop { open }
 }
 
-/// One encoded request of each kind about this transaction, without the length
-/// that goes before.
+/// One encoded request of each kind about this transaction, without the length before it.
 pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
     let path = || b"directory/name".to_vec();
     let savepoint = || b"first".to_vec();

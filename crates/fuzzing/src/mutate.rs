@@ -1,8 +1,8 @@
-//! Changes of bytes of the kinds that libFuzzer makes.
+//! Changes bytes in the ways of libFuzzer.
 
 use atomdir_testing::Random;
 
-/// One of the corpus with one to eight changes.
+/// A random input of the corpus with up to eight changes.
 pub fn mutate(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = random.choose(corpus).clone();
     for _ in 0..1 + random.below(8) {

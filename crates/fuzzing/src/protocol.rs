@@ -1,4 +1,4 @@
-//! What client and service say to each other.
+//! Messages between client and service.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,7 @@ use atomdir_protocol::{Readiness, Reply, Request, frame, handshake};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A message that decodes is encoded and decoded to the same one.
+/// A message that decodes must decode to the same value after it is encoded again.
 pub fn message(bytes: &[u8]) {
     check::<Request>(bytes, frame::REQUEST_LENGTH_MAX);
     check::<Reply>(bytes, frame::REPLY_LENGTH_MAX);

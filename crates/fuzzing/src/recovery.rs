@@ -1,4 +1,4 @@
-//! Recovery of a store whose log holds anything.
+//! Recovery of a store whose log holds any bytes.
 
 use std::sync::OnceLock;
 
@@ -6,9 +6,8 @@ use atomdir_sim::{AtRest, workloads};
 
 use crate::format::fit_checksums;
 
-/// The log's checksums fit, so that what it says is believed. Whatever that is,
-/// looking and recovering come to an end, and a look reports the damage that
-/// recovery meets.
+/// The log gets fitting checksums, so that its records are accepted. Inspection and recovery must
+/// come to an end, and inspection must report the damage that recovery meets.
 pub fn recovery(bytes: &[u8]) {
     static STORE: OnceLock<AtRest> = OnceLock::new();
     let store = STORE.get_or_init(|| AtRest::after(&workloads::kinds()[0], false));

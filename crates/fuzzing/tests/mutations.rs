@@ -1,5 +1,5 @@
-//! Each target on mutations of real logs and messages, on any compiler.
-//! `ATOMDIR_SEED` replays; a failure prints the bytes that broke it.
+//! Runs each target on mutations of real logs and messages, on any compiler. `ATOMDIR_SEED` replays
+//! a run; a failure prints the bytes that caused it.
 
 #![cfg(test)]
 
@@ -36,7 +36,7 @@ fn every_decoder_survives_arbitrary_bytes() {
 
 #[test]
 fn corpus_has_each_kind_of_request() {
-    // Postcard puts the kind first, a byte while there are few.
+    // Postcard encodes the kind first, in one byte while there are few kinds.
     let kinds: Vec<u8> = requests(TransactionId(5))
         .iter()
         .map(|one| one[0])

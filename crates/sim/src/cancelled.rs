@@ -1,4 +1,4 @@
-//! A commit that meets an obstacle right before it is applied, and is cancelled. If it is lazy, it is
+//! A commit that meets an obstacle right before it is applied. It is cancelled or, if it is lazy,
 //! set aside.
 
 use atomdir_disk::Name;
@@ -13,19 +13,20 @@ use crate::workload::{Driver, Expected, act, begin};
 
 #[derive(Debug, Clone)]
 pub struct Cancelled {
-    /// Becomes immutable once the flush of the log has made the commit durable.
+    /// Becomes immutable after the flush of the log, or after a lazy commit has returned.
     pub path: &'static str,
     pub operations: Vec<Operation>,
     /// What another transaction commits while the obstacle is there.
     pub beside: Vec<Operation>,
     /// The commit is lazy, and the obstacle comes after it has returned.
     pub is_lazy: bool,
-    /// Whether the base is made durable in between, and the log is emptied.
+    /// Whether a checkpoint makes the base durable and empties the log before the commit is tried
+    /// again.
     pub checkpoint: bool,
 }
 
 impl SimDisk {
-    /// Nothing changes the object at this path any more.
+    /// The object at this path is immutable from now on, or none is.
     fn make_immutable(&self, path: Option<&str>) {
         let mut world = self.world();
         world.immutable = path.map(|path| {
@@ -111,9 +112,9 @@ impl Driver {
         assert!(!store.retry_set_aside(transaction));
     }
 
-    /// Notes that a crash may leave the base with the commit or without it, and that the
-    /// sequences of the commit and of the record that cancels it belong to no commit in the end.
-    /// Returns what the base then holds.
+    /// A crash may leave the base with the commit or without it. In the end the sequences of the
+    /// commit and of the record that cancels it belong to no commit. Returns what the base then
+    /// holds.
     fn expect_cancelled(&mut self, tree: Tree) -> Expected {
         let before = self.newest().clone();
         let sequence = before.sequence + 1;

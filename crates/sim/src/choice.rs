@@ -1,5 +1,5 @@
-//! Chooses which pending effects a crash keeps: all choices up to a bound, and
-//! beyond it random ones and those that find most errors.
+//! Chooses which pending effects a crash keeps. Up to a bound these are all choices; beyond it,
+//! random ones and those that find most errors.
 
 use crate::effect::{Keep, Volatile, What};
 
@@ -49,7 +49,7 @@ pub(crate) fn choices(disk: &Volatile, bounds: Bounds, seed: u64) -> Vec<Vec<Kee
         }
         let mut random = Random(seed);
         for _ in 0..bounds.random {
-            // From nearly nothing to nearly everything.
+            // Each effect is kept with this chance in 16.
             let chance = 1 + random.below(15);
             kept.push((0..count).map(|_| random.below(16) < chance).collect());
         }

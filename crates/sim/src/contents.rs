@@ -92,8 +92,7 @@ impl Contents {
         self.trim();
     }
 
-    /// Drops what is beyond the length, so that it does not return when the
-    /// file grows.
+    /// Drops what is beyond the length, so that it does not reappear when the file grows.
     pub fn trim(&mut self) {
         self.sectors.split_off(&self.length.div_ceil(SECTOR));
         let within = (self.length % SECTOR) as usize;

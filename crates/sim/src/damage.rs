@@ -1,6 +1,5 @@
-//! Damaged bytes in the control directory are found. The exception is the newest
-//! record: no later one proves that it was durable, so if it is damaged, it
-//! looks torn.
+//! Damaged bytes in the control directory are found, except in the newest record. No later record
+//! proves that it was durable, so if it is damaged, it looks torn.
 
 use atomdir_disk::{Access, Disk, Errno, Name};
 use atomdir_engine::{Inspection, Recovery, Store, StoreError};
@@ -51,8 +50,8 @@ impl AtRest {
         read().unwrap_or_default()
     }
 
-    /// Inspects and opens the store after a file of the control directory has
-    /// been overwritten. The reports must fit what happens.
+    /// Overwrites a file of the control directory, then inspects and opens the store. What the
+    /// inspection reports must agree with what opening does.
     pub fn open_with(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         self.look_and_open(name, bytes).map(drop)
     }
@@ -71,8 +70,7 @@ impl AtRest {
 
 type Opened = Result<(SimStore, Recovery), StoreError>;
 
-/// Checks that opening meets what inspecting reports, and that inspecting
-/// changes nothing.
+/// Checks that opening agrees with what inspecting reports, and that inspecting changes nothing.
 fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
     let untouched = disk.image().hash();
     let inspected = inspect(disk).map_err(|error| error.to_string())?;
@@ -148,7 +146,7 @@ pub fn damage_each_byte(workload: &Workload, keeps_mark: bool) -> Result<u64, St
             }
         }
     }
-    // Without the mark, recovery only does more work.
+    // A damaged applied mark only makes recovery do more work.
     for at in 0..store.file("applied").len() {
         let mut damaged = store.file("applied");
         damaged[at] ^= 1 << (at % 8);

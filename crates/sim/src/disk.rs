@@ -62,8 +62,8 @@ impl SimDisk {
         SimDisk(Arc::new(Mutex::new(World::boot(image, ordering))))
     }
 
-    /// Starts a program where another one has died. Everything that one wrote
-    /// is there, whether or not it is on the disk.
+    /// Starts a program after another one has died. Everything that the dead one wrote is there,
+    /// whether or not it is on the disk.
     pub(crate) fn restart(live: Image, disk: Volatile) -> SimDisk {
         let mut world = World::boot(live, disk.ordering);
         world.live.boots -= 1;
@@ -82,7 +82,7 @@ impl SimDisk {
         image
     }
 
-    /// The disk after a crash that keeps everything, or no more than it must.
+    /// The disk after a crash that keeps everything, or only what it must keep.
     pub fn crash(&self, keeps_all: bool) -> Image {
         let world = self.world();
         let keep = if keeps_all { Keep::All } else { Keep::Nothing };
@@ -123,7 +123,7 @@ impl SimDisk {
         world.after_failed_sync = after_failed_sync;
     }
 
-    /// Does something that no fault strikes and that does not count as a call.
+    /// Runs `act` without faults, and without counting its calls.
     pub(crate) fn undisturbed<T>(&self, act: impl FnOnce() -> T) -> T {
         let (faults, calls) = {
             let mut world = self.world();
@@ -265,7 +265,7 @@ impl Disk for SimDisk {
         match world.enter(Call::Grow) {
             Ok(()) => contents::write_at(&mut world, file, data, offset),
             Err(errno) => {
-                // A failed write may have written as much as this.
+                // A failed write may have written a part. Here it writes half.
                 contents::write_at(&mut world, file, &data[..data.len() / 2], offset)?;
                 Err(errno)
             }

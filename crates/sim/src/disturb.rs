@@ -24,8 +24,7 @@ pub(crate) struct Sides {
     pub after: Expected,
 }
 
-/// Does all steps but the last, which must be a commit. Also returns what that
-/// commit does.
+/// Does all steps but the last, which must be a commit. Also returns that commit's operations.
 pub(crate) fn up_to_last_commit(workload: &Workload) -> Outcome<(Driver, &[Operation])> {
     let Some((Step::Commit(operations), earlier)) = workload.steps.split_last() else {
         return Err("the last step is no commit".to_owned());

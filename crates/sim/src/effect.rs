@@ -146,7 +146,7 @@ impl Effect {
 
     fn apply_to(&self, inode: &mut Inode, keep: Keep) {
         if matches!(self.what, What::Data(..) | What::Length(..)) && inode.changed <= self.at {
-            // Not if later attributes have already reached the disk.
+            // If a later change of attributes has reached the disk, its time stays.
             inode.times.modified = self.at;
         }
         inode.changed = inode.changed.max(self.at);
@@ -245,7 +245,7 @@ impl Volatile {
         });
     }
 
-    /// Makes a choice that the contract allows, by keeping more.
+    /// Turns the choice into one that the contract allows, by keeping more.
     pub fn add_dependencies(&self, kept: &mut [bool]) {
         for later in (0..kept.len()).rev() {
             if !kept[later] {
@@ -257,7 +257,7 @@ impl Volatile {
         }
     }
 
-    /// Makes a choice that the contract allows, by keeping less.
+    /// Turns the choice into one that the contract allows, by keeping less.
     pub fn drop_dependents(&self, kept: &mut [bool]) {
         for later in 0..kept.len() {
             let mut earlier = 0..later;
@@ -270,7 +270,7 @@ impl Volatile {
         }
     }
 
-    /// The disk after a crash that kept this much of each pending effect.
+    /// The disk after a crash that keeps this much of each pending effect.
     pub fn crash(&self, keep: &[Keep]) -> Image {
         let mut image = self.durable.clone();
         for (effect, keep) in self.pending.iter().zip(keep) {

@@ -1,5 +1,5 @@
-//! Crashes a traced run at every point in every way, recovers, and compares. It also crashes
-//! those recoveries.
+//! Crashes a traced run at every point in every way, recovers, and compares the base with what is
+//! expected. It also crashes those recoveries.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::world::Site;
 
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Bounds for crashes of the workload, of its recovery, of that one's recovery, and so on.
+    /// Bounds for crashes of the workload, of its recovery, of that recovery's recovery, and so on.
     pub levels: Vec<Bounds>,
-    /// At each level but the last, one in so many states has its recovery crashed, too.
+    /// At each level but the last: in one of how many states the recovery is crashed, too.
     pub deeper_one_in: Vec<u64>,
     /// The largest number of states within recoveries.
     pub deeper_max: u64,
     pub seed: u64,
     pub skipped: Option<Site>,
-    /// Tries only this state. The path is as it was printed: positions and choices.
+    /// Tries only this state. The path is the printed one: positions and choices.
     pub only: Option<Vec<(usize, usize)>>,
 }
 
@@ -65,8 +65,8 @@ pub fn explore(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
 /// not.
 pub const KILLED: usize = usize::MAX;
 
-/// Kills the program at one call in so many, and crashes the recovery that follows, which may
-/// read what is not yet on the disk. [`Plan::deeper_one_in`] says how many.
+/// Kills the program at one in [`Plan::deeper_one_in`] calls, and crashes the recovery that
+/// follows, which may read what is not yet on the disk.
 pub fn explore_kills(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
     let mut explored = Explored::default();
     let before = trace.start.durable.clone();
@@ -121,10 +121,9 @@ fn restart_program(live: &Image, disk: &Volatile) -> SimDisk {
     SimDisk::restart(seen, disk.clone())
 }
 
-/// Kills the program likewise, after the kernel has failed to write one object's contents to
-/// the disk and has reported that to another program. Then programs read the contents from
-/// memory or, depending on `after`, those that the disk has. Once the program has recovered,
-/// the machine stops.
+/// Kills the program likewise, after the kernel has failed to write one object's contents to the
+/// disk and has reported that to another program. Then programs read the contents from memory or,
+/// depending on `after`, from the disk. Once the program has recovered, the machine stops.
 pub fn explore_lost_writes(
     trace: &Trace,
     expected: &[Expected],
@@ -335,7 +334,8 @@ pub fn explore_making(ordering: Ordering, bounds: Bounds, skipped: Option<Site>)
     explored
 }
 
-/// Makes a store of what a crash has left of one, and checks that it stays.
+/// Makes a store where a crash has left part of one, and checks that a further crash does not lose
+/// it.
 fn make_again(disk: &SimDisk, skipped: Option<Site>) -> Result<(), String> {
     disk.skip_sync(skipped);
     make_store(disk).map_err(|error| format!("made again: {error}"))?;
@@ -411,7 +411,7 @@ fn recover(
         return Ok(None);
     }
     let mut expected = expected.to_vec();
-    // A commit that has happened is not cancelled any more.
+    // A commit that recovery does not find cancelled is not cancelled later.
     let later = expected[*found + 1..].iter_mut();
     let never = later.filter(|later| later.is_cancelled);
     never.for_each(|never| never.sequence = u64::MAX);
@@ -447,8 +447,8 @@ fn recover(
     Ok(Some((trace, expected)))
 }
 
-/// Undoes the newest commit, and everything that is kept, which gives the trees before. The last
-/// one of these trees is the base.
+/// Undoes the newest commit, and then all kept commits together. Each undo must give the tree
+/// before. `expected` ends with the tree that is in the base.
 fn check_undo(disk: &SimDisk, store: &SimStore, expected: &[Expected]) -> Result<(), String> {
     let Some(newest) = expected.last() else {
         return Ok(());
@@ -456,7 +456,7 @@ fn check_undo(disk: &SimDisk, store: &SimStore, expected: &[Expected]) -> Result
     let Some(wanted) = newest.undoable_from else {
         return Ok(());
     };
-    // Whatever the store says it keeps must be there.
+    // The store must keep what is expected.
     let oldest = store.status().history.and_then(|history| history.oldest);
     let from = oldest.map_or(newest.sequence + 1, |(oldest, _)| oldest.0);
     if wanted <= newest.sequence && from > wanted {

@@ -5,11 +5,10 @@ use atomdir_disk::Errno;
 /// One call fails, or all calls that need space fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The call with this number fails and does nothing. But a failed write has
-    /// written half, and a failed sync has lost what it had to keep.
+    /// The call with this number fails and does nothing, except that a failed write has written
+    /// half, and a failed sync has lost what it should have written.
     Fails { call: u64, errno: Errno },
-    /// From the call with this number on, no space is left, until a file gives
-    /// back its reserved space.
+    /// From the call with this number on, no space is left, until a file frees reserved space.
     Full { call: u64 },
     /// At the call with this number the system's clock is changed by this many
     /// seconds.

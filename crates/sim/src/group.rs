@@ -1,8 +1,8 @@
 //! Commits that arrive while another one's flush of the log is running.
 //!
-//! The scheduler decides which waiting thread then flushes for all, but each
-//! would do the same. All else has a fixed order: the others arrive one by one,
-//! and none of them flushes before it is allowed to.
+//! The scheduler decides which waiting thread then flushes for all, but each would do the same.
+//! Everything else has a fixed order: the others arrive one by one, and none of them flushes before
+//! it is allowed to.
 
 use std::thread::{self, ThreadId};
 
@@ -37,8 +37,8 @@ pub(crate) struct Meeting {
 }
 
 impl SimDisk {
-    /// This thread is about to flush a file's data; during that flush the
-    /// company arrives. Flushes by the company wait until it is released.
+    /// This thread is about to flush a file's data. The company arrives during that flush. Flushes
+    /// by other threads wait until the company is released.
     pub(crate) fn await_company(&self, company: Company) {
         let meeting = &mut self.world().meeting;
         meeting.awaited = Some(company);

@@ -31,7 +31,7 @@ pub enum Obstructed {
 pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> {
     let (driver, operations) = up_to_last_commit(workload)?;
     let (store, disk) = (driver.store(), driver.disk.clone());
-    // One view has looked at everything before the commit, the other at nothing.
+    // Before the commit all of one view is read, and nothing of the other.
     let known = begin(&store, Durability::Durable)?;
     let unknown = begin(&store, Durability::Durable)?;
     let before = driver.expected.last().ok_or("nothing is expected")?.clone();

@@ -11,7 +11,7 @@ use atomdir_engine::{
 use crate::disk::SimDisk;
 use crate::tree::CONTROL;
 
-/// A step can be torn in many ways, and each of them is tried.
+/// Short, since each way of tearing a step is tried.
 const LOG_STEP: u64 = 8 << 10;
 
 /// Nothing is forgotten before [`Step::Prune`].

@@ -23,7 +23,7 @@ const ORIGIN: &[u8] = b"trusted.overlay.origin";
 pub(crate) struct Overlay<'a> {
     disk: &'a SimDisk,
     lower: &'a Transaction<SimDisk>,
-    /// A path from the disk's root, like `index`.
+    /// A path from the disk's root, as `index` is.
     upper: String,
     index: String,
     /// For each file in the index, by inode: its name in the index, and how
@@ -36,7 +36,7 @@ struct Found {
     /// The object's directory in the upper layer and its name there, if it is
     /// in that layer.
     upper: Option<(Handle, Name)>,
-    /// The lower object that this is, or is a copy of, or is merged with.
+    /// The path of the lower object that this one is, copies, or is merged with.
     lower: Option<String>,
 }
 
@@ -292,8 +292,8 @@ impl<'a> Overlay<'a> {
         Ok((directory, name))
     }
 
-    /// A file with several names is copied up even to lose one, since the index
-    /// counts names.
+    /// A file with several names is copied up even when it only loses one, since the index counts
+    /// names.
     fn lose_name(&self, path: &str, found: &Found) -> Result<()> {
         if found.upper.is_none() {
             let lower = found.lower.as_deref().ok_or(Errno::NOENT)?;
@@ -341,8 +341,8 @@ impl<'a> Overlay<'a> {
         self.disk.remove_directory(directory, name)
     }
 
-    /// Makes a moved object still find its lower object. A directory without
-    /// one hides what the lower layer has at its new place.
+    /// Lets a moved object find its lower object. A directory without one hides what the lower
+    /// layer has at its new place.
     fn tie(&self, found: &Found, new_path: &str) -> Result<()> {
         let (directory, name) = found.upper.as_ref().ok_or(Errno::NOENT)?;
         let object = self.disk.open(directory, name, Access::Path)?;

@@ -63,8 +63,7 @@ pub fn random(seed: u64) -> Workload {
     }
 }
 
-/// Splits the operations into parts, some of them nested, and adds others that are
-/// undone.
+/// Splits the operations into parts, some of them nested, and adds operations that are undone.
 fn parts(random: &mut Random, plain: &SimDisk, operations: Vec<Operation>) -> Vec<Act> {
     let mut acts = Vec::new();
     for part in operations.chunks(1 + random.below(4)) {

@@ -1,5 +1,5 @@
-//! Transactions that survive the program and the machine: what a death of either may leave of
-//! them.
+//! Transactions that survive the death of the program or the machine, and what their views may show
+//! afterwards.
 
 use std::sync::Arc;
 
@@ -26,21 +26,22 @@ pub enum SurvivorAct {
     RolledBack(Vec<Operation>),
     /// The transaction gets a snapshot of the newest commit.
     Refresh,
-    /// These are done, and are committed as the part at and below these paths. A refresh lets the
+    /// Does the operations and commits the part at and below the paths. Then a refresh lets the
     /// transaction survive again. Others have committed nothing since its snapshot.
     Land(Vec<Operation>, Vec<&'static str>),
 }
 
 #[derive(Debug, Clone)]
 pub struct Survivor {
-    /// Done before the transaction is one that survives.
+    /// Done before the transaction is made to survive.
     pub before: Vec<Operation>,
     pub acts: Vec<SurvivorAct>,
     /// Whether it is committed or aborted.
     pub is_committed: bool,
 }
 
-/// The trees that its view may show, without times; `None`: it is not open any more.
+/// The trees that the transaction's view may show, without times. `None` means that it is not open
+/// any more.
 #[derive(Debug, Clone)]
 pub struct Surviving {
     boots: u64,
@@ -100,8 +101,8 @@ pub(crate) fn check(
     }
 }
 
-/// What may be left once the store is open again, and has flushed what has survived. While it is
-/// being opened, a crash may also leave what was flushed before.
+/// What may survive once the store is open again and has flushed the survivor. A crash while the
+/// store opens may also leave what was flushed before.
 fn found_again(disk: &SimDisk, expected: &mut [Expected], found: &Found) -> Surviving {
     let found = found.as_ref().map(|(_, tree)| tree.clone());
     let boots = disk.image().boots;
@@ -117,7 +118,7 @@ fn found_again(disk: &SimDisk, expected: &mut [Expected], found: &Found) -> Surv
     }
 }
 
-/// Adds what may be left then. Returns its place.
+/// Adds what may survive after the store was opened again. Returns its index in `expected`.
 pub(crate) fn expect_again(
     disk: &SimDisk,
     expected: &mut Vec<Expected>,
@@ -134,8 +135,9 @@ pub(crate) fn expect_again(
     expected.len() - 1
 }
 
-/// The transaction that has survived, or a new one beside it if its view does not show what a
-/// commit would leave. Also returns what survives the commit.
+/// The transaction that has survived, or a new one beside it if others have committed since its
+/// snapshot: then its view does not show the base after its commit. Also returns what survives the
+/// commit.
 pub(crate) fn or_begin(
     store: &SimStore,
     survivor: Found,
@@ -148,15 +150,15 @@ pub(crate) fn or_begin(
     }
 }
 
-/// The transaction while a workload runs.
+/// The surviving transaction while a workload runs.
 struct Running {
     open: Arc<Transaction<SimDisk>>,
     /// A disk without transactions that shows what the view shows.
     plain: SimDisk,
-    /// What others have committed since its snapshot, each with its salt. It touches nothing that
-    /// this transaction changes, so it may as well come later.
+    /// What others have committed since its snapshot, each with its salt. It does not overlap with
+    /// the changes of this transaction, so the order does not matter.
     unseen: Vec<(Vec<Operation>, u64)>,
-    /// What was flushed last.
+    /// What the view showed at its last flush.
     flushed: Option<Tree>,
     boots: u64,
 }
@@ -182,7 +184,7 @@ impl Running {
 }
 
 impl Driver {
-    /// From now on a death may leave one of these.
+    /// From now on a kill or a crash may leave one of these trees.
     fn may_leave(&mut self, running: &Running, kill: &[Option<Tree>], crash: &[Option<Tree>]) {
         self.expected.push(Expected {
             surviving: Some(Surviving {
@@ -198,7 +200,8 @@ impl Driver {
 
     fn act_in(&mut self, running: &mut Running, operation: &Operation, salt: u64) {
         let before = running.tree();
-        // Before a staged file is cut that may be part of what was flushed, all is flushed.
+        // A truncation of a staged file flushes first, since an earlier flush may include the
+        // file's contents.
         let cuts = matches!(operation, Operation::Truncate(_, 1..)) && running.flushed.is_some();
         let operation = std::slice::from_ref(operation);
         act(&running.plain, operation, salt);
@@ -298,8 +301,8 @@ impl Driver {
         }
     }
 
-    /// A death shows none of the changes of a nested transaction before its commit, and afterwards
-    /// all of them.
+    /// After a death the view shows none of a nested transaction's changes if it had not committed,
+    /// otherwise all of them.
     fn siblings(&mut self, running: &mut Running, all: &[Vec<Operation>], salt: u64) {
         let store = self.store();
         let (fork, flushed) = (Some(running.tree()), running.flushed.clone());
@@ -313,8 +316,8 @@ impl Driver {
         }
     }
 
-    /// The view becomes another one in one step, for which its log is written anew. That is
-    /// flushed if the old log was.
+    /// The view changes in one step, and its log is rewritten. The new log is flushed if the old
+    /// one was.
     fn changes_whole(
         &mut self,
         running: &mut Running,

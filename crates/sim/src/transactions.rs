@@ -1,4 +1,4 @@
-//! Steps of workloads that use more of a transaction than a write and a commit.
+//! Steps of workloads in which a transaction does more than write and commit.
 
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -22,8 +22,8 @@ pub enum Act {
     Do(Vec<Operation>),
     /// Done in a nested transaction, which is committed into this one.
     Nested(Vec<Act>),
-    /// Done in nested transactions that are all open before the first of them commits. None
-    /// changes what another one does.
+    /// Done in nested transactions that are all open before the first of them commits. Their
+    /// changes do not overlap.
     Siblings(Vec<Vec<Operation>>),
     /// Done in a nested transaction that is aborted.
     Aborted(Vec<Act>),
@@ -47,17 +47,17 @@ pub struct Reader {
     pub writes: Vec<Operation>,
     /// The changes that the other one commits.
     pub meanwhile: Vec<Operation>,
-    /// Whether they change what was read, so that the commit is refused.
+    /// Whether these change what the reader has read, so that its commit is refused.
     pub is_refused: bool,
 }
 
 /// A transaction that lands a part of its changes.
 #[derive(Debug, Clone)]
 pub struct LandedPart {
-    /// What lands, which is all that is at and below the paths.
+    /// The changes that land: all that are at and below `paths`.
     pub landed: Vec<Operation>,
     pub paths: Vec<&'static str>,
-    /// Done before the part lands, and left open.
+    /// Done before the part lands, and not part of it.
     pub rest: Vec<Operation>,
     /// A checkpoint comes after the part has landed.
     pub checkpoint: bool,
@@ -102,8 +102,8 @@ fn play(store: &SimStore, open: &Open, plain: &mut SimDisk, acts: &[Act], salt: 
     }
 }
 
-/// Begins a nested transaction for each list of operations and does them there, and all of them on
-/// the plain disk. Each view must show its own operations only.
+/// Begins a nested transaction for each list of operations and does the list in it and on the plain
+/// disk. Each view must show its own operations only.
 pub(crate) fn work_beside(
     store: &SimStore,
     outer: &Open,
@@ -219,7 +219,7 @@ impl Driver {
             return;
         }
         act(&self.plain, &reader.writes, salt << 4);
-        // Nobody may look at its view: that would be reading.
+        // Reading its view would add to its read set.
         self.commit_unseen(&open);
     }
 
@@ -349,8 +349,7 @@ impl Driver {
         self.expected.last().expect("there is the empty store")
     }
 
-    /// Commits transactions that began on older trees than the newest, and do not
-    /// conflict with changes since.
+    /// Commits transactions that began before the newest commit and conflict with none since.
     fn commit_beside(&mut self, transactions: &[(&Open, &Tree)], commit: impl FnOnce()) {
         for (transaction, before) in transactions {
             let view = Tree::of_view(transaction).expect("a view can be read");

@@ -182,7 +182,7 @@ impl Tree {
         tree
     }
 
-    /// Two disks get the same calls at different times, so their times differ.
+    /// Without times, since two disks get the same calls at different times.
     pub(crate) fn without_times(mut self) -> Tree {
         for object in self.0.values_mut() {
             object.modified = Timestamp::default();
@@ -198,7 +198,7 @@ impl Tree {
         }
     }
 
-    /// Where the two differ, as text.
+    /// Describes the differences.
     pub(crate) fn difference(&self, expected: &Tree) -> String {
         let paths = self.0.keys().chain(expected.0.keys());
         let mut paths: Vec<&Vec<u8>> = paths.collect();

@@ -1,4 +1,4 @@
-//! A few commits in a row on a simulated disk, and what a crash at any moment may leave.
+//! A few commits in a row on a simulated disk, and what a crash at any moment may leave of them.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub struct Workload {
     pub steps: Vec<Step>,
     /// Commits that stage at most this much carry it in the log.
     pub carried_bytes_max: u64,
-    /// Whether directories must have the times that the view showed. False if changes of
-    /// entries have cancelled out.
+    /// Whether directories must have the times that the view showed. False if entries were changed
+    /// and changed back.
     pub has_directory_times: bool,
     /// The store keeps what commits replace.
     pub keeps_history: bool,
@@ -60,7 +60,7 @@ pub enum Step {
     Part(LandedPart),
     Cancelled(Cancelled),
     Survivor(Survivor),
-    /// A durable commit, during whose flush of the log others arrive.
+    /// A durable commit. Others arrive during its flush of the log.
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
     /// Durable changes by an outside writer.
     Outside(Vec<Operation>),
@@ -68,21 +68,21 @@ pub enum Step {
     Checkpoint,
     /// Drops all commits but the newest from the history.
     ShortenHistory,
-    /// Undoes the commits from this one on, as one.
+    /// Undoes this commit and all later ones together.
     Undo(u64),
     /// Brings the whole store back as it was after this commit.
     Restore(u64),
-    /// Forgets what commits have replaced.
+    /// Forgets all commits, so that none can be undone.
     Prune,
-    /// Forgets what the oldest commit that is kept has replaced, and keeps the others.
+    /// Forgets the oldest commit that can be undone, and keeps the others.
     ForgetOldest,
     /// A transaction begins, and stays open for its snapshot.
     Snapshot,
     EndSnapshots,
     /// The store is closed normally and opened again.
     Reopen,
-    /// The store is closed normally and opened again. In between, somebody removes the
-    /// empty directories of its control directory, as git does, which cannot store them.
+    /// The store is closed normally and opened again. In between, somebody removes the empty
+    /// directories of its control directory, as git does, which cannot store them.
     LoseDirectories,
 }
 
@@ -94,16 +94,16 @@ pub struct Expected {
     pub has_directory_times: bool,
     /// The least number of commits in the history.
     pub commits_min: u64,
-    /// If the store keeps what commits replace: the commits from this one on can be undone.
+    /// If the store keeps history: the first commit that can be undone.
     pub undoable_from: Option<u64>,
     /// The sequence belongs to no commit.
     pub is_cancelled: bool,
-    /// The transaction that is still open; `None`: none is.
+    /// The transaction that is still open, if any.
     pub surviving: Option<Surviving>,
 }
 
 impl Expected {
-    /// Where the disk's contents differ, as text.
+    /// Describes how the disk's contents differ from the tree, if they do.
     pub fn difference(&self, image: &Image) -> Option<String> {
         let mut found = Tree::of_image(image);
         let mut wanted = self.tree.clone();
@@ -116,7 +116,7 @@ impl Expected {
 }
 
 impl Expected {
-    /// Like [`Expected::difference`], for a tree in which names have come and gone.
+    /// Like [`Expected::difference`], for a tree whose entries were changed and changed back.
     pub(crate) fn difference_but_times_of_directories(&self, mut found: Tree) -> Option<String> {
         let mut wanted = self.tree.clone();
         found.forget_times_of_directories();
@@ -378,7 +378,7 @@ impl Driver {
     }
 
     fn forget_oldest(&mut self) {
-        // The size of what is kept is known exactly once it is in the past.
+        // Only a checkpoint makes the size of what is kept exact.
         self.step(&Step::Checkpoint, 0);
         let kept = self.store().status().history.expect("it is kept");
         let (oldest, _) = kept.oldest.expect("there is one");
@@ -387,7 +387,7 @@ impl Driver {
         assert_eq!(left.commits, kept.commits - 1);
     }
 
-    /// Keeps the commits from `from` on, which take at most so many bytes.
+    /// Prunes the history to `bytes_max`. The commits from `from` on must be kept.
     fn prune(&mut self, bytes_max: u64, from: u64) {
         for expected in &mut self.expected {
             if let Some(undoable_from) = &mut expected.undoable_from {
@@ -405,7 +405,7 @@ impl Driver {
         self.all_is_durable();
     }
 
-    /// Notes what the plain disk has after the next sequence.
+    /// Adds the plain disk's image as the one after the next sequence.
     pub fn note_plain(&mut self) {
         self.plains.push(self.plain.image());
     }
@@ -449,8 +449,8 @@ impl Driver {
         self.commit_unseen(&later);
     }
 
-    /// Like `finish`, if no view has shown the base as it will be: the expected tree is
-    /// the base after the commit.
+    /// Like `finish`, if no view has shown the base as it will be. The base after the commit is
+    /// compared with the plain disk, and becomes the expected tree.
     pub fn commit_unseen(&mut self, transaction: &Transaction<SimDisk>) {
         self.commit_unseen_by(|store| store.commit(transaction));
     }

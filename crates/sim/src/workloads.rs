@@ -97,8 +97,8 @@ fn workload(name: &str, steps: Vec<Step>) -> Workload {
     }
 }
 
-/// Makes two versions of each: small contents are in the log, or all are in
-/// staged files.
+/// Makes two versions of each workload: with small contents carried in the log, and with all
+/// contents in staged files.
 fn carried_and_staged(carried: Vec<Workload>) -> Vec<Workload> {
     let staged = carried.iter().map(|workload| Workload {
         name: format!("{}, staged", workload.name),
@@ -317,7 +317,7 @@ fn removed_and_reused_names() -> Vec<Workload> {
     ]
 }
 
-/// Workloads of several commits of both kinds, with all that may run beside them.
+/// Workloads of several commits, durable and lazy, with everything that may happen beside them.
 pub fn sequences() -> Vec<Workload> {
     let mut all = commits_in_a_row();
     all.extend(with_snapshots());

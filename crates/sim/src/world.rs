@@ -172,8 +172,8 @@ impl World {
             return;
         };
         if inode.entries().is_some() {
-            // A directory's own `.` comes and goes with its name; its `..`
-            // counts for its parent.
+            // A directory's own `.` is added and removed with its name; its `..` counts for its
+            // parent.
             inode.links = inode.links.saturating_add_signed(2 * difference);
             if let Some(parent) = self.live.get_mut(parent) {
                 parent.links = parent.links.saturating_add_signed(difference);
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// Loses what a failed sync had to keep.
+    /// Loses the contents that a failed sync should have written.
     fn lose(&mut self, number: Number, scope: Scope) {
         let lost = match scope {
             Scope::Object(number) | Scope::Data(number) => vec![number],

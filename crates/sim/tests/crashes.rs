@@ -77,7 +77,7 @@ fn any_crash_around_special_commits_leaves_a_prefix() {
 fn after_any_crash_kept_commits_can_be_undone() {
     let all = workloads::kept();
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
-    // Each state is compared twice more, after undoing commits.
+    // Fewer states, since each is compared twice more, after undoing commits.
     let fewer = Plan {
         levels: vec![
             bounds(pick(3, 7), pick(3, 20)),
@@ -95,8 +95,8 @@ fn after_any_crash_kept_commits_can_be_undone() {
     check_all(&all, explore_kills, &fewer, pick(1_000, 10_000));
 }
 
-/// Until the caller gets the error of the commit, a crash leaves it whole or not at
-/// all. From then on it never appears.
+/// Until the caller gets the commit's error, a crash leaves the whole commit or none of it. From
+/// then on it never appears.
 #[test]
 fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
     let all = workloads::cancelled().into_iter().step_by(pick(3, 1));
@@ -120,7 +120,7 @@ fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
 }
 
 #[test]
-fn any_death_leaves_a_surviving_transaction_at_its_last_call_or_flush() {
+fn survivor_shows_its_last_call_after_a_kill_and_its_last_flush_after_a_crash() {
     let all = workloads::survivors();
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     let fewer = Plan {
@@ -152,8 +152,8 @@ fn power_cut_after_a_killed_program_leaves_a_prefix() {
     check_all(&all, explore_kills, &fewer, pick(15_000, 100_000));
 }
 
-/// Writing clears a file's set-id bits and capabilities. A recovery that dies while it
-/// writes contents again must not have removed what an outside writer set.
+/// Writing clears a file's set-id bits and capabilities. A recovery that dies while it rewrites
+/// contents must keep those that an outside writer has set.
 #[test]
 fn outside_privileges_survive_kills_of_program_and_recovery() {
     let each = Plan {

@@ -1,6 +1,6 @@
-//! Every error at every call. A commit fails and can be made again, or it
-//! succeeds, or the store refuses more until it is recovered. In every case the
-//! base is whole. A failure names the workload, the call and the error.
+//! Every error at every call. A commit fails and can be tried again, or it succeeds, or the store
+//! refuses further work until it is recovered. In every case the base is whole. A failure names the
+//! workload, the call and the error.
 
 #![cfg(test)]
 
@@ -13,7 +13,7 @@ use atomdir_sim::{
 };
 use support::in_parallel;
 
-/// Gets the number of the first call, and which call after it to strike.
+/// Makes a fault from the number of the first call, and how many calls after it the fault strikes.
 type Make = fn(u64, u64) -> Fault;
 type Disturb = fn(&Workload, &dyn Fn(u64) -> Fault, AfterFailedSync) -> Result<bool, String>;
 

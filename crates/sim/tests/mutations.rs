@@ -14,8 +14,8 @@ use atomdir_sim::{
 };
 use support::{in_parallel, plan};
 
-/// How the engine's source asks for a sync. `Log::flush`, `Core::flush_base` and what is in
-/// `flusher` stand for their callers.
+/// How the engine's source asks for a sync. For the functions in `flusher`, `Log::flush` and
+/// `Core::flush_base`, the line that calls them counts.
 const CALLS: [&str; 8] = [
     ".sync(",
     ".sync_data(",
@@ -62,7 +62,7 @@ fn sites_in_source() -> BTreeSet<(String, u32)> {
 }
 
 fn all_workloads() -> Vec<Workload> {
-    // With history, an older survivor asks for no other syncs than without.
+    // An older survivor asks for the same syncs with and without history.
     let survivors = workloads::survivors().into_iter();
     let mut all: Vec<Workload> = survivors.filter(|one| !one.keeps_history).collect();
     all.extend(workloads::kinds());
@@ -73,7 +73,7 @@ fn all_workloads() -> Vec<Workload> {
     all
 }
 
-/// Small, as each sync is left out in turn, and most are missed at once.
+/// Small bounds: each sync is left out in turn, and the lack of most is noticed at once.
 fn small_plan(skipped: Option<Site>) -> Plan {
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     Plan {
@@ -106,8 +106,8 @@ fn explore_kills_of(workload: &Workload, skipped: Option<Site>) -> Explored {
     explore_kills(&run.trace, &run.expected, &plan)
 }
 
-/// The first crash that shows that the sync is missing. The workloads that ask for it come first,
-/// those with the fewest states before the others.
+/// The first crash that shows that the sync is missing. Workloads that ask for that sync are tried
+/// first, and those with few states before others.
 fn noticed(site: Site, all: &[(Workload, Explored)]) -> Option<String> {
     let made = explore_making(Ordering::Least, plan().levels[0], Some(site));
     if let Some(failure) = made.failure {

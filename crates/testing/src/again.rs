@@ -9,8 +9,8 @@ use crate::skip::users_can_mount;
 use crate::store::Store;
 use crate::user::User;
 
-/// Runs the test's body as this user and, if that is root, once more as an ordinary user. To
-/// that end the test program runs itself with only this test.
+/// Runs the test's body as this user and, if that is root, once more as an ordinary user. For that,
+/// the test program runs itself with only this test.
 pub fn for_each_user(test: &str, body: impl FnOnce()) {
     body();
     if !rustix::process::geteuid().is_root() {
@@ -29,8 +29,8 @@ pub fn for_each_user(test: &str, body: impl FnOnce()) {
     assert!(status.success(), "{test} as an ordinary user: {status}");
 }
 
-/// The same, with a directory that is to become a store. If the body fails, the store's service ends
-/// all the same. An ordinary user who cannot mount views is left out.
+/// Like [`for_each_user`], with a directory that is to become a store. Its service is ended even if
+/// the body fails. An ordinary user who cannot mount views is left out.
 pub fn for_each_user_of_a_store(test: &str, body: impl FnOnce(&Store)) {
     for_each_user(test, || {
         if !rustix::process::geteuid().is_root() && !users_can_mount(test) {

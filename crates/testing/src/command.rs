@@ -20,7 +20,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Panics if it shows the number of an error, as io::Error's own text does.
+    /// Panics if the output shows the number of an error, as io::Error's own text does.
     #[track_caller]
     pub fn from_output(command: String, output: Output) -> Self {
         let signal = || output.status.signal().map_or(-1, |signal| 128 + signal);
@@ -45,7 +45,7 @@ impl Outcome {
         self
     }
 
-    /// For cases in which the design allows several codes.
+    /// Like [`Outcome::expect`], where the design allows several codes.
     #[track_caller]
     pub fn expect_one_of(self, codes: &[i32]) -> Self {
         assert!(
@@ -55,7 +55,7 @@ impl Outcome {
         self
     }
 
-    /// Panics unless standard error contains each of the texts, in any case of letters.
+    /// Panics unless standard error contains each of the texts, in upper or lower case.
     #[track_caller]
     pub fn says(self, texts: &[&str]) -> Self {
         let said = self.error_text().to_lowercase();

@@ -22,7 +22,7 @@ fn end(block: &mut String, blocks: &mut Vec<String>) {
     }
 }
 
-/// Fails unless the code occurs in the source, but for white space.
+/// Panics unless the code occurs in the source. White space may differ.
 #[track_caller]
 pub fn assert_contains_code(source: &str, code: &str) {
     let squeeze = |text: &str| text.split_whitespace().collect::<String>();

@@ -23,8 +23,7 @@ pub fn for_each_owner(test: &str, check: impl Fn(Owner)) {
     }
 }
 
-/// The fields are dropped in this order, so the service ends before its files are
-/// removed.
+/// The fields are dropped in this order, so that the service ends before its files are removed.
 #[derive(Debug)]
 pub struct Fixture {
     pub store: Store,
@@ -58,7 +57,8 @@ impl Fixture {
         }
     }
 
-    /// [`for_each_owner`] with one store each, which must come to rest afterwards.
+    /// Like [`for_each_owner`], with a new store for each owner. Afterwards the store must be at
+    /// rest.
     #[track_caller]
     pub fn for_each_owner(test: &str, prepare: &str, check: impl Fn(&Fixture)) {
         for_each_owner(test, |owner| {
@@ -68,7 +68,7 @@ impl Fixture {
         });
     }
 
-    /// The same, first in exact views and then in native ones.
+    /// Like [`Fixture::for_each_owner`], first in exact views and then in native ones.
     #[track_caller]
     pub fn for_each_view(test: &str, prepare: &str, check: impl Fn(&Fixture, &str)) {
         for view in ["exact", "native"] {

@@ -160,7 +160,7 @@ impl Scenario {
         self.check_as(self.owner);
     }
 
-    /// The same as root, and as an ordinary user with a store of their own.
+    /// Like [`Scenario::check`], as root and as an ordinary user with a store of their own.
     #[track_caller]
     pub fn check_for_each_owner(&self) {
         for_each_owner(&self.name, |owner| self.check_as(owner));
@@ -385,8 +385,8 @@ fn copy_times(from: &Path, to: &Path) {
     rustix::fs::utimensat(CWD, to, &times, AtFlags::empty()).expect("the base's times can be set");
 }
 
-/// The present time by the clock from which this file system takes its files' times.
-/// Everything written before has an earlier time, even if that clock ticks slowly.
+/// The present time on the clock from which this file system takes its times. Everything written
+/// before has an earlier time, even if that clock ticks slowly.
 pub fn moment_now(directory: &Path) -> Moment {
     let probe = directory.join("clock-probe");
     let touch = || {

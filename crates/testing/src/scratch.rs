@@ -10,7 +10,7 @@ use crate::tier::full_tier;
 
 /// Linux's `include/uapi/linux/magic.h`
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
-/// What the tests of one program may need at once.
+/// How much space the tests of one program may need at once.
 const QUICK_BYTES_MIN: u64 = 1 << 30;
 
 /// Where tests of many small steps put their files. For the quick tier this is in memory, if

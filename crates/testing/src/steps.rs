@@ -1,4 +1,4 @@
-//! Commits of many kinds, one upon the other, for tests of the past.
+//! Several commits of different kinds, for tests of the past.
 
 use crate::fixture::Fixture;
 use crate::tree::Tree;
@@ -21,8 +21,8 @@ pub const STEPS: [&str; 6] = [
     "rm -r etc data run.sh pointer; mkdir only; echo left > only/file",
 ];
 
-/// Commits all steps, in native and exact views by turns. Returns the trees before the first,
-/// between them and at the end.
+/// Commits all steps, by turns in the view that `run` chooses and in an exact view. Returns the
+/// trees before the first, between them and at the end.
 #[track_caller]
 pub fn commit_all(fixture: &Fixture) -> Vec<Tree> {
     let mut trees = vec![fixture.look()];

@@ -114,7 +114,8 @@ impl Store {
         self.run_with(&[], script)
     }
 
-    /// The same in an exact view, for scripts that nest, set savepoints or let others in.
+    /// Like [`Store::run`], in an exact view: for scripts that begin nested transactions, set
+    /// savepoints or let others in.
     #[track_caller]
     pub fn run_exact(&self, script: &str) -> Outcome {
         self.run_with(&["--view", "exact"], script)
@@ -188,7 +189,7 @@ impl Store {
         !services.is_empty()
     }
 
-    /// Waits for the end of a service that was asked to stop, since it answers before.
+    /// Waits for the end of a service that was asked to stop, since it answers before it ends.
     #[track_caller]
     pub fn wait_until_ended(&self) {
         wait_until("the end of the service", || {
@@ -204,13 +205,13 @@ impl Store {
             .collect()
     }
 
-    /// Stops the service and checks what must hold of a store that nobody
-    /// uses: no process, no mount, nothing left in the control directory.
+    /// Stops the service and checks what must hold of a store that nobody uses: there is no
+    /// process, no mount, and hardly anything in the control directory.
     #[track_caller]
     pub fn assert_at_rest(&self) {
         // Commits that open transactions need are not pruned.
         self.call(["service", "stop", "--abort"]).expect(0);
-        // The history is as long as what its commits replaced.
+        // The history takes as much space as what its commits replaced.
         self.call(["prune", "--all"]).expect(0);
         self.call(["service", "stop"]).expect(0);
         self.wait_until_ended();
@@ -276,7 +277,7 @@ fn is_barrier_process(pid: Pid) -> bool {
     comm.is_ok_and(|comm| comm.trim_end() == "atomdir-barrier")
 }
 
-/// A zombie has no command line, so one that awaits its parent counts as gone.
+/// A zombie has no command line, so a service whose parent has not waited for it counts as gone.
 fn is_service_of(pid: Pid, store: &Path) -> bool {
     let Ok(line) = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())) else {
         return false;

@@ -9,7 +9,7 @@ pub struct OnTerminal {
     script: Child,
     input: Option<ChildStdin>,
     printed: String,
-    /// How much of it `wait_for` has passed.
+    /// How many bytes of `printed` `wait_for` has passed.
     seen: usize,
 }
 
@@ -22,7 +22,7 @@ impl OnTerminal {
     /// The command is run by `runner`, a part of a line for the shell as well.
     pub fn start_under(store: &Store, runner: &str, arguments: &str) -> OnTerminal {
         let atomdir = store.command(["version"]);
-        // Whoever runs the tests may ignore SIGHUP.
+        // The parent of the test program may ignore SIGHUP.
         let line = format!(
             "exec env --default-signal=HUP {runner} {} -C {} {arguments}",
             atomdir.get_program().display(),
@@ -51,7 +51,7 @@ impl OnTerminal {
         input.write_all(text.as_bytes()).expect("it reads");
     }
 
-    /// Waits until the prompt is printed, again if it was waited for before.
+    /// Waits until the prompt is printed after those that were waited for before.
     pub fn wait_for(&mut self, prompt: &str) {
         while !self.printed[self.seen..].contains(prompt) {
             let mut part = [0; 512];
@@ -64,7 +64,7 @@ impl OnTerminal {
         self.seen += rest.find(prompt).unwrap_or(0) + prompt.len();
     }
 
-    /// Waits for its end.
+    /// Waits until the command ends. Returns everything that it has printed.
     pub fn end(mut self) -> String {
         let mut output = self.script.stdout.take().expect("it is piped");
         let mut rest = Vec::new();

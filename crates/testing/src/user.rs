@@ -14,8 +14,8 @@ pub struct User {
     pub name: &'static str,
     pub uid: u32,
     pub gid: u32,
-    /// The home and runtime directory. It is in the test's scratch directory, so that no
-    /// test meets what another left behind.
+    /// The home, with the runtime directory. It is in the test's scratch directory, so that no test
+    /// finds what another has left.
     home: PathBuf,
 }
 
@@ -51,9 +51,9 @@ impl User {
         &self.home
     }
 
-    /// Makes the command run as this user with an environment of its own: of the
-    /// developer's settings it gets only the search path. If ATOMDIR_TEST_VIEW is set for
-    /// us, `run` uses that kind of view unless an option names another.
+    /// Makes the command run as this user with an environment of its own: of the developer's
+    /// settings it gets only the search path. If the test's environment has ATOMDIR_TEST_VIEW,
+    /// `run` uses that kind of view unless an option names another.
     pub fn dress(&self, command: &mut Command) {
         std::fs::create_dir_all(self.home.join("run"))
             .and_then(|()| std::os::unix::fs::chown(&self.home, Some(self.uid), Some(self.gid)))
@@ -89,7 +89,7 @@ impl User {
     }
 }
 
-/// Calls `act` in a thread of its own that has the user's rights. Only root can.
+/// Calls `act` in a thread of its own that has the user's permissions. Only root can do this.
 pub fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(move || {
@@ -102,7 +102,7 @@ pub fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// For this thread alone.
+/// Changes the user of this thread alone.
 fn become_user(user: u32) -> rustix::io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     set_thread_groups(&[])?;

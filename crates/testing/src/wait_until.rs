@@ -1,18 +1,18 @@
-//! Waits for what gives no notice of itself.
+//! Polls until a condition holds.
 
 use std::time::Duration;
 
-/// Each pause is a microsecond longer than the one before. Together they last five minutes, which
-/// only a hang does.
+/// Each pause is a microsecond longer than the one before. Together they last five minutes: only a
+/// hang takes longer.
 const LOOKS_MAX: u64 = 25_000;
 
-/// Looks again and again until it holds. If it never does, the panic names what was `awaited`.
+/// Polls until `holds` returns true. If it never does, the panic names what was `awaited`.
 #[track_caller]
 pub fn wait_until(awaited: &str, mut holds: impl FnMut() -> bool) {
     wait_for(awaited, || holds().then_some(()));
 }
 
-/// Looks again and again until there is something to return.
+/// Polls until `look` returns something.
 #[track_caller]
 pub fn wait_for<T>(awaited: &str, look: impl FnMut() -> Option<T>) -> T {
     let Some(found) = look_long(look) else {
@@ -21,7 +21,7 @@ pub fn wait_for<T>(awaited: &str, look: impl FnMut() -> Option<T>) -> T {
     found
 }
 
-/// The same without a panic, for guards that clean up after one.
+/// Like [`wait_for`], but does not panic, for guards that clean up after a panic.
 pub(crate) fn look_long<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     (0..LOOKS_MAX).find_map(|number| {
         let found = look();

@@ -17,8 +17,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Starts `verb -- sh -c` with a script that does `first`, which prints a line, waits, and does
-    /// `then`.
+    /// Starts `verb -- sh -c` with a script that does `first`, which must print a line, waits, and
+    /// then does `then`.
     pub fn start(store: &Store, verb: &[&str], first: &str, then: &str) -> Self {
         let script = format!("{first}; read line; {then}");
         let mut command = store.command(verb.iter().chain(&["--", "sh", "-c", &script]));
@@ -51,14 +51,14 @@ impl Waiting {
         drop(self.input.take());
     }
 
-    /// What it prints after its first line, until no process has its output open.
+    /// What the command prints after its first line, until no process has its output open.
     pub fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("it is text");
         rest
     }
 
-    /// The exit code of the command, which ends by itself.
+    /// Waits until the command ends by itself, and returns its exit code.
     pub fn code(&mut self) -> Option<i32> {
         self.child.wait().expect("it ends").code()
     }

@@ -1,4 +1,4 @@
-//! The comparer must report every single change, and none in a faithful copy. All other
+//! The comparer must report every single change, and no difference in a faithful copy. All other
 //! tests rely on it.
 
 use std::fs::{self, File};
@@ -63,8 +63,7 @@ fn sample(scratch: &Scratch) -> std::path::PathBuf {
     path
 }
 
-/// Captures, changes one thing, and captures again. The comparer must report `what` for
-/// `path`, and nothing for paths that the change should not have touched.
+/// Captures, changes one thing, and captures again. The comparer must report `what` for `path`.
 fn sees(path: &str, what: &str, options: &CompareOptions, change: impl Fn(&Path)) {
     let scratch = Scratch::new("comparer");
     let root = sample(&scratch);
@@ -81,7 +80,7 @@ fn sees(path: &str, what: &str, options: &CompareOptions, change: impl Fn(&Path)
     );
 }
 
-/// Expects exactly one difference, whatever else is compared.
+/// Like `sees`, with every kind of comparison: this must be the only difference.
 fn sees_only(path: &str, what: &str, change: impl Fn(&Path)) {
     let scratch = Scratch::new("comparer");
     let root = sample(&scratch);
@@ -181,7 +180,7 @@ fn faithful_copies_are_equal() {
 }
 
 #[test]
-fn contents_and_sizes() {
+fn changes_of_contents_and_sizes_are_reported() {
     if !ready() {
         return;
     }
@@ -237,7 +236,7 @@ fn contents_and_sizes() {
 }
 
 #[test]
-fn modes_owners_and_types() {
+fn changes_of_modes_owners_and_types_are_reported() {
     if !ready() {
         return;
     }
@@ -281,7 +280,7 @@ fn modes_owners_and_types() {
 }
 
 #[test]
-fn names_and_hard_links() {
+fn changes_of_names_and_hard_links_are_reported() {
     if !ready() {
         return;
     }
@@ -332,7 +331,7 @@ fn names_and_hard_links() {
 }
 
 #[test]
-fn extended_attributes() {
+fn changes_of_extended_attributes_are_reported() {
     if !ready() {
         return;
     }
@@ -378,7 +377,7 @@ fn extended_attributes() {
 }
 
 #[test]
-fn times_and_identity() {
+fn changes_of_times_and_inodes_are_reported() {
     if !ready() {
         return;
     }
@@ -408,7 +407,7 @@ fn times_and_identity() {
 }
 
 #[test]
-fn times_relative_to_the_run() {
+fn times_are_compared_relative_to_the_run() {
     let at = |seconds| Moment {
         seconds,
         nanoseconds: 0,
@@ -441,7 +440,7 @@ fn times_relative_to_the_run() {
 }
 
 #[test]
-fn trees_deeper_than_a_path_may_be_long() {
+fn trees_with_too_long_paths_are_captured() {
     let scratch = Scratch::new("comparer");
     if !tools_present("comparer: deep trees", &["python3"]) {
         return;

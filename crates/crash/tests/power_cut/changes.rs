@@ -1,5 +1,5 @@
-//! Random changes of a directory, the same wherever they are made: contents are
-//! random by a seed, and whoever changes a file sets its modification time.
+//! Random changes that give the same result in any directory: contents come from a seed, and each
+//! change of a file sets its modification time.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use atomdir_testing::Random;
 use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, XattrFlags};
 
-/// Longer files than 1 MiB are changed in place, as long as most stays.
+/// A commit changes files of more than 1 MiB in place if most of their contents stays.
 const LONG_FILE_LENGTH: u64 = 3 << 20;
 const LONG_FILE: &str = "long";
 
@@ -80,7 +80,7 @@ pub fn populate(directory: &Path) -> io::Result<()> {
     write(&directory.join(LONG_FILE), LONG_FILE_LENGTH as usize, 2)
 }
 
-/// Changes `directory` by up to `count` random changes and lists them.
+/// Makes up to `count` random changes in `directory` and returns them.
 pub fn change_at_random(
     directory: &Path,
     count: usize,
@@ -96,7 +96,7 @@ pub fn change_at_random(
     Ok(made)
 }
 
-/// Makes a change in another directory that looks as the first one did.
+/// Makes a change in a directory that has the same contents as the one for which it was chosen.
 pub fn make(directory: &Path, change: &Change) -> io::Result<()> {
     let at = |path: &Path| directory.join(path);
     match change {
@@ -152,7 +152,7 @@ pub fn make(directory: &Path, change: &Change) -> io::Result<()> {
     }
 }
 
-/// `None` where there is nothing that the chosen change could be made to.
+/// Returns `None` if the directory has nothing for the chosen kind of change.
 fn choose(directory: &Path, random: &mut Random) -> io::Result<Option<Change>> {
     let found = Found::beneath(directory)?;
     let fresh = found.fresh_name(random);
@@ -212,7 +212,7 @@ fn choose(directory: &Path, random: &mut Random) -> io::Result<Option<Change>> {
     }))
 }
 
-/// What a directory holds, by paths relative to it, in a fixed order.
+/// What is below a directory, by paths relative to it, in a fixed order.
 struct Found {
     files: Vec<PathBuf>,
     directories: Vec<PathBuf>,
@@ -253,7 +253,7 @@ impl Found {
         (!self.directories.is_empty()).then(|| random.choose(&self.directories).clone())
     }
 
-    /// In the directory itself or in one beneath it; not too deep.
+    /// A free name in the directory or in one below it, not too deep.
     fn fresh_name(&self, random: &mut Random) -> PathBuf {
         const DEPTH_MAX: usize = 4;
         let parent = self.any_directory(random).filter(|_| random.chance(2));
@@ -274,8 +274,8 @@ fn make_symlink(path: &Path, target: &str) -> io::Result<()> {
     set_time(path, target.len() as u64)
 }
 
-/// Some modification time that tells the numbers apart. In the future it would look like an outside
-/// writer's to an undo after recovery.
+/// Sets a modification time that depends on the number. It is in the past: after recovery, an undo
+/// takes a time in the future for an outside writer's.
 fn set_time(path: &Path, number: u64) -> io::Result<()> {
     let time = Timespec {
         tv_sec: (number % 1_700_000_000) as i64,

@@ -23,7 +23,7 @@ impl Survivor {
         Self { view, shown }
     }
 
-    /// Its view is as it was, though others have changed the base under it.
+    /// Checks that the view shows what it showed before, although others have changed the base.
     pub fn check(&self, store: &Store) {
         assert_eq!(shown(store, &self.view), self.shown);
     }
@@ -35,7 +35,8 @@ fn shown(store: &Store, view: &View) -> String {
     store.exec(view, script).expect(0).text()
 }
 
-/// Undoes the newest commits down to the first of these two, and compares the base.
+/// Undoes the commits after `first` up to `newest`, and compares the base with the tree after
+/// `first`.
 pub fn check_undo(store: &Store, expected: &Expected, (first, newest): (usize, usize)) {
     let (oldest, last) = (expected.numbers[first] + 1, expected.numbers[newest]);
     if oldest <= last {

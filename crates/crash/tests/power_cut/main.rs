@@ -1,7 +1,6 @@
-//! The power is cut under a real file system while real transactions run; after
-//! the file system's own recovery and the store's, the base holds a prefix of
-//! the commits with every durable one, and nothing else. An open transaction shows what was flushed
-//! in it, and the commits can be undone.
+//! The power is cut under a real file system while real transactions run. After the file system's
+//! own recovery and the store's, the base holds a prefix of the commits with every durable one, and
+//! nothing else. An open transaction shows what was flushed in it, and the commits can be undone.
 #![cfg(test)]
 
 mod changes;
@@ -62,7 +61,7 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
     let mut round = 0;
     while tally.images < pick(80, 1000) {
         round += 1;
-        // Root's store and that of an ordinary user in turns.
+        // Root and an ordinary user own the store by turns.
         let user = match round % 2 {
             0 if users_can_mount(test) => User::ordinary(scratch.path()),
             _ => User::root(scratch.path()),
@@ -73,7 +72,7 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
     println!("{file_system:?}, {round} workloads: {tally:?}");
 }
 
-/// A workload, what it leaves, and a transaction that was open all the time.
+/// The recording of a workload, the expected trees, and a transaction that was open all the time.
 struct Recorded {
     user: User,
     recording: Recording,
@@ -118,7 +117,7 @@ impl<'a> Bench<'a> {
         workload::fill(&base, &user);
         let store = Store::init(&base, &user);
         store.call(["sync"]).expect(0);
-        // What plain programs have written is theirs to make durable.
+        // The store does not flush what plain programs have written.
         rustix::fs::syncfs(std::fs::File::open(&base).unwrap()).unwrap();
         let mut expected = Expected::new(&user);
         let survivor = Survivor::begin(&store);
@@ -151,7 +150,7 @@ impl<'a> Bench<'a> {
         } = recorded;
         let spans = recording.spans();
         for number in 0..count {
-            // Each flush in turn, then any.
+            // First cuts right after a flush, in order, then cuts in random spans.
             let span = if number < spans.len().min(count / 2) {
                 let span = &spans[number * spans.len() / (count / 2).min(spans.len())];
                 span.end..span.end
@@ -195,7 +194,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Brings a disk up again and says after which commit its store stands.
+    /// Mounts the disk, recovers the store, and returns the commit after which the base is.
     fn recover(
         &self,
         user: &User,

@@ -1,4 +1,4 @@
-//! A transaction in a native view, worked in from outside.
+//! A transaction in a native view, in which the test makes changes from outside.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

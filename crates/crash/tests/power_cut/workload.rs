@@ -1,4 +1,4 @@
-//! Commits of several kinds on a store beneath which all is recorded.
+//! Commits of several kinds on a store whose disk is recorded.
 
 use std::path::Path;
 
@@ -9,17 +9,18 @@ use atomdir_testing::{Random, Scratch, Store, User, View, as_user, look, shell};
 use crate::changes::{Change, change_at_random, make, populate};
 use crate::native::Native;
 
-/// Directories that transactions open at the same time keep to, one each.
+/// How many transactions are open at the same time at most. Each works in a directory of its own.
 const LANES: usize = 3;
 const CHANGES_MAX: usize = 7;
 
-/// The store's contents after each commit, made without Atomdir beside it.
+/// The expected contents of the base after each commit, made in a plain directory.
 pub struct Expected {
     scratch: Scratch,
     /// The user who owns all of it.
     user: User,
     pub trees: Vec<Tree>,
-    /// The newest commit's number at each of them: a commit that changes nothing has none.
+    /// For each tree, the number of the newest commit then. A commit that changes nothing has no
+    /// number.
     pub numbers: Vec<u64>,
 }
 
@@ -66,8 +67,8 @@ fn lane_name(lane: usize) -> String {
     format!("lane{lane}")
 }
 
-/// How a found tree must equal the expected one. Directories' times are those
-/// of two runs; all other times were set.
+/// How to compare a found tree with the expected one. The workload sets all times except those of
+/// directories.
 pub fn options() -> CompareOptions {
     CompareOptions {
         file_times: Times::Exact,
@@ -82,7 +83,7 @@ struct Open {
     changes: Vec<Change>,
 }
 
-/// How a transaction is worked in.
+/// In which kind of view a transaction is changed.
 enum Way {
     Exact(View),
     Native(Native),
@@ -131,14 +132,14 @@ impl Open {
     }
 }
 
-/// Changes it as the store's user.
+/// Makes random changes as the store's user.
 fn changed(store: &Store, place: &Path, random: &mut Random) -> Vec<Change> {
     let count = 1 + random.below(CHANGES_MAX);
     let change = || change_at_random(place, count, random);
     as_user(store.user().uid, change).expect("the view takes it")
 }
 
-/// In a transaction within, which is committed, or else aborted.
+/// Makes changes in a nested transaction, and commits or aborts it. Returns the committed changes.
 fn nest(store: &Store, outer: &View, lane: &str, random: &mut Random) -> Vec<Change> {
     let nested = store.begin_with(&["--in", &outer.id]);
     let changes = changed(store, &nested.path.join(lane), random);
@@ -150,15 +151,15 @@ fn nest(store: &Store, outer: &View, lane: &str, random: &mut Random) -> Vec<Cha
     changes
 }
 
-/// After a savepoint, which is then gone back to.
+/// Makes changes after a savepoint, and rolls them back.
 fn undo(store: &Store, view: &View, place: &Path, random: &mut Random) {
     store.call(["savepoint", "before", &view.id]).expect(0);
     changed(store, place, random);
     store.call(["rollback", "before", &view.id]).expect(0);
 }
 
-/// A round of the workload: up to three transactions that are open at the same
-/// time, then perhaps something that ends what the log holds.
+/// A round of the workload: up to three transactions that are open at the same time, then perhaps a
+/// sync, a stop, or a kill and a recovery.
 pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, random: &mut Random) {
     let durable =
         |expected: &Expected| disk.note_commit(CommitEvent::Durable(expected.trees.len() - 1));
@@ -190,7 +191,7 @@ pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, rando
             store.call(["service", "stop", "--keep"]).expect(0);
             durable(expected);
         }
-        // So that there is a recovery among what is recorded.
+        // This records a recovery as well.
         2 => {
             store.call(["sync"]).expect(0);
             durable(expected);

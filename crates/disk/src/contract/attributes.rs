@@ -177,7 +177,8 @@ pub(super) fn xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     );
 }
 
-/// They belong to the link itself, even if it leads to an existing object.
+/// Extended attributes of a symbolic link belong to the link itself, even if it leads to an
+/// existing object.
 pub(super) fn symlink_xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     if !bench.abilities.privileged {
         return;

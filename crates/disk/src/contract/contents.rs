@@ -84,7 +84,7 @@ pub(super) fn copies<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     let mut expected = vec![0xee; 50];
     expected.extend_from_slice(&contents[10..10 + STEP as usize]);
     assert_eq!(bench.read(&to), expected);
-    // Copies less than asked only at the end of the source.
+    // It copies less than requested only at the end of the source.
     assert_eq!(
         ok(disk.copy_range((&from, STEP), (&to, 0), u64::MAX >> 8)),
         2 * STEP + 17

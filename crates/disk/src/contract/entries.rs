@@ -192,7 +192,7 @@ pub(super) fn links<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     let last = ok(disk.stat(&file));
     assert_eq!((last.links, last.length), (0, 8));
     assert_eq!(bench.read(&file), b"contents");
-    // The next object is another one, even under the same name.
+    // A new object has another identity, even under the same name.
     bench.write(directory, "file", b"");
     assert_ne!(bench.stat(directory, "file").identity, last.identity);
 }

@@ -10,11 +10,11 @@ use rustix::io::retry_on_intr;
 use super::listing;
 use crate::{Kind, Name, Result};
 
-/// Runs in a thread of its own, as all of this must be waited for.
+/// Runs in a thread of its own, so that the caller need not wait.
 pub(super) fn start_writing(directory: &OwnedFd, files_min: usize) {
-    // Reopened: the kernel reports a write error once to each open file
-    // description that is older than the error. Only the one that is flushed later
-    // must use up its report.
+    // The kernel reports a write error once to each open file description that is older than the
+    // error. This thread must not use up the report of the caller's description, so it opens
+    // another.
     let Ok(own) = listing::reopen(directory) else {
         return;
     };

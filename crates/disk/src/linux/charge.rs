@@ -33,7 +33,7 @@ impl Charged {
             capabilities_before,
             _thread: PhantomData,
         };
-        // From here on, dropping it restores the previous state.
+        // From here on, dropping `charged` restores the previous state.
         set_file_user(user)?;
         // Giving up root's id has also cleared its rights to other users' files.
         set_capabilities(None, bounded(capabilities_before))?;
@@ -53,8 +53,8 @@ impl Drop for Charged {
     }
 }
 
-/// Removes the right to exceed quotas and reservations. It stays permitted, so that the
-/// thread can get it back.
+/// Removes the capability to exceed quotas and reservations. It stays permitted, so that the thread
+/// can get it back.
 pub(super) fn bounded(mut rights: CapabilitySets) -> CapabilitySets {
     rights.effective.remove(CapabilitySet::SYS_RESOURCE);
     rights

@@ -6,7 +6,7 @@ use rustix::io::retry_on_intr;
 
 use crate::{DirectoryEntry, Errno, Kind, Name, Result};
 
-/// A call brings up to about a thousand entries.
+/// Room for about a thousand entries a call.
 const BUFFER_LENGTH: usize = 32 * 1024;
 
 /// Uses a descriptor of its own: the position in a directory belongs to the

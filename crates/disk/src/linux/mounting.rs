@@ -25,15 +25,16 @@ pub(super) fn of(object: &OwnedFd) -> Result<Option<Mounting>> {
     Ok(boot().map(|boot| Mounting { boot, mount }))
 }
 
-/// A user can mount one file system on another.
+/// How many file systems are unmounted from one name: a user can mount one on another.
 const COVERS_MAX: usize = 64;
 
-/// Only a FUSE file system can be an ordinary user's: `fusermount3` mounts it for them.
+/// An ordinary user's mount can only be a FUSE file system: `fusermount3` mounts it for them.
 pub(super) fn uncover(directory: &OwnedFd, name: &Name) -> Result<bool> {
     for count in 0..COVERS_MAX {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let cover = retry_on_intr(|| openat(directory, name.as_bytes(), flags, Mode::empty()))?;
-        // Nothing that its server would have to be asked for.
+        // Requests nothing for which the kernel would have to ask the server of a mounted file
+        // system.
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let stat = retry_on_intr(|| rustix::fs::statx(&cover, c"", flags, StatxFlags::empty()))?;
         let is_cover = |mount: &Mount| mount.id == stat.stx_mnt_id;

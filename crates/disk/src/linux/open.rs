@@ -145,8 +145,9 @@ pub(super) fn create(directory: &OwnedFd, name: &Name, mode: u32) -> Result<Owne
     if Mode::from_raw_mode(stat.st_mode) != wanted {
         attributes::set_mode(&file, mode)?;
     }
-    // Reads then leave the access time alone. A server that gives the file another owner makes the
-    // kernel refuse this, and not only after it has made the file, as at the open.
+    // Reads then leave the access time alone. If a file server has given the file another owner,
+    // the kernel refuses this. It would refuse the flag at the open, too, but after making the
+    // file.
     let _ = rustix::fs::fcntl_setfl(&file, OFlags::NOATIME);
     Ok(file)
 }

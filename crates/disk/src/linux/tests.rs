@@ -70,7 +70,7 @@ fn without_openat2() -> LinuxDisk {
 }
 
 #[test]
-fn keeps_the_contract_where_temporary_files_are() {
+fn keeps_the_contract_in_the_temporary_directory() {
     let scratch = Scratch::new(&std::env::temp_dir(), "temporary");
     let abilities = Abilities {
         privileged: is_root(),
@@ -96,7 +96,7 @@ fn keeps_the_contract_on_tmpfs_without_openat2() {
 }
 
 #[test]
-fn keeps_the_contract_at_a_users_expense() {
+fn keeps_the_contract_while_charging_a_user() {
     if !is_root() {
         return; // only root can act at another's expense
     }
@@ -132,7 +132,7 @@ fn keeps_the_contract_at_a_users_expense() {
 }
 
 #[test]
-fn charged_writes_respect_the_users_quota() {
+fn charge_gives_up_only_the_capability_to_exceed_quotas() {
     let all = CapabilitySets {
         effective: CapabilitySet::all(),
         permitted: CapabilitySet::all(),

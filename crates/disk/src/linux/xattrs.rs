@@ -9,8 +9,7 @@ use super::attributes::by_path;
 use super::open::path_of;
 use crate::{Errno, Name, Result};
 
-/// Most values and lists fit, so that the heap need not hold the maximum for
-/// each.
+/// Long enough for most values and lists, so that few need a buffer of the greatest length.
 const USUAL_LENGTH: usize = 256;
 /// The kernel's limit of one value, and of a list of names.
 const LENGTH_MAX: usize = 65536;

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_by_name_are_seen_through_the_mask() {
+    fn named_writers_are_limited_by_the_mask() {
         let of = |named: (u16, u16), mask| {
             let (group, other) = ((GROUP_OBJECT, 7), (OTHER, 7));
             let mut acl = list(&[(USER_OBJECT, 7), named, group, (MASK, mask), other]);

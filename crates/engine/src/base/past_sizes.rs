@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_are_beyond_until_those_left_are_neither_too_many_nor_too_old() {
+    fn commits_are_beyond_the_limits_until_the_rest_is_within_them() {
         for (bytes_max, wanted) in [(100, 0), (99, 10), (90, 10), (89, 30), (40, 60), (39, 100)] {
             assert_eq!(beyond(4, 0, bytes_max), wanted, "{bytes_max} bytes");
         }

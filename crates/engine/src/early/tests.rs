@@ -38,8 +38,7 @@ fn younger_writer_of_the_same_part_conflicts() {
     let pages = |start, end| part(&file, Extent::Pages(start, end));
     let mut noted = NotedWrites::default();
     assert_eq!(noted.announce(&early(5), &pages(0, 2)), Ok(()));
-    // Writing another part is no conflict. Writing the same part is one for the
-    // younger.
+    // Writing another part is no conflict. If both write the same part, the younger one conflicts.
     assert_eq!(noted.announce(&early(6), &pages(2, 4)), Ok(()));
     assert_eq!(noted.announce(&early(6), &pages(1, 3)), Err(Busy));
     assert_eq!(noted.met_by(TransactionId(6)).len(), 1);
@@ -84,16 +83,16 @@ fn older_transaction_wins_without_early_conflicts() {
     noted.announce(&late(3), &name(b"b")).unwrap();
     assert!(!noted.met_by(TransactionId(4)).is_empty());
     assert!(noted.enter_commit(TransactionId(3)).is_empty());
-    // A removal conflicts with those who have written any part of the object.
+    // A removal conflicts with transactions that have written any part of the object.
     assert_eq!(
         noted.announce(&early(9), &part(&file, Extent::Object)),
         Err(Busy)
     );
 }
 
-/// A writer looks whether notes are needed, and then the last transaction that needs them ends.
+/// A writer checks whether notes are needed. Then the last transaction that needs them ends.
 #[test]
-fn write_that_is_noted_too_late_outlasts_nobody() {
+fn note_of_a_late_write_ends_with_its_transaction() {
     let file = file();
     let attributes = || part(&file, Extent::Attributes);
     let writers = Writers::default();

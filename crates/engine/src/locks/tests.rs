@@ -217,9 +217,8 @@ fn random_lock(random: &mut Random, tree: &[Arc<Base>]) -> Lock {
     on(base, extent, mode)
 }
 
-/// Random requests and ends. By these cells, no two transactions hold
-/// conflicting locks, and no transaction is stuck, whatever fairness and
-/// deadlocks did.
+/// Random requests, and random ends of transactions. No two transactions may hold conflicting locks
+/// on a cell, and none may be stuck.
 #[test]
 fn random_histories_keep_the_invariants() {
     let tree = tree();
@@ -296,8 +295,7 @@ fn check(table: &LockTable, tree: &[Arc<Base>], seed: u64) {
     }
 }
 
-/// When the transactions that do not wait end one after the other, all others
-/// progress.
+/// Ends the transactions that do not wait, one after the other. Then all others must progress.
 fn drain(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>, seed: u64) {
     for _ in 1..=5 {
         let free = (1..=5).filter(|number| !waiting.values().any(|of| of == number));

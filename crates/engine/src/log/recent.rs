@@ -65,7 +65,7 @@ mod tests {
         };
         let count = COMMITS_MAX as u64 + 10;
         for sequence in 1..=count {
-            // Each transaction commits a part before all.
+            // Each transaction has two commits: a part, and then the rest.
             recent.note(commit(sequence, sequence / 2));
         }
         assert_eq!(recent.of(TransactionId(4)), None);

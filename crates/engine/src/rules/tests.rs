@@ -1,5 +1,4 @@
-//! Every rule is needed: with any one of them switched off, some scenario comes
-//! out differently.
+//! Every rule is needed: with any one of them switched off, some scenario has another outcome.
 
 #[path = "../../tests/engine/support/mod.rs"]
 mod support;
@@ -27,9 +26,9 @@ fn runnable(test: &str) -> Vec<Scenario> {
 }
 
 #[test]
-fn scenarios_come_out_as_written() {
+fn every_scenario_has_its_written_outcome() {
     let mut wrong = Vec::new();
-    for scenario in runnable("scenarios_come_out_as_written") {
+    for scenario in runnable("every_scenario_has_its_written_outcome") {
         let outcome = run(&scenario.script);
         if outcome != scenario.outcome {
             let Scenario { name, script, .. } = scenario;
@@ -39,7 +38,7 @@ fn scenarios_come_out_as_written() {
     assert!(wrong.is_empty(), "these came out as\n{}", wrong.join("\n"));
 }
 
-/// A store that fails or panics differs as well.
+/// A store that fails or panics counts as another outcome.
 fn differs_without(rule: Rule, scenario: &Scenario) -> bool {
     OFF.set(Some(rule));
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario.script)));

@@ -382,8 +382,7 @@ mod tests {
         assert!(reads.has_attributes(&file) && runs(&reads).is_empty());
     }
 
-    /// An outside writer changed the base in between: no one state of it explains
-    /// both reads.
+    /// An outside writer changed the base in between: no single state of it explains both reads.
     #[test]
     fn different_answers_to_one_read_are_torn() {
         let (directory, found, other) = (

@@ -1,5 +1,5 @@
-//! Something gets in the way of a durable commit after its check: the commit did not happen, its
-//! transaction is open, and the store is at work. `ATOMDIR_SEED=n` replays one run.
+//! Something makes a durable commit impossible after its check: the commit is cancelled, its
+//! transaction stays open, and the store goes on. `ATOMDIR_SEED=n` replays one run.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -114,7 +114,8 @@ fn a_mount_after_the_check_refuses_the_commit_and_the_store_goes_on() {
     assert_eq!(store.check().problems, Vec::<String>::new());
 }
 
-/// The commit has used up two numbers, and nothing has happened.
+/// The cancelled commit and the record that cancels it each use up a sequence number. The base is
+/// unchanged.
 #[test]
 fn transaction_whose_commit_was_cancelled_survives_its_service() {
     for has_checkpoint in [false, true] {
@@ -153,7 +154,8 @@ fn transaction_whose_commit_was_cancelled_survives_its_service() {
     }
 }
 
-/// Root gives a file to somebody else, and the process is neither root nor that user.
+/// After the check the directory becomes root's. The store has the privileges of its former owner
+/// only.
 #[test]
 fn an_owner_changed_after_the_check_refuses_the_commit() {
     if !rustix::process::geteuid().is_root() {
@@ -199,7 +201,7 @@ fn an_owner_changed_after_the_check_refuses_the_commit() {
     store.commit(&other).expect("nobody is in the way");
 }
 
-/// Paths of objects that were in the base before.
+/// The paths of all objects in the base.
 fn paths_in(root: &Path) -> Vec<PathBuf> {
     let paths = tree_of_base(root).into_keys();
     use std::os::unix::ffi::OsStringExt;
@@ -207,9 +209,9 @@ fn paths_in(root: &Path) -> Vec<PathBuf> {
     paths.map(path).collect()
 }
 
-/// The obstacle appears before each change that a commit makes, from its preparation to the end of
-/// its apply. It is refused, cancelled or stalled, or takes no notice. The outcome is always the
-/// model's.
+/// In round n the obstacle appears before the n-th change of a commit, from its preparation to the
+/// end of its apply. The commit is refused, cancelled or stalled, or not affected. The outcome
+/// always equals the model.
 #[test]
 fn an_obstacle_at_any_step_of_random_commits_loses_nothing() {
     let (mut refused, mut stalled) = (0, 0);
@@ -291,7 +293,8 @@ fn obstruct(seed: u64, number: usize) -> Option<Met> {
         store.abort(older);
     }
     assert_eq!(store.check().problems, Vec::<String>::new(), "{context}");
-    // What was cancelled stays so when it is in the log, and when it has left it.
+    // A cancelled commit stays cancelled whether its record is still in the log (odd rounds) or
+    // not.
     drop((transaction, older));
     if number.is_multiple_of(2) {
         store.close().expect("the store closes");
@@ -356,7 +359,7 @@ fn commits_behind_a_cancelled_one_are_applied() {
     assert!(!scratch.0.join("new").exists() && contents() == b"old");
 }
 
-/// The view goes back to the transaction with the part that did not land.
+/// The part stays in the transaction when its commit is cancelled.
 #[test]
 fn a_part_that_is_cancelled_stays_in_the_transaction() {
     let scratch = Scratch::new();

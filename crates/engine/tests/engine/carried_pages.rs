@@ -34,7 +34,7 @@ fn pages_beside_a_large_new_file_need_no_flush_of_their_own() {
     store.commit(&transaction).expect("nobody is in the way");
     let changes = disk.take_changes();
     let flushed = changes.iter().filter(|change| **change == "sync").count();
-    // That of the large file.
+    // The flush of the large file.
     assert_eq!(flushed, 1, "{changes:?}");
     assert_eq!(fs::read(&known).expect("it is read"), b"new");
     assert_eq!(

@@ -65,7 +65,7 @@ fn put_directory_instead(name: &Path) {
     put_directory(name);
 }
 
-/// The other writer acts right after each lookup of the name, as often as there are actions.
+/// The outside writer does one action right after each lookup of the name, until none is left.
 fn intrude(disk: FailingDisk, path: PathBuf, actions: &'static [fn(&Path)]) {
     let Some((act, later)) = actions.split_first() else {
         return;
@@ -103,7 +103,8 @@ struct Case {
     expected: Found,
 }
 
-/// Commits, while the other writer acts. If `is_kept`, an older view may still read what goes.
+/// Commits while the outside writer acts. If `is_kept`, an older view may still read what the
+/// commit removes.
 fn check(case: &Case, is_kept: bool, when: &str) {
     let scratch = Scratch::new();
     for name in ["moved", "old"] {
@@ -134,7 +135,7 @@ fn check(case: &Case, is_kept: bool, when: &str) {
 }
 
 #[test]
-fn outside_changes_of_a_name_while_a_commit_is_applied_stall_nothing() {
+fn outside_changes_of_a_name_during_apply_do_not_stall_the_store() {
     type Row = (fn(&View), &'static str, &'static [fn(&Path)], Found);
     let rows: [Row; 13] = [
         (make_new, "new", &[put_file], File("ours")),
@@ -174,7 +175,7 @@ fn outside_changes_of_a_name_while_a_commit_is_applied_stall_nothing() {
 }
 
 #[test]
-fn recovery_gives_back_what_an_apply_that_was_killed_took_from_an_outside_writer() {
+fn recovery_restores_an_outside_directory_that_a_killed_apply_moved_to_limbo() {
     let scratch = Scratch::new();
     let old = scratch.0.join("old");
     fs::write(&old, "old").expect("it is written");
@@ -190,7 +191,7 @@ fn recovery_gives_back_what_an_apply_that_was_killed_took_from_an_outside_writer
         let killed = writer.clone();
         writer.intrude_after_lookup(b"old", move || {
             put_directory_instead(&path);
-            // The rename to limbo still takes place, and nothing after it.
+            // Apply still renames the directory to limbo, and does nothing after that.
             killed.fail_after(1);
         });
     });

@@ -14,8 +14,7 @@ use crate::undo_conflicts::{commit, node, put};
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{CommitError, NodeId, Store, Transaction};
 
-/// Two commits in a row. The second is disturbed at its change `number`; `None` if it has
-/// fewer changes.
+/// A store that has committed `before`, and whose next commit, to `after`, failed at one change.
 struct Run {
     scratch: Scratch,
     disk: FailingDisk,
@@ -62,7 +61,7 @@ fn disturb(seed: u64, number: i64, error: Errno, forever: bool) -> Option<Run> {
     })
 }
 
-/// Makes a part of the changes in nested transactions and after savepoints. What is aborted
+/// Makes some of the changes in nested transactions and after savepoints. Changes that are aborted
 /// or rolled back must not be committed.
 fn nest<D: Disk>(
     store: &Store<D>,
@@ -114,7 +113,7 @@ fn crash_at_any_step_leaves_all_or_nothing() {
     println!("{states} deaths");
 }
 
-/// Recovery dies, too, at a few of its changes, before it may finish.
+/// Recovers the base. Three recoveries die at one of their first changes before one may finish.
 fn recover_with_deaths(scratch: &Scratch, salt: i64) -> Tree {
     for changes in [salt % 5, 3 + salt % 7, 11] {
         let disk = FailingDisk::new(Errno::IO, true);
@@ -138,7 +137,8 @@ fn full_disk_at_any_step_leaves_the_transaction_open_or_commits() {
             let context = format!("seed {seed}, change {number}");
             match run.result {
                 Some(Ok(())) => {
-                    // It is durable, and may wait for space to keep what a snapshot still reads.
+                    // The commit is durable, but may still wait for space in which to keep what a
+                    // snapshot reads.
                     run.store.sync().expect("there is space again");
                     assert_eq!(tree_of_base(&run.scratch.0), run.after.tree(), "{context}");
                 }

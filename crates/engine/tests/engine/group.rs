@@ -78,7 +78,7 @@ fn commit_together(
             .map(|transaction| scope.spawn(commit(transaction)))
             .collect();
         let one_has_ended = || threads.iter().any(|thread| thread.is_finished());
-        // If a commit fails, its thread ends and the sequence never gets so far.
+        // If a commit fails, its thread ends and the sequence never reaches `all`.
         wait_until("all commits in the log", || {
             store.status().sequence.0 >= all || one_has_ended()
         });
@@ -140,11 +140,11 @@ fn failed_flush_fails_every_waiting_commit() {
     let landed: Vec<bool> = (0..COMMITTERS)
         .map(|number| is_changed(&scratch.0, number))
         .collect();
-    // The writes of a process survive when only the process has ended.
+    // The records were written before the flush failed. Without a power cut, recovery finds them.
     assert_eq!(landed, [true; COMMITTERS]);
 }
 
-/// A commit that touches the same as a waiting commit is validated only once that one is in
+/// A commit that changes what a queued commit changes is validated only once the queued one is in
 /// the base.
 #[test]
 fn overlapping_commits_keep_their_order() {
@@ -241,7 +241,7 @@ fn grouped_commits_lose_no_increment() {
     assert_eq!(sum(&scratch.0), THREADS as u64 * COUNTS);
 }
 
-/// Far more than other threads can make fail.
+/// Far more tries than can fail because of the other threads.
 const TRIES_MAX: usize = 100_000;
 
 fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
@@ -300,8 +300,8 @@ fn serializable_commit_validates_against_queued_commits() {
     assert!(matches!(met, Err(CommitError::Conflict(_))), "{met:?}");
 }
 
-/// A begin with early conflicts waits for a transaction that commits, which may wait for
-/// another commit. That one must not wait for the begin.
+/// A begin with early conflicts waits for the view of a committing transaction. That commit may
+/// wait for another one, which must not wait for the begin.
 #[test]
 fn early_begin_does_not_deadlock_with_overlapping_commits() {
     let scratch = Scratch::new();
@@ -316,7 +316,7 @@ fn early_begin_does_not_deadlock_with_overlapping_commits() {
     let ends = commit_together(&disk, &store, &[first], || {
         let looks = Arc::clone(&second);
         committing = Some(thread::spawn(move || one.commit(&second).map(drop)));
-        // The commit has taken the view, which a begin with early conflicts needs.
+        // The commit has taken the view for which a begin with early conflicts waits.
         wait_until("a refused request", || {
             looks.lookup(NodeId::ROOT, b"b").err() == Some(Errno::RESTART)
         });

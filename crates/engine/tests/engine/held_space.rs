@@ -1,4 +1,4 @@
-//! What transactions that survive hold of the history, beyond its limits.
+//! Space that the history keeps, beyond its limits, for transactions that survive.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn kept_after(store: &Store<LinuxDisk>, sequence: u64) -> u64 {
     store.bytes_kept_after(Sequence(sequence))
 }
 
-/// With limits of the history that keep one of the three files, and without a history.
+/// Once with a history that may keep one of the three files, once without a history.
 #[test]
 fn the_end_of_a_transaction_frees_the_space_reported_as_held() {
     let one_file = HistoryLimits {
@@ -62,7 +62,7 @@ fn the_end_of_a_transaction_frees_the_space_reported_as_held() {
         let (least, most) = (least - FILE_BYTES as u64, most - FILE_BYTES as u64);
         assert!((least..most).contains(&later), "{later}, {files} files");
 
-        // The next service counts the same.
+        // The store counts the same after it is opened again.
         drop((transaction, store));
         let store = open(root, history);
         assert_eq!(kept_after(&store, before[0]), held);
@@ -74,14 +74,14 @@ fn the_end_of_a_transaction_frees_the_space_reported_as_held() {
         store.checkpoint().expect("nothing is in the way");
         let freed = taken - bytes_below(&limbo);
         assert!(freed >= files * FILE_BYTES as u64, "{freed}");
-        // The records of the past are counted as well.
+        // `held` includes the records of the past.
         assert!((freed..freed + 20_000).contains(&held), "{held}, {freed}");
         assert_eq!(kept_after(&store, before[0]), 0);
     }
 }
 
 #[test]
-fn space_that_the_history_keeps_anyway_is_not_reported_as_held() {
+fn space_within_the_limits_of_the_history_is_not_reported_as_held() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0, Some(EVERYTHING));
@@ -90,7 +90,7 @@ fn space_that_the_history_keeps_anyway_is_not_reported_as_held() {
     survive(&store, &transaction);
     let before = remove_files(&store);
     assert_eq!(kept_after(&store, before[0]), 0);
-    // The settings of a store can change.
+    // Without a history, everything is kept for the transaction.
     store.set_history(None).expect("nothing is in the way");
     assert!(kept_after(&store, before[0]) >= 3 * FILE_BYTES as u64);
 }

@@ -218,7 +218,7 @@ impl Run {
         }
     }
 
-    /// Some operations that are kept or undone together.
+    /// Some operations in a nested transaction, which then commits or aborts.
     fn operate_nested(&mut self, client: &mut Client) {
         let before = client.operations.len();
         let options = self.options();
@@ -312,7 +312,7 @@ fn committed(history: &History) -> usize {
         .count()
 }
 
-/// The level must explain the histories of all runs. This prints how many are
+/// Checks that `level` explains the histories of all runs. Prints how many of them are
 /// serializable, and how many transactions committed and conflicted.
 fn explain_all(isolation: Isolation, level: Level) -> (usize, usize) {
     let transactions = pick(40, 200);
@@ -341,7 +341,7 @@ fn serializable_histories_are_serializable() {
 
 /// Some histories must not be serializable, or the test would show nothing.
 #[test]
-fn snapshot_histories_have_write_skew_at_most() {
+fn snapshot_histories_have_no_anomaly_but_write_skew() {
     let (runs, serializable) = explain_all(Isolation::Snapshot, Level::Snapshot);
     assert!(
         serializable < runs || runs == 1,

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 
 const COMMITS: u64 = 40;
 const BYTES_MAX: u64 = 2048;
-/// Commits whose changes are kept for an undo.
+/// How many commits can be undone.
 const KEPT: u64 = 6;
 
 #[test]
@@ -61,10 +61,10 @@ fn shortened_history_keeps_the_newest_commits() {
     }
 }
 
-/// A checkpoint on a full disk frees what it can, leaves no part of a shorter history, and shortens
-/// it the next time. If there is space once it has given some back, it shortens it at once.
+/// A checkpoint on a full disk frees what it can and leaves no half-written history. It shortens
+/// the history itself if it has freed enough space for that; otherwise the next checkpoint does.
 #[test]
-fn a_full_disk_keeps_no_checkpoint_from_freeing_what_it_can() {
+fn checkpoint_on_a_full_disk_frees_what_it_can() {
     let (late, steps) = checkpoints_without_space(&FailingDisk::filling);
     assert!(late >= 2, "{late} of {steps}");
     let fails_once = || FailingDisk::new(Errno::NOSPC, false);
@@ -108,7 +108,7 @@ fn checkpoints_without_space(disk: &dyn Fn() -> FailingDisk) -> (u32, i64) {
             assert!(!control.join("past.new").exists() && !control.join("history.new").exists());
             if kept() == before {
                 shortened_late += 1;
-                // Something to do for the next one.
+                // Gives the next checkpoint something to do.
                 let transaction = begin(&store);
                 make_directory(&transaction, "more");
                 store.commit(&transaction).expect("nobody is in the way");
@@ -162,7 +162,7 @@ fn a_begin_on_a_full_disk_forgets_a_part_of_the_history() {
 }
 
 #[test]
-fn history_gives_space_up_when_the_file_system_gets_short() {
+fn history_is_shortened_when_the_file_system_runs_out_of_space() {
     for (free_bytes_min, is_open) in [(0, false), (0, true), (1, false), (1, true)] {
         let scratch = Scratch::new();
         let disk = FailingDisk::without_flushes();
@@ -189,7 +189,7 @@ fn history_gives_space_up_when_the_file_system_gets_short() {
     }
 }
 
-/// What an open transaction needs is given up once it has ended.
+/// The history that an open transaction needs is dropped only once the transaction has ended.
 #[test]
 fn space_is_watched_while_a_transaction_holds_the_history() {
     let scratch = Scratch::new();
@@ -215,7 +215,7 @@ fn space_is_watched_while_a_transaction_holds_the_history() {
     assert_eq!(kept(&store), 0);
 }
 
-/// There is no space at one call, and then the history gives some up.
+/// In round n the n-th call finds no space. With `free_bytes_min` the history is then shortened.
 #[test]
 fn a_commit_on_a_full_disk_succeeds_with_the_space_of_the_history() {
     let (mut refused, mut forgot) = (0, 0);
@@ -247,7 +247,7 @@ fn a_commit_on_a_full_disk_succeeds_with_the_space_of_the_history() {
     assert!(refused > 0 && forgot == refused, "{refused}, {forgot}");
 }
 
-/// Somebody commits, makes a checkpoint and shortens the history while another reads it.
+/// A commit, a checkpoint and a shortening of the history happen while the history is being listed.
 #[test]
 fn commits_go_on_while_the_history_is_listed() {
     let scratch = Scratch::new();
@@ -278,7 +278,7 @@ fn commits_go_on_while_the_history_is_listed() {
     assert!(left < COMMITS, "{left} commits are left");
 }
 
-/// Somebody commits while the history is read to find out whose commit is in the way.
+/// Another transaction commits while the store looks in the history for the author of a conflict.
 #[test]
 fn commits_go_on_while_the_author_of_a_conflict_is_looked_up() {
     let scratch = Scratch::new();
@@ -343,10 +343,10 @@ fn conflict<D: Disk>(store: &Store<D>, transaction: &Transaction<D>) -> ChangedB
     }
 }
 
-/// Up to 128 KiB of what a commit overwrites ride in its record. More goes to a file in limbo, which
-/// takes flushes of its own.
+/// A record carries up to 128 KiB of the old pages that its commit overwrites. More pages go to a
+/// file in limbo, which needs flushes of its own.
 #[test]
-fn few_old_pages_ride_in_the_record() {
+fn record_carries_few_old_pages() {
     const PAGE: usize = 4096;
     let scratch = Scratch::new();
     create(&scratch.0);

@@ -9,7 +9,8 @@ use atomdir_disk::LinuxDisk;
 use atomdir_engine::{HistoryLimits, NewNode, NodeId, Sequence, Store, UndoError};
 
 const HOUR: i64 = 3600;
-/// A checkpoint waits with commits that are only a little too old.
+/// A checkpoint forgets nothing for its age until a commit is older than the limit by more than
+/// this.
 const SLACK: i64 = HOUR / 8;
 const LIMITS: HistoryLimits = HistoryLimits {
     age_seconds_max: HOUR as u64,

@@ -1,5 +1,4 @@
-//! What the history costs a commit, and what an undo costs, in calls of the disk: counted, and not
-//! measured in time.
+//! Counts how many disk calls the history adds to a commit, and how many an undo takes.
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
@@ -7,7 +6,7 @@ use crate::support::{EVERYTHING, Scratch, begin, create, open_keeping, options};
 use atomdir_disk::RenameMode;
 use atomdir_engine::{HistoryLimits, NewNode, NodeId, Sequence, Store, Transaction};
 
-/// Files are in directories of this many.
+/// How many files each directory holds.
 const FILES_IN_DIRECTORY: u64 = 50;
 
 type View = Transaction<FailingDisk>;
@@ -70,12 +69,12 @@ fn change(view: &View, number: u64, step: Step) {
     done.expect("nothing is in the way");
 }
 
-/// A store with so many files, in which a commit has done this to each.
+/// A store in which a commit has done one step to each of many files.
 struct Changed {
     disk: FailingDisk,
     store: Store<FailingDisk>,
     changed: Sequence,
-    /// The calls of that commit, without those of its view.
+    /// How many disk calls the commit took, without those of its view.
     calls: u64,
     _scratch: Scratch,
 }
@@ -110,7 +109,7 @@ impl Changed {
 
 #[test]
 fn history_costs_a_removed_file_one_call_and_a_replaced_one_two() {
-    // Beside those of each file there are some of the commit, and of each directory.
+    // Beside the calls for each file there are some for the commit and for each directory.
     const FILES: u64 = 200;
     let most = [
         (Step::Replace, 2),
@@ -126,7 +125,8 @@ fn history_costs_a_removed_file_one_call_and_a_replaced_one_two() {
     }
 }
 
-/// The calls of an undo of a commit that does this to so many files, and of the undo's commit.
+/// How many disk calls it takes to undo a commit that did `step` to `files` files, and to commit
+/// the undo.
 fn calls_of_undo(step: Step, files: u64) -> u64 {
     let done = Changed::new(step, files, Some(EVERYTHING));
     let store = &done.store;

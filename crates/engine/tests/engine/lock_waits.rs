@@ -19,7 +19,7 @@ const WAITERS: usize = 8;
 
 type TestStore = Store<FailingDisk>;
 
-/// Locks the file, and returns how often the request waited.
+/// Locks the file. Returns how many times the request had to wait.
 fn lock(
     store: &TestStore,
     transaction: &Transaction<FailingDisk>,

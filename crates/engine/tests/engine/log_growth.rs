@@ -1,4 +1,4 @@
-//! How the log's file grows ahead of what is appended.
+//! The log's file grows in steps, ahead of what is appended.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn file_bytes(scratch: &Scratch) -> u64 {
 }
 
 #[test]
-fn the_more_a_log_holds_the_longer_are_its_steps() {
+fn log_grows_in_longer_steps_the_more_it_holds() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let disk = FailingDisk::without_flushes();
@@ -48,7 +48,7 @@ fn the_more_a_log_holds_the_longer_are_its_steps() {
         );
         lengths.insert(length);
     }
-    // With steps of the least length there would be three for every four commits.
+    // If all steps had the least length, there would be three for every four commits.
     assert!(lengths.len() <= 20, "{} steps", lengths.len());
 }
 
@@ -68,7 +68,7 @@ fn full_disk_that_has_room_for_a_short_step_takes_the_commit() {
         }
         number += 1;
         let transaction = staged(&store, number);
-        // One call of the commit fails: sooner or later the one that makes a long step.
+        // One call of the commit fails. In some round it is the call that makes a long step.
         disk.fail_after(failing);
         let committed = store.commit(&transaction);
         assert!(disk.has_failed(), "no commit makes a short step");

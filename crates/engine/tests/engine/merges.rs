@@ -1,7 +1,6 @@
-//! Compares concurrent transactions with a model that merges their differences: which of
-//! them commit, and which names lead to which file with which contents. It first takes
-//! every pair of operations in both orders, then random ones. `ATOMDIR_SEED=n` replays one
-//! of the random ones.
+//! Compares concurrent transactions with a model that merges their differences: which of them
+//! commit, and which names lead to which file with which contents. Every pair of operations is
+//! tried in both orders, then random ones. `ATOMDIR_SEED=n` replays one of the random runs.
 
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -200,7 +199,7 @@ fn run_pair(first: &str, second: &str) {
 }
 
 #[test]
-fn every_pair_of_operations_in_both_orders() {
+fn every_pair_of_operations_in_both_orders_matches_the_model() {
     let next = AtomicUsize::new(0);
     let pairs = DEEDS.len() * DEEDS.len();
     let failed = AtomicUsize::new(0);
@@ -224,7 +223,7 @@ fn every_pair_of_operations_in_both_orders() {
 }
 
 #[test]
-fn random_transactions_at_the_same_time() {
+fn random_concurrent_transactions_match_the_model() {
     for seed in seeds(pick(200, 5000)) {
         println!("ATOMDIR_SEED={seed}");
         let mut random = Random::new(seed);

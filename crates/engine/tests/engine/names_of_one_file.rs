@@ -1,5 +1,5 @@
-//! A path means the object: an undo, and a part of a transaction's changes, can be asked for by any
-//! name of a changed file. `ATOMDIR_SEED=n` replays one run.
+//! A changed file can be undone, landed or dropped by any of its names. `ATOMDIR_SEED=n` replays
+//! one run.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -19,7 +19,7 @@ fn link(view: &View, from: &str, directory: &str, name: &str) {
     linked.expect("the name is free");
 }
 
-/// 1: file a with the names b and d/c, and two others.
+/// Commit 1 makes a file with the names `a`, `b` and `d/c`, another file, and a symlink to `a`.
 fn file_with_three_names(store: &Store<LinuxDisk>) {
     commit(store, |view| {
         put(view, "a", 0, b"before");
@@ -33,7 +33,7 @@ fn file_with_three_names(store: &Store<LinuxDisk>) {
     });
 }
 
-/// 2: the file and the other one are written.
+/// Commit 2 writes both files.
 fn written_through_a(store: &Store<LinuxDisk>) -> u64 {
     commit(store, |view| {
         put(view, "a", 0, b"after!");
@@ -64,7 +64,7 @@ fn paths_that_are_no_names_of_the_changed_file_select_nothing() {
     let (_scratch, store) = store();
     file_with_three_names(&store);
     let written = commit(&store, |view| put(view, "a", 0, b"after!"));
-    // Another file has one of its names now.
+    // Another file gets one of its names.
     commit(&store, |view| {
         unlink(view, "b");
         put(view, "b", 0, b"before");
@@ -73,14 +73,14 @@ fn paths_that_are_no_names_of_the_changed_file_select_nothing() {
         let found = undo(&store, &[written], &[path]);
         assert!(is_untouched(&found, path), "{path}: {:?}", found.err());
     }
-    // The directory has a name of the file. Only the name itself means the file.
+    // The directory contains a name of the file, but only a name itself selects the file.
     assert!(is_untouched(&undo(&store, &[written], &["d"]), "d"));
     let found = undo(&store, &[written], &["d/c", "other"]);
     assert!(is_untouched(&found, "other"), "{:?}", found.err());
 }
 
 #[test]
-fn file_is_undone_by_the_name_that_it_has_got_since() {
+fn changed_file_is_undone_by_a_name_that_it_got_later() {
     let (scratch, store) = store();
     file_with_three_names(&store);
     let written = written_through_a(&store);
@@ -106,7 +106,7 @@ fn file_in_a_directory_that_was_renamed_since_is_undone_by_its_present_path() {
     assert_eq!(read(&scratch.0, "e/file"), [1; 3 << 20]);
 }
 
-/// New names and the changes of the file itself belong together.
+/// A new name of a file and the changes of the file itself are undone together.
 #[test]
 fn file_that_was_written_and_linked_is_undone_whole() {
     for path in ["a", "b", "d/c", "new"] {
@@ -204,7 +204,7 @@ fn names_of_files(root: &Path) -> Vec<Vec<String>> {
     names.into_values().collect()
 }
 
-/// What the view of an undo shows, or why there is none.
+/// The tree that the view of an undo shows, or why there is no such view.
 fn undone(store: &Store<LinuxDisk>, commit: Sequence, path: &str) -> String {
     match store.undo(&[commit], &[path.into()], options()) {
         Ok(view) => {
@@ -237,7 +237,7 @@ fn every_name_of_a_file_undoes_the_same() {
                 continue;
             };
             for mut names in names_of_files(&scratch.0) {
-                // The path of a directory before means what was in it, too.
+                // A path that was a directory before also selects what was in the directory.
                 names.retain(|name| !directories.contains(name));
                 let Some(first) = names.first() else { continue };
                 let first = undone(&store, newest, first);

@@ -1,7 +1,7 @@
 //! Random sequences of nested transactions and savepoints, compared with a model. A nested
-//! transaction sees the outer one's state; its abort leaves the outer one alone, and its
-//! commit becomes part of it. A rollback restores the state of the savepoint. A cache that
-//! forgets only what is invalidated shows the same. `ATOMDIR_SEED=n` replays one run.
+//! transaction sees the outer one's state. Its abort leaves the outer one alone, and its commit
+//! becomes part of it. A rollback restores the state of the savepoint. A cache that drops only what
+//! the engine invalidates shows the same. `ATOMDIR_SEED=n` replays one run.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl History<'_> {
         assert_eq!(open.nested_in_it(), [nested.id()]);
         assert_eq!(tree_of_view(&nested), model.tree(), "seed {}", self.seed);
         let after = self.play(&nested, model.clone(), depth + 1);
-        // Meanwhile the outer one reads, and sees none of it.
+        // The outer transaction sees none of it so far.
         self.check(open, cache, &model);
         if self.random.below(3) == 0 {
             self.store.abort(&nested);
@@ -98,7 +98,7 @@ impl History<'_> {
 }
 
 #[test]
-fn nested_transactions_and_savepoints_come_out_as_in_the_model() {
+fn nested_transactions_and_savepoints_match_the_model() {
     for seed in seeds(60) {
         println!("ATOMDIR_SEED={seed}");
         let scratch = Scratch::new();
@@ -179,7 +179,8 @@ fn outer_view_with_a_nested_transaction_allows_only_contents_to_change() {
     outer
         .write(output, 0, b"redirected", false)
         .expect("written");
-    // The outer one first looks this up now; the nested one looked it up by itself.
+    // The outer transaction looks this file up for the first time. The nested one will look it up
+    // by itself.
     file(&outer, b"old", b"changed outside the nested one");
     file(&nested, b"made", b"made");
     assert_eq!(contents(&nested, b"output"), b"");
@@ -235,9 +236,9 @@ fn nested_transactions_end_with_the_outer_one() {
     assert_eq!(tree_of_base(&scratch.0), Tree::new());
 }
 
-/// A node that a program has open stays usable, whatever else a rollback undoes.
+/// A program may have a file of the snapshot open: its node stays usable after a rollback.
 #[test]
-fn a_rollback_keeps_what_the_snapshot_has() {
+fn rollback_keeps_nodes_of_the_snapshot_usable() {
     let scratch = Scratch::new();
     create(&scratch.0);
     std::fs::write(scratch.0.join("old"), "old").expect("the base can be written");

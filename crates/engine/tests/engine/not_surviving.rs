@@ -1,4 +1,4 @@
-//! Transactions that cannot survive their service, and are refused to.
+//! Transactions that cannot survive their service: the request to survive is refused.
 
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{BeginOptions, Isolation, Store, SurvivalError};
@@ -38,7 +38,7 @@ fn transactions_that_cannot_survive_are_refused() {
     assert!(matches!(refused, Err(SurvivalError::Native)));
 }
 
-/// The store keeps no history. A transaction that was allowed to survive is open afterwards.
+/// The store keeps no history. A transaction that may survive is open again after a restart.
 #[test]
 fn transactions_that_would_be_stranded_are_refused_to_survive() {
     for is_held in [false, true] {
@@ -63,7 +63,7 @@ fn transactions_that_would_be_stranded_are_refused_to_survive() {
             assert_eq!(transaction.why_it_ends().is_some(), survives.is_err());
             if survives.is_err() {
                 assert!(matches!(survives, Err(SurvivalError::NotKept(_))));
-                // Nothing that it needs is missing from its next snapshot.
+                // A refresh gives it a newer snapshot, for which nothing is missing.
                 store.refresh(&transaction).expect("nobody is in the way");
                 survive(&store, &transaction);
             }

@@ -1,5 +1,5 @@
-//! Another user gets in the way of a commit after its second check, while it is applied. That
-//! must not stall the store.
+//! Another user makes it impossible to apply a commit after its second check. That must not stall
+//! the store.
 
 use std::fs::{self, Permissions};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -76,7 +76,8 @@ fn mount_for_user(point: &Path) -> Result<OwnedFd, Errno> {
     Ok(device.into())
 }
 
-/// A commit, what a user mounts a file system on meanwhile, and what is then true of the base.
+/// What a commit changes, the path on which a user then mounts a file system, and whether the base
+/// has the change.
 struct Mounted {
     change: fn(&View),
     point: &'static str,
@@ -113,7 +114,7 @@ const MOUNTED: [Mounted; 5] = [
         point: "d",
         is_done: |root| root.join("d/new").exists(),
     },
-    // It has several names, so it is changed in place, and old pages are kept.
+    // The file has several names, so it is changed in place, and its old pages are kept.
     Mounted {
         change: |view| {
             let written = view.write(node(view, "linked"), 0, b"new", false);
@@ -205,7 +206,7 @@ fn shared_directory() -> Scratch {
     scratch
 }
 
-/// What is in the files of the tree, in order.
+/// The contents of all files of the tree, sorted.
 fn all_contents(directory: &Path) -> Vec<String> {
     let mut contents = Vec::new();
     for entry in fs::read_dir(directory).expect("root may read it") {
@@ -220,7 +221,7 @@ fn all_contents(directory: &Path) -> Vec<String> {
     contents
 }
 
-/// What the commit changes, and what is closed meanwhile.
+/// What a commit changes, and which directories their owner then makes inaccessible.
 type Closed = (fn(&View), &'static [&'static str]);
 const CLOSED: [Closed; 11] = [
     (
@@ -304,8 +305,8 @@ const CLOSED: [Closed; 11] = [
 ];
 
 #[test]
-fn a_directory_that_its_owner_closes_meanwhile_stalls_nothing() {
-    let test = "a_directory_that_its_owner_closes_meanwhile_stalls_nothing";
+fn directory_closed_by_its_owner_during_apply_does_not_stall_the_store() {
+    let test = "directory_closed_by_its_owner_during_apply_does_not_stall_the_store";
     if !rustix::process::geteuid().is_root() {
         return skip(test, "only root can act as two users");
     }
@@ -357,7 +358,7 @@ fn a_directory_that_its_owner_closes_meanwhile_stalls_nothing() {
                 store.commit(&next).expect("nobody is in the way");
                 drop((older, next, store));
                 if crashes {
-                    // Then recovery applies everything again that is in the log.
+                    // Without the applied mark, recovery applies the whole log again.
                     let mark = root.join(".atomdir/applied");
                     fs::write(mark, "").expect("it is the owner's");
                 }
@@ -377,7 +378,7 @@ fn a_directory_that_its_owner_closes_meanwhile_stalls_nothing() {
 }
 
 #[test]
-fn a_file_that_is_removed_while_its_old_pages_are_kept_stalls_nothing() {
+fn file_removed_while_its_old_pages_are_kept_does_not_stall_the_store() {
     let scratch = Scratch::new();
     let names = ["linked", "same"].map(|name| scratch.0.join(name));
     for file in ["linked", "beside"] {

@@ -1,5 +1,5 @@
-//! An outside writer changes something between the check of a commit and its apply: that is a
-//! conflict as before, and nobody's change is lost.
+//! An outside writer changes something between the check of a commit and its apply. The commit
+//! conflicts, and nobody's change is lost.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -104,7 +104,7 @@ const CASES: &[Case] = &[
         outside: |root| fs::rename(root.join("d"), root.join("two/d")).expect("it is there"),
         conflict: Some("d"),
     },
-    // What the commit does not touch is nobody's conflict.
+    // A change of something that the commit does not touch is no conflict.
     Case {
         change: |view| {
             let two = node(view, "two");

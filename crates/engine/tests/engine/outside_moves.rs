@@ -9,8 +9,8 @@ use atomdir_engine::NodeId;
 /// More objects than the store keeps open.
 const OTHERS: usize = 200;
 
-/// The upper directory becomes the lower one. If the store kept both at the places where it
-/// last saw them, each would be above the other.
+/// An outside writer moves a directory below its own subdirectory. If the store kept both at the
+/// places where it last saw them, each would be above the other.
 #[test]
 fn directory_swapped_with_its_parent_from_outside_is_found() {
     let scratch = Scratch::new();
@@ -32,13 +32,13 @@ fn directory_swapped_with_its_parent_from_outside_is_found() {
 
     fs::rename(path("above/below"), path("moved")).expect("it is moved");
     fs::rename(path("above"), path("moved/above")).expect("it is moved");
-    // It is found by a handle that is still open.
+    // The store finds `below` by a handle that is still open.
     look(below, "above").expect("it is there");
     for number in 0..OTHERS {
         let other = look(NodeId::ROOT, &format!("other{number}")).expect("it is there");
         assert_eq!(look(other, "none"), Err(Errno::NOENT));
     }
-    // It is stale until it is found at its new place.
+    // `below` is stale until it is looked up at its new place.
     assert_eq!(look(below, "none"), Err(Errno::STALE));
     look(NodeId::ROOT, "moved").expect("it is there");
     let above = look(below, "above").expect("it is there");

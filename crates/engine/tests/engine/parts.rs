@@ -60,7 +60,7 @@ impl Round<'_> {
         if self.random.below(3) == 0 {
             self.store.checkpoint().expect("a checkpoint works");
         }
-        // What landed is a whole state, for others as well.
+        // A new transaction sees the base with the part that has landed.
         let other = begin(self.store);
         assert_eq!(tree_of_view(&other), self.base(), "seed {}", self.seed);
         self.store.abort(&other);
@@ -81,7 +81,7 @@ impl Round<'_> {
         if paths.is_empty() {
             return;
         }
-        // So that the caches have everything.
+        // Fills the caches.
         self.cache.tree(&self.transaction);
         let dropped = self.transaction.drop_part(&paths);
         let dropped = dropped.expect("nothing is in the way");
@@ -97,7 +97,7 @@ impl Round<'_> {
 }
 
 #[test]
-fn parts_land_and_are_dropped() {
+fn landed_and_dropped_parts_match_the_model() {
     for seed in seeds_and(60, &[181]) {
         println!("ATOMDIR_SEED={seed}");
         let scratch = Scratch::new();
@@ -125,7 +125,7 @@ fn parts_land_and_are_dropped() {
             let landed = round.base();
             match random.below(4) {
                 0 => {
-                    // Everything but what has landed.
+                    // Drops everything that has not landed.
                     let everything = [Vec::new()];
                     if round.transaction.changes().expect("listed").is_empty() {
                         store.abort(&round.transaction);

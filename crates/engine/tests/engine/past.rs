@@ -1,5 +1,5 @@
-//! Views of the past show the tree that a model had after each commit, while commits land, undone
-//! commits come and go, and the store is opened again. `ATOMDIR_SEED=n` replays one run.
+//! Views of the past show the tree that a model had after each commit, while commits land and are
+//! undone and redone, and the store is opened again. `ATOMDIR_SEED=n` replays one run.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn land_undo(store: &Store<LinuxDisk>, commits: impl Iterator<Item = u64>) -> bo
     committed.sequence.is_some()
 }
 
-/// Undoes the newest commits, and undoes that.
+/// Undoes the newest commits, then undoes the undo.
 fn undo_and_back(store: &Store<LinuxDisk>, random: &mut Random, trees: &mut Vec<Tree>) {
     let newest = trees.len() as u64 - 1;
     let first = newest - random.below(newest.min(4) as usize) as u64;
@@ -180,7 +180,7 @@ fn an_open_view_keeps_what_is_forgotten_meanwhile() {
     assert_eq!(in_limbo(), 0);
 }
 
-/// The names in a directory that was removed whole are in no record.
+/// No record lists the names in a directory that was removed whole.
 #[test]
 fn a_file_that_has_its_last_name_in_a_removed_directory_is_found() {
     let scratch = Scratch::new();
@@ -217,10 +217,10 @@ fn a_file_that_has_its_last_name_in_a_removed_directory_is_found() {
     assert_eq!(store.check().problems, Vec::<String>::new());
 }
 
-/// What outside writers have changed since is shown whole as it is now, and reported where the
-/// old state is gone.
+/// A file that an outside writer has changed since is shown as it is now, not mixed with the past.
+/// It is reported if a commit after the requested point has written it, too.
 #[test]
-fn outside_changes_are_no_mixture_with_the_past() {
+fn outside_changes_are_not_mixed_with_the_past() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open_history(&scratch.0);
@@ -261,14 +261,14 @@ fn outside_changes_are_no_mixture_with_the_past() {
     assert_eq!(shown("appended"), (Some(b"NOW".to_vec()), reported.clone()));
     assert_eq!(shown("replaced"), (Some(b"NOW".to_vec()), reported.clone()));
     assert_eq!(shown("removed"), (None, reported));
-    // Both files are known: which of them was which then, is not.
+    // The store knows both files, but not which of them had which name.
     std::fs::rename(root.join("new"), root.join("old")).expect("renamed");
     let error = store.past(Sequence(first), options()).err();
     assert!(matches!(error, Some(UndoError::Conflict(_))), "{error:?}");
 }
 
-/// Old commits are forgotten at every checkpoint, and what they kept goes at once, but for what
-/// an open view shows.
+/// Every checkpoint forgets old commits. What they kept is removed at once, except what an open
+/// view shows.
 #[test]
 fn forgetting_changes_no_open_view() {
     let mut had_past = 0;

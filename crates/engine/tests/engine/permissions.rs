@@ -39,7 +39,7 @@ fn set_mode(transaction: &Transaction<FailingDisk>, path: &str, mode: u32) {
         .expect("its owner may");
 }
 
-/// `locked/` and `swapped/`, `large` and a little more, none of them writable.
+/// Makes read-only directories with a file in each, and a large read-only file.
 fn prepare(root: &Path) {
     for (directory, file) in [("locked", "old"), ("swapped", "kept"), ("doomed", "gone")] {
         fs::create_dir(root.join(directory)).expect("it is new");
@@ -155,8 +155,8 @@ fn rights_granted_and_revoked_in_one_transaction_are_applied() {
     println!("{number} deaths");
 }
 
-/// Fills the upper layer as overlayfs would: directories and files of the base were opened
-/// up, changed and closed again.
+/// Fills the upper layer as overlayfs would for a program that made directories and files of the
+/// base writable, changed them, and made them read-only again.
 fn fill_upper_layer(upper: &Path) {
     let close = |path: &str, mode| {
         let closed = Permissions::from_mode(mode);

@@ -25,7 +25,7 @@ const CAPABILITY: &str = "security.capability";
 const CAPABILITY_VALUE: [u8; 20] = [
     1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
-/// A commit replaces the first by a new inode, and changes the second in place.
+/// A commit gives the first a new inode, and changes the second in place.
 const FILES: [(&str, usize); 2] = [("small", 9000), ("large", (1 << 20) + 9000)];
 
 /// A store of root's with a file that anyone may write.
@@ -160,8 +160,8 @@ fn users_commit_drops_privileges_committed_by_root() {
     }
 }
 
-/// Privileges are given right before each single change that a commit makes. Those that
-/// root gives to contents already written by the user stay.
+/// In round n privileges are given right before the n-th change of a commit. Those that root gives
+/// to contents already written by the user stay.
 #[test]
 fn users_commit_drops_privileges_set_from_outside() {
     let test = "users_commit_drops_privileges_set_from_outside";
@@ -200,8 +200,7 @@ fn users_commit_drops_privileges_set_from_outside() {
     }
 }
 
-/// The program is killed at each change of the commit, and privileges are given before
-/// recovery.
+/// The process is killed at each change of the commit. Privileges were committed before.
 #[test]
 fn recovery_drops_privileges_of_files_it_writes_for_a_user() {
     let test = "recovery_drops_privileges_of_files_it_writes_for_a_user";
@@ -265,7 +264,7 @@ fn attributes_that_only_another_owner_may_set_are_refused_before_the_log() {
         })
     );
     assert!(is_refused, "{refused:?}");
-    // What the kernel does for any writer is no attribute that the commit sets.
+    // The kernel clears set-id bits for any writer, so the commit need not set the mode.
     let written = change(&|begun, node| {
         begun
             .write(node, 0, b"new", true)

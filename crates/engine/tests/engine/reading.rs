@@ -14,7 +14,7 @@ use crate::support::model::{Model, Tree, caller};
 use crate::support::trees::tree_of_view;
 use crate::support::{EVERYTHING, Random, Scratch, begin, create, open_caching, seeds};
 
-/// Every object of the view, so that the engine knows them.
+/// Looks up every object of the view, so that the engine knows all nodes.
 fn nodes<D: Disk>(view: &Transaction<D>, directory: NodeId, found: &mut Vec<NodeId>) {
     found.push(directory);
     for entry in view.list(directory).expect("it is listed") {
@@ -27,14 +27,14 @@ fn nodes<D: Disk>(view: &Transaction<D>, directory: NodeId, found: &mut Vec<Node
     }
 }
 
-/// Reads again before every change that the disk is asked for.
+/// Reads now, and again before every change of the disk.
 fn read_before_changes(disk: FailingDisk, read: Arc<dyn Fn() + Send + Sync>) {
     read();
     let next = disk.clone();
     disk.intrude_before(0, move || read_before_changes(next, read));
 }
 
-/// Opens a store that keeps hardly any file open, so that it looks for objects again and again.
+/// Opens a store that keeps one descriptor open, so that it must look objects up again and again.
 fn open_forgetful(
     disk: &FailingDisk,
     scratch: &Scratch,
@@ -82,7 +82,7 @@ fn check(seed: u64, history: Option<HistoryLimits>) {
 }
 
 #[test]
-fn older_views_are_read_at_every_moment_of_an_apply() {
+fn older_views_are_readable_at_every_step_of_an_apply() {
     for seed in seeds(40) {
         check(seed, None);
         check(seed, Some(EVERYTHING));
@@ -100,9 +100,10 @@ fn moving(store: &Store<FailingDisk>, from: &str, to: &str) -> Arc<Transaction<F
     writer
 }
 
-/// The whole commit comes between the reader's looks at two directories of a path.
+/// The reader opens the directories of a path one by one. A whole commit runs after it has opened
+/// the first.
 #[test]
-fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
+fn older_view_is_readable_while_a_commit_moves_its_directory() {
     type Read = fn(&Transaction<FailingDisk>, [NodeId; 2]);
     let reads: [Read; 5] = [
         |view, [directory, _]| assert_eq!(view.list(directory).map(|all| all.len()), Ok(1)),
@@ -130,7 +131,7 @@ fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
             nodes.push(found.expect("it is there").node);
         }
         let writer = moving(&store, "one", "two");
-        // The handles of these replace that of the directory.
+        // Opening these evicts the directory's handle from the cache.
         for other in &others {
             let found = older.lookup(NodeId::ROOT, other.as_bytes());
             let listed = older.list(found.expect("it is there").node);
@@ -146,8 +147,8 @@ fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
     }
 }
 
-/// Counts the disk calls of a path walk and a read, so that an additional one fails. Permissions are checked by
-/// the attributes that the lookup has returned.
+/// Counts the disk calls of a path walk and a read, so that an additional one fails. Permissions
+/// are checked against the attributes that the lookup has returned.
 #[test]
 fn reading_a_whole_file_looks_at_each_object_once() {
     if !rustix::process::geteuid().is_root() {
@@ -164,7 +165,7 @@ fn reading_a_whole_file_looks_at_each_object_once() {
     );
     std::fs::create_dir(&directory).expect("it is made");
     std::fs::write(&file, "contents").expect("it is written");
-    // Without rights for a group, nobody asks for an access control list.
+    // Without group permissions, a check reads no access control list.
     for (path, mode) in [(directory, 0o705), (file, 0o604)] {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         std::fs::set_permissions(path, mode).expect("they are set");
@@ -196,7 +197,7 @@ fn reading_a_whole_file_looks_at_each_object_once() {
             view.forget(node, 1);
         }
     }
-    // At first both are also opened, and each open is checked.
+    // The first time, both objects are also opened, and each open is checked.
     assert_eq!(costs, [(4, 4), (2, 2)]);
 }
 

@@ -85,7 +85,8 @@ fn refresh(store: &Store<FailingDisk>, view: &Open) -> Vec<Conflict> {
     }))
 }
 
-/// Pairs of operations, the second one by others, and then one more by the transaction.
+/// The transaction does one operation, others do one, and after the refresh the transaction does
+/// one more.
 #[test]
 fn refreshed_transaction_is_as_if_it_had_begun_now() {
     let mut random = Random::new(14);
@@ -126,7 +127,8 @@ fn refreshed_transaction_is_as_if_it_had_begun_now() {
     assert!(refreshed > refused && refused > 0);
 }
 
-/// Compares with a transaction that begins only now, and does one more thing in both.
+/// Compares `one` with a transaction that began after the others' commit, and then does `more` in
+/// both.
 fn compare_with_new(one: &Open, mine: &str, theirs: &str, more: &str) {
     let case = format!("1 {mine}; 2 {theirs}; 1 {more}");
     let again = Run::new();
@@ -159,7 +161,7 @@ fn the_commit_of_a_refreshed_view_lands_what_it_shows() {
             for one in &open {
                 for _ in 0..random.below(3) {
                     let paths = paths(one);
-                    // What a plain directory would refuse is skipped.
+                    // A change that a plain directory would refuse is skipped.
                     let _ = try_inside(one, &words(&deed(&mut random, &paths)));
                 }
                 if random.below(3) == 0 {
@@ -219,7 +221,8 @@ fn serializable_transaction_is_refreshed_only_if_all_it_read_is_unchanged() {
         ..options()
     };
     let run = Run::new();
-    // It only reads, so it could be committed. It could not go on, though.
+    // A transaction that has only read can commit with its old snapshot. It cannot be refreshed,
+    // since what it read has changed.
     let reader = run.store.begin(serializable()).expect("it begins");
     act(&reader, "read f 0");
     let other = run.store.begin(serializable()).expect("it begins");
@@ -229,7 +232,7 @@ fn serializable_transaction_is_refreshed_only_if_all_it_read_is_unchanged() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(run.store.list_conflicts(&reader).expect("listed"), []);
     assert_eq!(refresh(&run.store, &other), []);
-    // What it read before counts after the refresh.
+    // What it read before the refresh still counts.
     run.others("put a new");
     let refused = conflicts(run.store.commit(&other).map(drop));
     assert_eq!(refused.len(), 1, "{refused:?}");
@@ -301,7 +304,8 @@ fn node_ids_from_before_a_refresh_never_lead_to_another_object() {
 
 #[test]
 fn attributes_that_were_shown_before_a_refresh_do_not_count_afterwards() {
-    // An ordinary user's rights are checked against what was shown, even for a new name.
+    // A commit checks an ordinary user's permissions against the attributes that the view has
+    // shown, even for a new name.
     for (owner, directory, later) in [
         (0, "d", "chmod d 711"),
         (0, ".", "chmod . 711"),
@@ -328,9 +332,9 @@ fn attributes_that_were_shown_before_a_refresh_do_not_count_afterwards() {
     }
 }
 
-/// An outside writer acts after each of the looks that a refresh takes at the directory.
+/// In round n an outside writer acts after the n-th lookup of the directory by a refresh.
 #[test]
-fn refresh_does_not_make_a_commit_overwrite_what_an_outside_writer_does_meanwhile() {
+fn outside_change_during_a_refresh_conflicts_with_the_commit() {
     let (mut refused, mut accepted) = (0, 0);
     for looks in 1.. {
         let run = Run::new();
@@ -367,8 +371,8 @@ fn act_after_looks(disk: FailingDisk, left: Arc<AtomicUsize>, act: Box<dyn FnOnc
     });
 }
 
-/// A new name of an old file has landed alone. Then the transaction does not change the file any more,
-/// so others may, and the file has as many names as in the base.
+/// Once the new name of an old file has landed, the transaction no longer changes that file. Others
+/// may change it, and it has as many links as in the base.
 #[test]
 fn refresh_is_possible_after_a_hard_link_has_landed() {
     use std::os::unix::fs::MetadataExt;

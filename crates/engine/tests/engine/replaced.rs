@@ -20,8 +20,8 @@ fn write(transaction: &Transaction<FailingDisk>, contents: &[u8]) {
     written.expect("written");
 }
 
-/// The reader finds the old inode, and before it asks which object that is, a commit has
-/// replaced it.
+/// The reader looks the old inode up. A commit replaces it before the view has found out which
+/// object it is.
 #[test]
 fn a_file_that_is_replaced_during_its_first_lookup_is_read_as_of_the_snapshot() {
     let scratch = Scratch::new();

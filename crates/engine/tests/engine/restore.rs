@@ -1,5 +1,5 @@
-//! Restored paths are as they were after a commit, and nothing else changes, for random histories;
-//! undoing that brings everything back as it was. `ATOMDIR_SEED=n` replays one run.
+//! Random histories: a restore brings paths back as they were after a commit and changes nothing
+//! else. Its undo brings everything back. `ATOMDIR_SEED=n` replays one run.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn commit_random(
     }
 }
 
-/// What files are but for their other names.
+/// A file's description without its other names.
 fn alone(description: &str) -> &str {
     description
         .split(" linked to ")
@@ -33,7 +33,7 @@ fn alone(description: &str) -> &str {
         .unwrap_or(description)
 }
 
-/// How many names each file of a tree has, by their first.
+/// How many names each file of a tree has, by its first name.
 fn names(tree: &Tree) -> BTreeMap<&str, u32> {
     let mut names = BTreeMap::new();
     for description in tree.values() {
@@ -49,7 +49,8 @@ fn is_within(path: &[u8], above: &[u8]) -> bool {
     rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Compares what is at and below a path with the tree of then, and the rest with that of before.
+/// Compares what is at and below `path` with `then`, and everything else with `before`, the tree
+/// before the restore.
 fn assert_restored(found: &Tree, path: &[u8], (then, before): (&Tree, &Tree), context: &str) {
     if path.is_empty() {
         assert_eq!(found, then, "{context}");
@@ -68,7 +69,7 @@ fn assert_restored(found: &Tree, path: &[u8], (then, before): (&Tree, &Tree), co
     assert_eq!(inside(found), inside(then), "{context}");
     for (at, what) in before.iter().filter(|(at, _)| !is_within(at, path)) {
         let after = found.get(at).unwrap_or_else(|| panic!("{context}: {at:?}"));
-        // All names of one file show what is restored.
+        // All names of a file show the restored file, so only files with one name are compared.
         if has_one_name(before, what) {
             assert_eq!(alone(after), alone(what), "{context}: {at:?}");
         }
@@ -80,7 +81,7 @@ fn assert_restored(found: &Tree, path: &[u8], (then, before): (&Tree, &Tree), co
 }
 
 #[test]
-fn restored_paths_are_as_then_and_nothing_else_changes() {
+fn restored_paths_match_the_old_tree_and_nothing_else_changes() {
     for seed in seeds(25) {
         println!("ATOMDIR_SEED={seed}");
         let scratch = Scratch::new();
@@ -132,8 +133,9 @@ fn restored_paths_are_as_then_and_nothing_else_changes() {
     }
 }
 
-/// Some names of a file are in a directory that comes back whole, and others beside it. In limbo
-/// the file has a name of its own if it lost those others together with the directory.
+/// A file has a name in a directory that comes back whole, and other names. If `is_apart`, one
+/// commit removed the other names and a later one the directory. Otherwise one commit removed all
+/// of them, and the file has a name of its own in limbo.
 fn names_come_back(is_apart: bool, paths: &[&[&str]]) {
     let scratch = Scratch::new();
     create(&scratch.0);
@@ -185,7 +187,7 @@ fn names_come_back(is_apart: bool, paths: &[&[&str]]) {
 }
 
 #[test]
-fn names_that_were_one_file_are_one_again_after_a_directory_came_back() {
+fn names_of_one_file_lead_to_one_file_again_after_a_restore() {
     let paths: [&[&str]; 4] = [&[""], &["a", "m", "z"], &["z", "m", "a"], &["m", "z", "a"]];
     names_come_back(true, &paths);
     names_come_back(false, &paths);

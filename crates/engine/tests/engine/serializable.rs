@@ -1,6 +1,6 @@
-//! What a serializable transaction has read, part by part, and which changes by others its
-//! commit then finds. These tests call the engine, so they control exactly what is read;
-//! end-to-end tests cover what the kernel requests for a program's calls.
+//! Which parts a serializable transaction has read, and which changes by others then conflict with
+//! its commit. These tests call the engine, so they control exactly what is read; end-to-end tests
+//! cover what the kernel requests for a program's calls.
 
 use std::sync::Arc;
 
@@ -134,7 +134,7 @@ fn conflicts(reader: Reader, writer: Writer, expected: &[(&str, ConflictKind)]) 
 }
 
 #[test]
-fn contents_are_read_by_the_page() {
+fn reads_of_contents_are_recorded_by_page() {
     use ConflictKind::ReadContents;
     let page: Reader = |view| read(view, "file", 4096, 4096);
     let all: Reader = |view| read(view, "file", 0, 4 * 4096);
@@ -165,7 +165,7 @@ fn contents_are_read_by_the_page() {
 }
 
 #[test]
-fn attributes_are_read_when_asked_for() {
+fn attributes_are_in_the_read_set_once_requested() {
     use ConflictKind::{ReadAttributes, ReadContents};
     let file: Reader = |view| attributes(view, "file");
     let directory: Reader = |view| attributes(view, "dir");
@@ -261,8 +261,8 @@ fn found_and_missing_names_are_in_the_read_set() {
     );
 }
 
-/// The outer transaction learns what the nested one did, or that it failed, so its reads
-/// count.
+/// The outer transaction can see what the nested one did, or that it failed. So the reads of the
+/// nested one count as its own.
 #[test]
 fn reads_of_a_nested_transaction_count_for_the_outer_one() {
     for is_committed in [true, false] {

@@ -1,6 +1,6 @@
-//! Something gets in the way of a lazy commit after it has returned: its transaction is open again
-//! with all its changes, the store is at work, and tries the commit again. `ATOMDIR_SEED=n`
-//! replays one run.
+//! Something makes a lazy commit impossible after it has returned: its transaction is open again
+//! with all its changes, the store goes on, and tries the commit again. `ATOMDIR_SEED=n` replays
+//! one run.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -156,7 +156,7 @@ fn lazy_commit_is_set_aside_while_others_commit_and_is_tried_again() {
     assert_eq!(store.status().stalled, None);
     assert_eq!((&*files.read("a"), &*files.read("b")), ("old", "new"));
     files.obstruct(None);
-    // Its own snapshot is as old as it was, although a commit ahead of it has landed.
+    // Its snapshot is the old one, although the commit ahead of it has landed.
     assert_eq!((&*shown(&lazy, "a"), &*shown(&lazy, "b")), ("new", "old"));
     files.obstruct(Some("a"));
     let other = begin(store);
@@ -214,7 +214,7 @@ fn retry_that_conflicts_leaves_the_transaction_to_its_user() {
     assert_eq!(files.read("a"), "foreign");
 }
 
-/// A transaction that wants to know of conflicts early still does.
+/// A transaction with early conflicts still meets the conflict when it writes.
 #[test]
 fn early_conflicts_note_the_writes_of_a_commit_set_aside() {
     let files = Files::new();
@@ -262,7 +262,7 @@ fn set_aside_transaction_that_survives_is_open_after_a_kill() {
     assert_eq!(fs::read(scratch.0.join("a")).expect("it is read"), b"new");
 }
 
-/// Paths of objects that were in the base before.
+/// The paths of all objects in the base.
 fn paths_in(root: &Path) -> Vec<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let paths = tree_of_base(root).into_keys();
@@ -270,8 +270,8 @@ fn paths_in(root: &Path) -> Vec<PathBuf> {
     paths.map(path).collect()
 }
 
-/// The obstacle appears before each change that the disk sees after a lazy commit has returned. The
-/// commit is applied, set aside or stalled. The outcome is always the model's, and what waits
+/// In round n the obstacle appears before the n-th change after a lazy commit has returned. The
+/// commit is applied, set aside or stalled. The outcome always equals the model, and the commit
 /// behind it lands.
 #[test]
 fn an_obstacle_at_any_step_after_random_lazy_commits_loses_nothing() {
@@ -326,7 +326,8 @@ fn obstruct(seed: u64, number: usize) -> Option<Met> {
     let queued = store.commit(&behind);
     let synced = match &queued {
         Ok(_) => store.sync(),
-        // It touches what the first one touches, which was therefore applied first.
+        // It changes what the first one changes, so the first one had to be applied before, and
+        // stalled.
         Err(CommitError::Store(stalled)) => Err(stalled.clone()),
         Err(error) => panic!("seed {seed}, change {number}: {error}"),
     };
@@ -386,8 +387,8 @@ fn obstruct(seed: u64, number: usize) -> Option<Met> {
     Some(met)
 }
 
-/// The process dies while the transaction is set aside. Nothing of it is in the base. If it
-/// survives, it still shows what it did, although others have committed since.
+/// The process dies while the transaction is set aside. The base has none of its changes. If the
+/// transaction survives, it still shows them, although others have committed since.
 fn died(
     scratch: &Scratch,
     (lazy, store): (Open, TestStore),
@@ -415,9 +416,8 @@ fn died(
     Some(Met::SetAside)
 }
 
-/// The sequence of a commit that was set aside belongs to no commit.
 #[test]
-fn sequence_of_a_commit_that_was_set_aside_is_no_commit() {
+fn sequence_of_a_commit_set_aside_cannot_be_undone() {
     let files = Files::new();
     let lazy = files.set_aside();
     files.obstruct(None);

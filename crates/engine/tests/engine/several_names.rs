@@ -16,8 +16,8 @@ fn write(transaction: &Transaction<FailingDisk>, name: &[u8]) {
         .expect("it is written");
 }
 
-/// After a crash the file may not be found by the name in the log. So what the log says of
-/// the file must be applied and durable before the file loses that name.
+/// After a crash the file may not be found by the name in the log. So the logged changes of the
+/// file must be applied and durable before the file loses that name.
 #[test]
 fn logged_changes_of_a_file_are_durable_before_it_loses_a_name() {
     for in_one_commit in [true, false] {
@@ -52,9 +52,9 @@ fn logged_changes_of_a_file_are_durable_before_it_loses_a_name() {
     }
 }
 
-/// An outside writer links a file right before each single change that a commit makes.
-/// Then both names lead to one file, or the commit conflicts. Only a link that is made when
-/// the record is about to be written, or later, keeps the old contents.
+/// In round n an outside writer links a file right before the n-th change of a commit. Then both
+/// names lead to one file, or the commit conflicts. Only a link that is made when the record is
+/// about to be written, or later, keeps the old contents.
 #[test]
 fn outside_link_at_any_step_of_a_commit_stays_one_file() {
     for changes in 0.. {
@@ -92,8 +92,8 @@ fn outside_link_at_any_step_of_a_commit_stays_one_file() {
     }
 }
 
-/// A directory takes the name of a file that gets another one. The exchange leaves a link to the
-/// file in limbo, which must go before the commit ends.
+/// A new directory takes one of a file's names. The exchange leaves a link to the file in limbo,
+/// which must be removed before the commit ends.
 #[test]
 fn a_directory_in_place_of_a_linked_file_leaves_no_link_behind() {
     let scratch = Scratch::new();

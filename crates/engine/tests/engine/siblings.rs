@@ -34,7 +34,7 @@ struct Family {
 struct World<'a> {
     store: &'a Store<LinuxDisk>,
     random: Random,
-    /// The first number for the objects of the next transaction.
+    /// The number of the first object of the next transaction.
     next: usize,
     joined: usize,
     conflicts: usize,
@@ -196,7 +196,7 @@ fn walk(open: &Open, node: NodeId, above: u64, found: &mut BTreeMap<u64, (Kind, 
 }
 
 #[test]
-fn several_nested_at_once_come_out_as_in_the_model() {
+fn concurrent_nested_transactions_match_the_model() {
     let (mut joined, mut conflicts) = (0, 0);
     let seeds = seeds(pick(50, 2000));
     for seed in &seeds {
@@ -296,8 +296,8 @@ fn act_all(view: &Open, lines: &str) {
     }
 }
 
-/// The outer transaction's own changes, those of two nested ones, and then either the path of the
-/// second one's conflict, or what the outer one does last, which must be possible.
+/// Each row has the outer transaction's changes, those of two nested ones, and either the path of
+/// the second one's conflict, or what the outer one can do after both have committed.
 const MEETINGS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("", "mv a b/a", "mv b a/b", Err("")),
     ("", "rmdir a", "write a/new 2", Err("a")),
@@ -336,12 +336,12 @@ const MEETINGS: &[(&str, &str, &str, Result<&str, &str>)] = &[
         "save s; rmdir a; back s; write a/y 2",
         Ok("rm a/x; rm a/y; rmdir a"),
     ),
-    // What is back at its old place is not below what it was moved into.
+    // A directory that was moved into another and back again is not below the other.
     ("mv a b/a", "write other 1", "mv b/a a", Ok("mv b a/b")),
 ];
 
 #[test]
-fn changes_of_two_nested_transactions_meet() {
+fn changes_of_two_nested_transactions_merge_or_conflict() {
     for (before, first, second, expected) in MEETINGS {
         for is_committed_before in [false, true] {
             println!("{before} | {first} | {second}");
@@ -390,7 +390,7 @@ fn staged(scratch: &Scratch, outer: &Open) -> usize {
 }
 
 #[test]
-fn staged_files_go_with_the_last_state_that_needs_them() {
+fn staged_files_are_removed_with_the_last_state_that_needs_them() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);

@@ -1,4 +1,4 @@
-//! Something gets in the way while a commit is applied, after its second check: it is stalled.
+//! Something makes it impossible to apply a commit after its second check: the commit is stalled.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -59,7 +59,8 @@ impl Drop for Mount<'_> {
     }
 }
 
-/// Applies the lazy commit that waits. A file system is mounted there while this runs.
+/// Applies the pending lazy commit, while a file system is mounted on `point`, and asserts that it
+/// is stalled. Returns `None` if we may not mount.
 fn apply_beside_mount<'a>(
     disk: &FailingDisk,
     store: &Store<FailingDisk>,
@@ -132,7 +133,7 @@ fn mounted_meanwhile(change: fn(&Transaction<FailingDisk>), done: fn(&Path) -> b
 }
 
 #[test]
-fn a_mount_on_a_directory_that_is_renamed_stalls_the_store_until_it_goes() {
+fn mount_on_a_renamed_directory_stalls_the_store_until_unmounted() {
     mounted_meanwhile(
         |transaction| {
             let renamed = transaction.rename(ROOT, b"d", ROOT, b"e", RenameMode::NoReplace);
@@ -143,7 +144,7 @@ fn a_mount_on_a_directory_that_is_renamed_stalls_the_store_until_it_goes() {
 }
 
 #[test]
-fn a_mount_on_a_directory_that_is_removed_stalls_the_store_until_it_goes() {
+fn mount_on_a_removed_directory_stalls_the_store_until_unmounted() {
     mounted_meanwhile(
         |transaction| {
             let directory = node(transaction, "d");
@@ -182,8 +183,7 @@ fn outside_changes_while_the_store_is_stalled_stay() {
     assert!(!made.exists() && scratch.0.join("z").exists());
 }
 
-/// The kernel lets nobody write a running program, and nobody start a program that is open
-/// for writing.
+/// Nobody can write a running program, or start a program that is open for writing.
 #[test]
 fn program_to_be_changed_cannot_start_between_check_and_apply() {
     let scratch = Scratch::new();
@@ -240,7 +240,7 @@ fn permissions_revoked_after_the_check_do_not_stop_the_apply() {
 /// The commit would put something into a directory that an outside writer removes just before. The
 /// store goes on, and no file is lost but those that the outside writer removed.
 #[test]
-fn a_directory_removed_while_a_commit_is_applied_stalls_nothing() {
+fn directory_removed_during_apply_does_not_stall_the_store() {
     type Change = fn(&Transaction<FailingDisk>, NodeId);
     let changes: [Change; 4] = [
         |view, d| {
@@ -303,7 +303,8 @@ fn a_directory_removed_while_a_commit_is_applied_stalls_nothing() {
     }
 }
 
-/// An outside writer may put anything there at that moment.
+/// A check must not probe with a call that could succeed: an outside writer may have put something
+/// else there.
 #[test]
 fn checks_of_a_commit_never_change_the_base() {
     let scratch = Scratch::new();
@@ -319,8 +320,8 @@ fn checks_of_a_commit_never_change_the_base() {
     assert!(!changes.contains(&"remove_directory"), "{changes:?}");
 }
 
-/// The kernel renames no directory of a lower layer. Stores on overlays are refused, but
-/// other file systems may refuse renames, too: for project quotas, for example.
+/// overlayfs refuses to rename a directory of a lower layer. Stores on overlays are refused, but
+/// other file systems may refuse renames, too, because of project quotas, for example.
 #[test]
 fn a_lower_directory_of_an_overlay_is_refused_before_the_commit_is_logged() {
     let layers = Scratch::new();

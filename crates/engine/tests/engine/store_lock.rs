@@ -1,5 +1,5 @@
-//! The store's lock while another process has a copy of its descriptor, as one that was just forked
-//! has it.
+//! The store's lock while another process has a copy of its descriptor, as a child has right after
+//! a fork.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ fn copy_of_descriptor(path: &Path) -> OwnedFd {
 }
 
 #[test]
-fn a_dropped_store_gives_back_its_lock_though_a_copy_of_the_descriptor_is_open() {
+fn dropped_store_releases_its_lock_while_a_copy_of_its_descriptor_is_open() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);

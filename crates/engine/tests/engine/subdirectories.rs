@@ -48,7 +48,7 @@ fn removed_and_moved_subdirectories_are_committed_and_undone() {
             "only removed directories have no link"
         );
     }
-    // What the view has changed stays when the kernel forgets it.
+    // The view keeps its changes when the kernel forgets the nodes.
     forget(&view, NodeId::ROOT, &["d"]);
     forget(&view, NodeId::ROOT, &["e"]);
     forget(&view, NodeId::ROOT, &["f", "moved"]);

@@ -93,8 +93,8 @@ fn view_and_commit_are_the_same_after_any_number_of_kills() {
     }
 }
 
-/// An attempt to commit moves staged objects and gives them attributes. A name from outside
-/// refuses it.
+/// A commit that conflicts with a name from outside. The attempt moves staged objects and sets
+/// their attributes.
 fn refused_commit(scratch: &Scratch, store: &Store<LinuxDisk>, transaction: &Open) {
     let made = transaction.create(
         atomdir_engine::NodeId::ROOT,
@@ -156,9 +156,9 @@ fn change_from_outside_while_no_service_runs_is_a_conflict() {
     assert_eq!(contents, b"outside");
 }
 
-/// A refused commit has put the new file into its new directory on disk.
+/// The refused commit has already put the new object into its new directory on disk.
 #[test]
-fn changes_after_a_refused_commit_are_all_that_lands() {
+fn objects_removed_after_a_refused_commit_do_not_land() {
     for survives in [false, true] {
         for is_moved in [false, true] {
             let scratch = Scratch::new();
@@ -193,7 +193,7 @@ fn changes_after_a_refused_commit_are_all_that_lands() {
     }
 }
 
-/// What became of a survivor.
+/// Whether a survivor has committed, and the base after that.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     has_committed: bool,
@@ -216,7 +216,7 @@ impl Scene {
         self.store.as_ref().expect("it is open")
     }
 
-    /// Opens the store anew. The one before must not be in use.
+    /// Drops the store and opens it again. No survivor may be in use.
     fn open(&mut self) {
         self.store = None;
         self.store = Some(match self.keeps_history {
@@ -242,7 +242,7 @@ impl Scene {
         committed.sequence.is_some()
     }
 
-    /// Undoes the newest commit, and that again.
+    /// Undoes the newest commit, then undoes the undo.
     fn others_undo(&mut self, before: &Model) {
         let after = self.base.clone();
         for base in [before, &after] {
@@ -250,7 +250,7 @@ impl Scene {
             let undone = self.store().undo(&[newest], &[], options());
             let undone = undone.unwrap_or_else(|error| panic!("{}: {error}", self.context));
             if self.store().commit(&undone).is_err() {
-                // A file with several names may be refused.
+                // The undo of a file with several names may be refused.
                 self.store().abort(&undone);
                 return;
             }
@@ -258,7 +258,7 @@ impl Scene {
         }
     }
 
-    /// Somebody overwrites a file without Atomdir.
+    /// An outside writer overwrites a file.
     fn outside_write(&mut self, random: &mut Random) {
         let tree = self.base.tree();
         let files = tree.iter().filter(|(_, what)| what.starts_with("file"));
@@ -305,7 +305,8 @@ impl Scene {
     }
 }
 
-/// A survivor older than commits of others. With `kills`, the service dies now and then.
+/// Transactions survive while others commit. With `kills`, the service dies now and then. Returns
+/// the outcome of each survivor's commit.
 fn play(seed: u64, kills: Option<Random>) -> Vec<Outcome> {
     let scratch = Scratch::new();
     create(&scratch.0);
@@ -371,7 +372,7 @@ fn play(seed: u64, kills: Option<Random>) -> Vec<Outcome> {
 #[test]
 fn older_snapshot_and_its_commit_are_the_same_after_any_number_of_kills() {
     let (mut same, mut refused) = (0, 0);
-    // In the last one a commit writes a file anew and gives it one more name.
+    // With the last seed, a commit rewrites a file and gives it one more name.
     for seed in seeds(pick(80, 2000)).into_iter().chain([1803]) {
         println!("ATOMDIR_SEED={seed}");
         let undisturbed = play(seed, None);
@@ -381,7 +382,8 @@ fn older_snapshot_and_its_commit_are_the_same_after_any_number_of_kills() {
             if undisturbed == killed {
                 same += 1;
             } else {
-                // What a restart cannot know counts as a conflict, never the other way round.
+                // After a restart the store may refuse a commit that it would otherwise accept,
+                // never the reverse.
                 let is_refused = undisturbed.has_committed && !killed.has_committed;
                 assert!(
                     is_refused,

@@ -11,7 +11,7 @@ use crate::support::{Random, Scratch, begin, create, open_history, options, seed
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{Sequence, Store, Transaction, UndoError};
 
-/// The base after each commit; the first is the base before any.
+/// The base after each commit, preceded by the base before any.
 struct Past {
     trees: Vec<Tree>,
 }
@@ -62,7 +62,7 @@ fn maybe_reopen(store: Store<LinuxDisk>, root: &Path, random: &mut Random) -> St
     store
 }
 
-/// Undoes commits, lands that, and undoes it again.
+/// Undoes commits and commits the undo, then undoes that.
 fn undo_and_back(
     store: &Store<LinuxDisk>,
     root: &Path,
@@ -91,7 +91,7 @@ fn undo_and_back(
 }
 
 #[test]
-fn undone_commits_leave_what_was_before_them() {
+fn undo_leaves_the_tree_before_the_undone_commits() {
     for seed in seeds_and(60, &[133]) {
         let context = format!("ATOMDIR_SEED={seed}");
         println!("{context}");

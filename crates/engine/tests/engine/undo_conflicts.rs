@@ -1,5 +1,5 @@
-//! An undo takes back what the commits changed and nothing else. What came later is a conflict,
-//! and so is one file of a database without the others.
+//! An undo takes back what the commits changed and nothing else. It conflicts with later changes of
+//! the same parts, and with leaving out one of the files of a database.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ fn later_commits_conflict_with_an_undo_of_the_same_parts_only() {
     let over = commit(&store, |view| put(view, "file", 10, b"d"));
     let found = conflict(&store, &[first]);
     assert_eq!(found, ("file".into(), ConflictKind::Contents, Some(over)));
-    // Both commits that wrote the page together.
+    // The two commits that wrote the page can be undone together.
     land(&store, &[first, over], &[]);
     let wanted = [b'a', b'a', b'c', b'a']
         .map(|byte| [byte; PAGE as usize])
@@ -149,7 +149,7 @@ fn later_commits_conflict_with_an_undo_of_the_same_parts_only() {
 }
 
 #[test]
-fn removed_names_come_back_as_the_same_objects() {
+fn undo_brings_removed_objects_back_with_their_inodes() {
     use std::os::unix::fs::MetadataExt;
     let (scratch, store) = store();
     let root = &scratch.0;
@@ -194,7 +194,7 @@ type Change<'a> = (&'a str, &'a dyn Fn(&Path));
 #[test]
 fn outside_changes_conflict_with_an_undo() {
     let change_times = |path: &Path| {
-        // The same length and modification time: only the change time tells.
+        // Length and modification time stay the same. Only the change time shows the write.
         let before = std::fs::metadata(path).and_then(|before| before.modified());
         std::fs::write(path, b"OLD").expect("written");
         let file = std::fs::File::options().write(true).open(path);
@@ -243,7 +243,7 @@ fn outside_changes_conflict_with_an_undo() {
             }
             change(root);
             if then == "killed" {
-                // Recovery changes change times itself, so the modification time tells.
+                // Recovery sets change times, so the modification time must show the write.
                 if ["new", "kept", "linked", "d/inside"].contains(&path) {
                     std::fs::write(root.join(path), b"OLD").expect("written");
                 }
@@ -265,7 +265,7 @@ fn outside_changes_conflict_with_an_undo() {
 }
 
 #[test]
-fn an_outside_change_is_seen_behind_a_later_commit() {
+fn outside_change_before_a_later_commit_conflicts_with_an_undo() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -311,7 +311,7 @@ fn a_database_and_its_log_are_undone_together_or_not_at_all() {
 }
 
 #[test]
-fn some_paths_are_undone_with_what_belongs_to_them() {
+fn undo_of_a_path_includes_what_it_depends_on() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -335,7 +335,7 @@ fn some_paths_are_undone_with_what_belongs_to_them() {
     let removed = commit(&store, |view| {
         view.remove_directory(NodeId::ROOT, b"d").expect("empty");
     });
-    // Both ends of the rename, and nothing else.
+    // This undoes both ends of the rename, and nothing else.
     land(&store, &[changed], &["a"]);
     assert!(root.join("a").exists() && !root.join("c").exists());
     assert_eq!(read(root, "b"), b"B");
@@ -350,7 +350,7 @@ fn some_paths_are_undone_with_what_belongs_to_them() {
 }
 
 #[test]
-fn attributes_come_back() {
+fn undo_brings_attributes_back() {
     use std::os::unix::fs::PermissionsExt;
     let (scratch, store) = store();
     let root = &scratch.0;
@@ -375,7 +375,7 @@ fn attributes_come_back() {
     assert!(undone.xattr(file, b"user.note").is_err());
     store.commit(&undone).expect("nobody is in the way");
     assert_eq!((mode("file"), mode("d")), before);
-    // Another commit has set the mode since.
+    // An outside writer has set the mode since.
     let first = commit(&store, |view| set_mode(view, "d", 0o711));
     std::fs::set_permissions(root.join("d"), PermissionsExt::from_mode(0o750)).expect("set");
     let found = conflict(&store, &[first]);
@@ -456,7 +456,7 @@ fn the_history_stays_within_its_limits() {
     assert_eq!(bytes_below(&scratch.0.join(".atomdir/limbo")), 0);
 }
 
-/// An open snapshot needs what is forgotten, until it ends.
+/// Objects of forgotten commits are kept while an open snapshot needs them.
 #[test]
 fn forgetting_takes_nothing_from_an_open_snapshot() {
     let (scratch, store) = store();
@@ -479,9 +479,9 @@ fn forgetting_takes_nothing_from_an_open_snapshot() {
     assert_eq!(bytes_below(&scratch.0.join(".atomdir/limbo")), 0);
 }
 
-/// A store that is opened without history gives up what it had.
+/// A store that is opened without history drops the history that it had.
 #[test]
-fn history_begins_anew_after_a_commit_without_it() {
+fn history_starts_again_after_a_commit_without_history() {
     let (scratch, store) = store();
     commit(&store, |view| put(view, "file", 0, b"one"));
     let kept = commit(&store, |view| put(view, "file", 0, b"two"));

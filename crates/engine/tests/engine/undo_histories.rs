@@ -38,7 +38,7 @@ struct Run {
     now: Model,
     /// The trees before and after each commit.
     commits: Vec<(Model, Model)>,
-    /// With the commits that they take back.
+    /// Undos that have landed, each with the commits that it takes back.
     undos: Vec<(u64, Vec<u64>)>,
     /// Undos that have not landed yet, and their commits.
     open: Vec<(Arc<Transaction<LinuxDisk>>, Vec<u64>)>,
@@ -219,12 +219,12 @@ impl Run {
             .unwrap_or_else(|lost| panic!("{}: undo of {commits:?}: {lost}", self.context))
     }
 
-    /// What is named as a conflict came later and changed something that these commits changed.
+    /// Each reported conflict came later and changed something that these commits changed.
     fn assert_true(&self, commits: &[u64], conflicts: &[Conflict]) {
         self.say(&format!("{conflicts:?}"));
         let (mut undone, mut above) = (BTreeSet::new(), BTreeSet::new());
         let mut entries = BTreeSet::new();
-        // Such a commit wrote what was there already, and may have given a file another inode.
+        // A commit that leaves the tree as it was may still have given a file another inode.
         let mut is_inode_only = false;
         for (before, after) in self.steps_of(commits) {
             is_inode_only |= before.tree() == after.tree();
@@ -255,7 +255,8 @@ impl Run {
             }
             _ => self.is_disturbed,
         };
-        // If directories would lie below each other, it is not known who has moved them.
+        // If the undo would put directories below each other, the store does not know who has moved
+        // them.
         let has_commit = conflicts.iter().any(|one| is_true(&one));
         let is_unknown = |conflict: &&Conflict| {
             has_commit

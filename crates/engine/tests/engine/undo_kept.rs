@@ -1,5 +1,6 @@
-//! What an undo leaves in the tree: files that have got or lost names since, what outside writers have
-//! put into new directories, and directories that came and went with the undone commits.
+//! What an undo leaves in the tree: files that have gained or lost names since, entries that
+//! outside writers have put into new directories, and directories that the undone commits both made
+//! and removed.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -26,10 +27,10 @@ fn undo_of_a_link_does_not_take_the_last_name_of_a_file() {
     assert!(!scratch.0.join("b").exists());
 }
 
-/// Another commit has written it whole, or has removed it, which was undone. Both change its inode or
-/// its change time.
+/// A later commit has written the outside writer's file whole, or has removed it and was undone.
+/// Either changes the file's inode or its change time.
 #[test]
-fn outside_entries_of_a_new_directory_conflict_also_after_commits_changed_it() {
+fn outside_file_in_a_new_directory_conflicts_even_after_commits_changed_it() {
     for is_removed in [false, true] {
         let (scratch, store) = store();
         let root = &scratch.0;
@@ -51,9 +52,9 @@ fn outside_entries_of_a_new_directory_conflict_also_after_commits_changed_it() {
     }
 }
 
-/// Both have changed the time that tells of outside writers.
+/// Both have changed the change time, which shows writes from outside.
 #[test]
-fn outside_change_is_a_conflict_also_after_the_file_was_removed_and_that_was_undone() {
+fn outside_change_conflicts_even_after_a_removal_of_the_file_was_undone() {
     let (scratch, store) = store();
     std::fs::write(scratch.0.join("f"), "before").expect("written");
     commit(&store, |view| {
@@ -73,7 +74,7 @@ fn outside_change_is_a_conflict_also_after_the_file_was_removed_and_that_was_und
 }
 
 #[test]
-fn directory_that_came_and_went_with_the_undone_commits_stays_as_a_restore_left_it() {
+fn directory_made_and_removed_by_the_undone_commits_stays_as_a_restore_left_it() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -97,9 +98,9 @@ fn directory_that_came_and_went_with_the_undone_commits_stays_as_a_restore_left_
     assert!(root.join("d/h").exists());
 }
 
-/// What was moved into such a directory goes back nevertheless.
+/// A file that was moved into such a directory goes back, although the directory stays.
 #[test]
-fn file_goes_back_out_of_a_directory_that_came_and_went() {
+fn file_goes_back_out_of_a_directory_made_and_removed_by_the_undone_commits() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| put(view, "a", 0, b"1"));
@@ -118,7 +119,7 @@ fn file_goes_back_out_of_a_directory_that_came_and_went() {
     assert!(!root.join("d/a").exists());
 }
 
-/// The directory comes out of a removed one, to the name that the file leaves.
+/// The undo takes the directory out of a removed one, and gives it the name that the file leaves.
 #[test]
 fn file_whose_place_a_directory_takes_keeps_no_name_in_limbo() {
     let (scratch, store) = store();
@@ -142,8 +143,8 @@ fn file_whose_place_a_directory_takes_keeps_no_name_in_limbo() {
     assert_eq!(file.nlink(), 1);
 }
 
-/// The second removal, by an undo, has taken the file out of it, because the file has another name in
-/// another removed directory.
+/// The second removal, an undo, has taken the file out of the directory, because the file has
+/// another name in another removed directory.
 #[test]
 fn directory_that_was_removed_again_with_other_contents_does_not_come_back() {
     let (_scratch, store) = store();
@@ -181,7 +182,7 @@ fn directory_that_was_removed_again_with_other_contents_does_not_come_back() {
     assert!(found.iter().all(is_by_undo), "{found:?}");
 }
 
-/// After a recovery modification times say whether an outside writer has put anything into a
+/// After a recovery, modification times show whether an outside writer has put anything into a
 /// directory.
 #[test]
 fn exchanged_directories_keep_their_modification_times() {

@@ -1,5 +1,5 @@
-//! Undos leave out what other undos took back. Nothing that is in effect may be left out with it, and
-//! outside writers are still seen.
+//! An undo skips changes that another undo has taken back already. It must not skip a change that
+//! is in effect, and must still notice outside writers.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -9,12 +9,13 @@ use crate::undo_conflicts::{
 use crate::undo_returned::rename;
 use atomdir_engine::{CommitError, ConflictKind, NodeId};
 
-/// A file so long is changed in place.
+/// A file of this length is changed in place.
 const LENGTH: u64 = 2 << 20;
 
 type Change = fn(&View, u8);
 
-/// 3 changes what 2 has changed and is undone by 4; 5 undoes 2. To undo 4 would bring back 3.
+/// Commit 3 changes what 2 has changed. 4 undoes 3, and 5 undoes 2. An undo of 4 alone would bring
+/// back 3 without 2.
 #[test]
 fn undo_of_an_undo_conflicts_with_the_undo_of_an_earlier_commit() {
     let changes: [(Change, _); 2] = [
@@ -37,7 +38,7 @@ fn undo_of_an_undo_conflicts_with_the_undo_of_an_earlier_commit() {
         land(&store, &[3], &[]);
         land(&store, &[2], &[]);
         assert_eq!(conflict(&store, &[1, 4]), ("f".into(), kind, Some(5)));
-        // Together with that one it brings back both.
+        // Undone together, 4 and 5 bring back both changes.
         land(&store, &[4, 5], &[]);
         let (contents, mode) = (
             read(root, "f")[0],
@@ -48,7 +49,7 @@ fn undo_of_an_undo_conflicts_with_the_undo_of_an_earlier_commit() {
 }
 
 #[test]
-fn database_goes_back_step_by_step() {
+fn commits_to_a_database_are_undone_one_by_one() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -66,7 +67,7 @@ fn database_goes_back_step_by_step() {
 }
 
 #[test]
-fn a_conflict_with_an_outside_writer_after_an_undo_names_nobody_else() {
+fn conflict_with_an_outside_writer_after_an_undo_names_no_commit() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| put(view, "f", 0, b"1"));
@@ -93,7 +94,7 @@ fn file_does_not_lose_its_last_name_by_an_undo_that_was_open_meanwhile() {
     assert_eq!(read(&scratch.0, "second"), b"1");
 }
 
-/// A commit that writes contents may also set attributes to what they were.
+/// The commit writes contents and also sets the mode, to what it was.
 #[test]
 fn attributes_that_a_commit_did_not_change_are_not_taken_back() {
     let (scratch, store) = store();
@@ -112,7 +113,7 @@ fn attributes_that_a_commit_did_not_change_are_not_taken_back() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// What was changed before the file was renamed belongs to another name.
+/// The change before the rename belongs to the file's old name.
 #[test]
 fn undo_of_several_conflicts_with_a_rename_between_them() {
     let (scratch, store) = store();

@@ -1,5 +1,5 @@
-//! What an undo brings back has no name yet. If somebody else has brought it back meanwhile, the
-//! undo or its commit is a conflict, and the store goes on.
+//! An undo brings back objects that have no name. If another undo or a restore has brought one back
+//! meanwhile, the undo or its commit conflicts, and the store goes on.
 
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{begin, options};
@@ -36,7 +36,7 @@ pub(super) fn restore(store: &Store<LinuxDisk>, commit: u64, path: &str) {
     store.commit(&restored).expect("nobody is in the way");
 }
 
-/// The commit that is undone already, and the undo.
+/// Which of the commits is undone already, and the commit that undid it.
 fn undone_already(store: &Store<LinuxDisk>, commits: &[u64]) -> (u64, u64) {
     match undo(store, commits, &[]) {
         Err(UndoError::AlreadyUndone { commit, by }) => (commit.0, by.0),
@@ -52,7 +52,7 @@ fn goes_on(store: &Store<LinuxDisk>) {
     assert!(status.stalled.is_none(), "{status:?}");
 }
 
-/// 1: f/b is made. 2: it becomes g. 3: g is removed.
+/// Commit 1 makes `f/b`, 2 renames it to `g`, and 3 removes `g`.
 fn moved_and_removed(store: &Store<LinuxDisk>) {
     commit(store, |view| {
         directory(view, "f");
@@ -69,14 +69,14 @@ fn undo_of_a_range_is_refused_if_its_last_commit_is_undone_already() {
     land(&store, &[3], &[]);
     assert_eq!(undone_already(&store, &[2, 3]), (3, 4));
     goes_on(&store);
-    // Step by step it works, and as one range with the undo.
+    // The range can be undone together with the undo.
     land(&store, &[2, 3, 4], &[]);
     let view = begin(&store);
     node(&view, "f/b");
 }
 
 #[test]
-fn commit_is_undone_once_also_if_what_came_back_was_moved() {
+fn commit_is_undone_once_even_if_its_directory_was_moved_since() {
     let (_scratch, store) = store();
     commit(&store, |view| {
         directory(view, "f");
@@ -90,7 +90,7 @@ fn commit_is_undone_once_also_if_what_came_back_was_moved() {
 }
 
 #[test]
-fn undo_does_not_give_a_file_that_a_restore_brought_back_a_second_name() {
+fn undo_gives_no_second_name_to_a_file_that_a_restore_brought_back() {
     let (scratch, store) = store();
     commit(&store, |view| put(view, "a", 0, b"1"));
     commit(&store, |view| rename(view, "a", "b"));
@@ -117,7 +117,7 @@ fn second_undo_conflicts(first: &[u64], second: &[u64], path: &[u8]) {
 }
 
 #[test]
-fn of_two_undos_at_the_same_time_the_second_conflicts() {
+fn second_of_two_concurrent_undos_conflicts() {
     second_undo_conflicts(&[2, 3], &[3], b"g");
     second_undo_conflicts(&[3], &[2, 3], b"f/b");
 }
@@ -137,8 +137,8 @@ fn restored_directory_that_another_undo_brought_back_conflicts() {
     goes_on(&store);
 }
 
-/// A directory that a restore took out of what was removed lies in a new directory, which a later
-/// commit removes, and so on. All of it is undone at once.
+/// A restore puts a removed directory into a new directory, which a later commit removes, and so
+/// on. All of it is undone at once.
 #[test]
 fn directory_that_moved_through_new_ones_goes_back_to_its_first_place() {
     let (scratch, store) = store();
@@ -174,7 +174,7 @@ fn directory_that_moved_through_new_ones_goes_back_to_its_first_place() {
 
 /// A commit moves a directory into a new one and changes it; another removes the tree above both.
 #[test]
-fn directory_that_went_with_a_new_one_comes_back() {
+fn directory_removed_inside_a_new_one_comes_back() {
     let (scratch, store) = store();
     std::fs::create_dir_all(scratch.0.join("a/dw")).expect("made");
     std::fs::write(scratch.0.join("a/dw/in"), "at").expect("written");
@@ -197,15 +197,15 @@ fn directory_that_went_with_a_new_one_comes_back() {
     goes_on(&store);
 }
 
-/// Puts something into a new directory that gets its name.
+/// Puts an object into a new directory, which takes the object's old path.
 fn wrap(view: &View, path: &str, name: &str) {
     directory(view, "new");
     rename(view, path, &format!("new/{name}"));
     rename(view, "new", path);
 }
 
-/// An undo takes a directory out of one that was removed. A later undo, or a view of the past,
-/// brings back that one.
+/// An undo takes a directory out of a removed one. A later undo, or a view of the past, brings the
+/// removed directory back with it.
 #[test]
 fn removed_directory_comes_back_with_what_another_undo_took_out_of_it() {
     let (scratch, store) = store();
@@ -243,7 +243,7 @@ fn directory_that_moved_between_two_removals_comes_back_once() {
 }
 
 #[test]
-fn file_that_was_replaced_after_it_was_brought_back_does_not_come_back_as_it_was_before() {
+fn undo_of_a_removal_conflicts_if_the_file_was_brought_back_and_removed_again() {
     let (_scratch, store) = store();
     commit(&store, |view| put(view, "a", 0, b"1"));
     commit(&store, |view| unlink(view, "a"));
@@ -254,9 +254,10 @@ fn file_that_was_replaced_after_it_was_brought_back_does_not_come_back_as_it_was
     assert_eq!(found, ("a".into(), ConflictKind::Entry, Some(5)));
 }
 
-/// To untangle names, a file waits in limbo. Its name there goes when it has got all its others.
+/// While names are exchanged, the file waits in limbo. Its name there is removed once the file has
+/// all its other names.
 #[test]
-fn file_that_was_set_aside_leaves_no_name_in_limbo() {
+fn file_that_waited_in_limbo_leaves_no_name_there() {
     use std::os::unix::fs::MetadataExt;
     let (scratch, store) = store();
     commit(&store, |view| put(view, "b", 0, b"1"));
@@ -277,7 +278,7 @@ fn file_that_was_set_aside_leaves_no_name_in_limbo() {
 }
 
 #[test]
-fn directory_is_no_log_of_a_database() {
+fn directory_is_not_taken_for_the_log_of_a_database() {
     let (scratch, store) = store();
     commit(&store, |view| {
         directory(view, "x-wal");
@@ -289,8 +290,8 @@ fn directory_is_no_log_of_a_database() {
     assert_eq!(read(&scratch.0, "x"), b"1");
 }
 
-/// A file that is written whole gets a new inode. The old one does not come back beside it, in one of
-/// several names of one file.
+/// A file that is written whole gets a new inode. An undo must not give the old inode to only some
+/// of the file's names.
 #[test]
 fn names_of_one_file_do_not_become_names_of_two() {
     use std::os::unix::fs::MetadataExt;
@@ -321,7 +322,7 @@ fn names_of_one_file_do_not_become_names_of_two() {
     assert_eq!(found, wanted);
     land(&store, &[unlinked, written], &[]);
     assert_eq!((inode("file"), inode("other")), (old, old));
-    // The written file is gone again, so nothing is in the way.
+    // Both names lead to one file.
     commit(&store, |view| put(view, "other", 0, b"both"));
     assert_eq!(read(root, "file"), b"bothre");
 }

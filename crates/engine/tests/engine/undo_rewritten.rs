@@ -18,7 +18,7 @@ fn link(view: &View, from: &str, name: &str) {
     linked.expect("the name is free");
 }
 
-/// 1: a is made. 2: it becomes b and is written whole. Returns both inodes.
+/// Commit 1 makes `a`; 2 renames it to `b` and writes it whole. Returns the old and the new inode.
 fn renamed_and_written(store: &Store<LinuxDisk>, root: &Path) -> (u64, u64) {
     commit(store, |view| put(view, "a", 0, b"before"));
     let old = inode(root, "a");
@@ -52,7 +52,7 @@ fn hard_link_to_a_file_that_was_renamed_and_written_conflicts_with_the_undo() {
     let found = conflict(&store, &[2]);
     assert_eq!(found, ("a".into(), ConflictKind::Contents, Some(linked)));
     land(&store, &[2, linked], &[]);
-    // The same after the undo, which gave the file its old inode back.
+    // A link also conflicts after the undo, which gave the file its old inode back.
     let linked = commit(&store, |view| link(view, "a", "d"));
     let found = conflict(&store, &[4]);
     let wanted = ("b".into(), ConflictKind::Contents, Some(linked));
@@ -74,7 +74,7 @@ fn hard_link_that_lands_before_an_open_undo_conflicts_with_it() {
 }
 
 #[test]
-fn file_that_was_renamed_over_another_one_may_have_got_a_hard_link() {
+fn undo_of_a_rename_over_a_file_keeps_a_later_hard_link() {
     let (scratch, store) = store();
     let root = &scratch.0;
     commit(&store, |view| {
@@ -107,7 +107,7 @@ fn undo_of_one_path_takes_both_ends_of_a_rename_with_a_whole_write() {
     }
 }
 
-/// The undo would lose what the second commit kept of the outside writer.
+/// An undo of both would lose the outside writer's contents, which the second commit has kept.
 #[test]
 fn outside_change_before_a_new_file_was_written_whole_is_a_conflict() {
     let (scratch, store) = store();
@@ -120,8 +120,8 @@ fn outside_change_before_a_new_file_was_written_whole_is_a_conflict() {
     assert_eq!(read(&scratch.0, "file"), b"12three");
 }
 
-/// 2 gives the file a new inode, and 3 takes that back. 4 writes the old inode in place, because the
-/// file gets a second name, and 5 takes that back.
+/// Commit 2 gives the file a new inode, and 3 undoes that. 4 writes the old inode in place, because
+/// the file gets a second name, and 5 undoes that.
 #[test]
 fn file_that_was_replaced_before_another_commit_wrote_it_in_place_is_a_conflict() {
     let (_scratch, store) = store();

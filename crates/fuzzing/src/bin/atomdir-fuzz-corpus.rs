@@ -1,5 +1,4 @@
-//! Writes what each target is to begin from: `atomdir-fuzz-corpus DIR` makes
-//! `DIR/TARGET/NUMBER`.
+//! Writes the first inputs of each target: `atomdir-fuzz-corpus DIR` makes `DIR/TARGET/NUMBER`.
 
 use std::fs;
 use std::io;

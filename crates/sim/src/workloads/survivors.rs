@@ -84,7 +84,8 @@ pub fn survivors() -> Vec<Workload> {
     ]
 }
 
-/// While it is open, others change and remove all that it shows and does not change.
+/// While the survivor is open, others change and remove everything that its view shows and that it
+/// does not change itself.
 fn older() -> Survivor {
     Survivor {
         before: vec![file("mine", 0)],
@@ -113,8 +114,8 @@ fn older() -> Survivor {
     }
 }
 
-/// Its snapshot is brought up to date: before anything is flushed, with changes that others have
-/// moved, and right before its commit.
+/// The survivor is refreshed: before anything is flushed, when others have moved what it changes,
+/// and right before its commit.
 fn refreshed() -> Survivor {
     Survivor {
         before: vec![file("mine", 0)],
@@ -134,7 +135,7 @@ fn refreshed() -> Survivor {
     }
 }
 
-/// It lands new files and changed ones, and goes on to change these.
+/// The survivor lands new and changed files, and goes on to change them.
 fn landing() -> Survivor {
     Survivor {
         before: vec![file("mine", 0)],
@@ -163,7 +164,7 @@ fn landing() -> Survivor {
     }
 }
 
-/// Several transactions at a time are nested in it, before and after it is flushed.
+/// Several transactions at a time are nested in the survivor, before and after it is flushed.
 fn nested() -> Survivor {
     Survivor {
         before: vec![file("mine", 0)],

@@ -1,4 +1,4 @@
-//! Workloads with more in a transaction than writes and a commit.
+//! Workloads in which a transaction does more than write and commit.
 
 use atomdir_engine::Durability::{self, Durable, Lazy};
 
@@ -14,8 +14,7 @@ use crate::workload::{Step, Workload};
 
 pub fn transactions() -> Vec<Workload> {
     let mut all = nested();
-    // A view shows a directory's new time even if its changed entries have
-    // cancelled out.
+    // A view shows a directory's new time even if its entries were changed and changed back.
     for workload in &mut all {
         workload.has_directory_times = false;
     }
@@ -264,7 +263,7 @@ fn parts() -> Vec<Workload> {
     all
 }
 
-/// Each keeps to its own directories; otherwise it could not join the group.
+/// Each commit changes its own directories; otherwise it could not join the group.
 fn groups() -> Vec<Workload> {
     let first = || vec![write("a", 0, 70), file("new", 300), unlink("b")];
     let others: Vec<(Durability, Vec<Operation>)> = vec![

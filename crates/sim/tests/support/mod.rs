@@ -41,7 +41,7 @@ pub fn kill_plan(skipped: Option<Site>) -> Plan {
     }
 }
 
-/// One crash of one workload, and of its recoveries.
+/// One crash of one workload, and then of its recoveries.
 pub struct State {
     pub workload: String,
     pub ordering: Ordering,
@@ -91,8 +91,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The seeds of a test: the one that was asked for, or this many from the first
-/// on.
+/// The seeds of a test: the requested one, or the first `count`.
 pub fn seeds(count: u64) -> Box<dyn Iterator<Item = u64>> {
     match std::env::var("ATOMDIR_SEED") {
         Ok(seed) => Box::new(std::iter::once(seed.parse().expect("a number"))),

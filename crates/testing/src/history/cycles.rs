@@ -1,10 +1,9 @@
 //! Cycles that a level of isolation forbids.
 //!
-//! Serializable allows none. Snapshot allows those in which two edges from a
-//! reader to a later writer follow one another (Fekete et al., "Making snapshot
-//! isolation serializable", 2005); put the other way, no cycle may consist of
-//! steps that are a dependency, or a dependency and then one such edge (Cerone
-//! and Gotsman, "Analysing snapshot isolation", 2016).
+//! Serializable allows none. Snapshot allows those in which two edges from a reader to a later
+//! writer follow one another (Fekete et al., "Making snapshot isolation serializable", 2005). In
+//! other words, no cycle may consist of steps that are a dependency, or a dependency and then one
+//! such edge (Cerone and Gotsman, "Analysing snapshot isolation", 2016).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

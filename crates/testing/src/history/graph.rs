@@ -7,13 +7,13 @@ use super::{Anomaly, History, Key, Operation, Outcome};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dependency {
-    /// It replaced or followed the other's version.
+    /// The second transaction replaced or followed the first one's version.
     WriteWrite(Key),
-    /// It read the other's version.
+    /// The second read the first one's version.
     WriteRead(Key),
-    /// It read what the other then changed.
+    /// The first read what the second then changed.
     ReadWrite(Key),
-    /// It began after the other had ended.
+    /// The second began after the first had ended.
     RealTime,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// A transaction whose answer to the commit was lost took part if its writes are there.
+    /// A transaction whose client got no answer to its commit took part if its writes are there.
     fn find_took_part(&mut self) {
         let present: HashSet<usize> = self
             .versions
@@ -262,7 +262,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The versions that came after this state. `None`: the key never had this state.
+    /// The versions that came after this state, or `None` if the key never had this state.
     fn unseen(&self, key: Key, values: &[u64], others: &[u64]) -> Option<Vec<u64>> {
         let versions = self.versions_of(key);
         let place = match key {
@@ -283,7 +283,7 @@ impl<'a> Builder<'a> {
         Some(versions[place..].to_vec())
     }
 
-    /// `None`: the read saw only a part of some transaction's writes.
+    /// Returns `None` if the read saw only a part of a transaction's writes.
     fn add_read_edges(
         &mut self,
         reader: usize,

@@ -49,7 +49,7 @@ pub struct Transaction {
     pub operations: Vec<Operation>,
     pub outcome: Outcome,
     pub began: u64,
-    /// When the commit was answered.
+    /// When the client got the answer to its commit.
     pub ended: u64,
 }
 
@@ -74,8 +74,8 @@ pub enum Anomaly {
         key: Key,
         value: u64,
     },
-    /// It read a state that the key never had, or did not have at that point of the
-    /// transaction.
+    /// A committed transaction read a state that the key never had, or did not have at that point
+    /// of the transaction.
     ImpossibleRead {
         reader: String,
         key: Key,

@@ -93,7 +93,7 @@ fn serial_history_is_accepted() {
 }
 
 #[test]
-fn write_skew_is_for_snapshots_only() {
+fn write_skew_is_allowed_under_snapshot_only() {
     let registers = history(
         &[
             (1, 3, &[read(X, &[]), read(Y, &[]), write(X, 1)]),
@@ -115,7 +115,7 @@ fn write_skew_is_for_snapshots_only() {
 /// Fekete, O'Neil, O'Neil: "A read-only transaction anomaly under snapshot
 /// isolation" (2004).
 #[test]
-fn the_read_only_anomaly_is_for_snapshots_only() {
+fn read_only_anomaly_is_allowed_under_snapshot_only() {
     let history = history(
         &[
             (1, 6, &[read(X, &[]), read(Y, &[]), write(X, 1)]),

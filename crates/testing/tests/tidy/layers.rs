@@ -122,7 +122,7 @@ fn the_product_does_not_name_std_fs() {
     expect_none(findings);
 }
 
-/// They panic if the terminal is gone or the disk of a log is full.
+/// `print!` and `println!` panic if the terminal is gone or the disk of a log is full.
 #[test]
 fn the_product_prints_without_the_macros_that_panic() {
     let mut findings = Vec::new();
@@ -140,7 +140,7 @@ fn the_product_prints_without_the_macros_that_panic() {
 }
 
 #[test]
-fn locks_are_taken_in_one_way() {
+fn locks_are_taken_only_through_sync() {
     let findings = sources::all()
         .into_iter()
         .filter(|source| source.is_product() && source.path != "crates/types/src/sync.rs");
@@ -159,7 +159,7 @@ fn locks_are_taken_in_one_way() {
 
 /// The engine gets everything outside it from its caller, so a test can replace it.
 #[test]
-fn the_engine_is_handed_its_world() {
+fn engine_uses_no_clock_thread_or_environment_of_its_own() {
     let banned = [
         "std::env",
         "std::time",
@@ -170,7 +170,7 @@ fn the_engine_is_handed_its_world() {
         "println!",
         "SystemTime",
         "Instant::",
-        // Its messages name no commands of one door: see `hosting::with_remedy`.
+        // The engine's messages name no command: see `hosting::with_remedy`.
         "'atomdir ",
         "`atomdir ",
     ];
@@ -213,8 +213,8 @@ fn the_engines_folders_have_no_circles() {
         uses.entry(part).or_default().extend(used);
     }
     assert!(uses.contains_key("commit"), "the folders have moved");
-    // A part that uses no remaining part is in no circle, and neither is one that no
-    // remaining part uses.
+    // A part that uses no remaining part is in no circle. Neither is one that no remaining part
+    // uses.
     while let Some(apart) = uses.keys().find(|part| is_apart(part, &uses)).cloned() {
         uses.remove(&apart);
     }

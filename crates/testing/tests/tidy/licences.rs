@@ -1,5 +1,5 @@
-//! Every package that we build in must have a licence that lets us pass it on under our
-//! own terms.
+//! Every package that we build in must have a licence that lets us distribute it under our own
+//! terms.
 
 use crate::sources::{self, expect_none};
 

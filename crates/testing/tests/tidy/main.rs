@@ -1,5 +1,5 @@
-//! Checks that reviewers forget: sizes, leftover marks, calls in the wrong layer, dead
-//! files, documents that name what does not exist, licences.
+//! Checks that reviewers forget: sizes, leftover marks, calls in the wrong layer, dead files,
+//! documents that name missing files or tests, licences.
 
 #[cfg(test)]
 mod documents;

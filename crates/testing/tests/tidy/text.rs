@@ -7,7 +7,7 @@ const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 100;
 
 #[test]
-fn files_have_one_job() {
+fn files_are_within_the_line_limit() {
     let long = sources::all().into_iter().filter_map(|source| {
         let lines = source.text.lines().count();
         let path = source.path;
@@ -18,7 +18,7 @@ fn files_have_one_job() {
 }
 
 #[test]
-fn functions_have_one_job() {
+fn functions_are_within_the_line_limit() {
     let mut findings = Vec::new();
     for source in sources::all().iter().filter(|source| source.is_rust()) {
         for (number, lines) in functions(&source.text) {
@@ -33,8 +33,8 @@ fn functions_have_one_job() {
     expect_none(findings);
 }
 
-/// Where each function starts and how many lines it has: rustfmt puts the
-/// closing brace under the first letter.
+/// Where each function starts and how many lines it has. rustfmt puts the closing brace under the
+/// function's first letter.
 fn functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -59,7 +59,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
 
 #[test]
 fn no_todo_marks_are_left() {
-    // Each is written in two parts, so that this file passes its own rule.
+    // Each phrase is written in two parts, so that this file passes its own rule.
     let phrases = [
         concat!("todo", "!("),
         concat!("unimplemented", "!("),
@@ -83,8 +83,8 @@ fn no_todo_marks_are_left() {
     expect_none(findings);
 }
 
-/// Each thing has one word, so these words are not used here. A rollback goes back to a
-/// savepoint; an abort ends a transaction. Where SQLite is meant, its own word stays.
+/// Each thing has one word, so its other words must not occur. A rollback goes back to a savepoint;
+/// an abort ends a transaction. Text about SQLite may use SQLite's words.
 #[test]
 fn banned_words_do_not_occur() {
     let others = [

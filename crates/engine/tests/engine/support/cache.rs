@@ -32,7 +32,7 @@ impl Cache {
         }
     }
 
-    /// Forgets everything but the nodes, after the view was changed by its own calls.
+    /// Forgets everything but the nodes. Needed after the view was changed by direct calls.
     pub fn clear(&mut self) {
         let lookups = std::mem::take(&mut self.lookups);
         *self = Cache {

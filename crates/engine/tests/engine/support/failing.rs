@@ -59,7 +59,7 @@ type Action = Box<dyn FnOnce() + Send>;
 
 type AfterLookup = (Vec<u8>, Action);
 
-/// An action to run once, before so many more changes.
+/// How many more changes to wait for, and an action to run once after them.
 type Intruder = (usize, Action);
 
 /// The file system's clock, as far as change times show it.
@@ -109,7 +109,7 @@ impl FailingDisk {
         }
     }
 
-    /// As a disk that is full from the chosen call on.
+    /// A disk that is full from the chosen call on.
     pub fn filling() -> FailingDisk {
         FailingDisk {
             fills: true,
@@ -210,7 +210,7 @@ impl FailingDisk {
         *self.mounted.lock().expect("no test panics with it") = inode;
     }
 
-    /// What the file system seems to say of an object.
+    /// An object's attributes as this disk reports them.
     fn as_seen(&self, stat: Stat) -> Stat {
         let mut stat = self.with_clock(stat);
         let mounted = self.mounted.lock().expect("no test panics with it");
@@ -233,7 +233,7 @@ impl FailingDisk {
         let mut intruder = self.intruder.lock().expect("no test panics with it");
         match intruder.take() {
             Some((0, act)) => {
-                // It may name the next one.
+                // The action may set the next intruder.
                 drop(intruder);
                 act();
             }
@@ -284,7 +284,7 @@ impl FailingDisk {
         self.check(call)
     }
 
-    /// A change by a check, which cannot succeed.
+    /// A changing call with which a check probes and which cannot succeed.
     fn check(&self, call: &'static str) -> Result<()> {
         self.let_intrude();
         self.calls.fetch_add(1, Ordering::SeqCst);

@@ -132,7 +132,7 @@ pub fn open_caching<D: Disk<Handle = OwnedFd>>(
     open_by(disk, root, options)
 }
 
-/// Opens a store in which this clock says when commits are made.
+/// Opens a store whose commits take their times from this clock.
 pub fn open_timed(clock: Arc<dyn Clock>, root: &Path, history: HistoryLimits) -> Store<LinuxDisk> {
     let options = Options {
         clock,

@@ -12,7 +12,7 @@ mod outside;
 pub mod taken_back;
 mod trees;
 
-/// This process, so that the tests run as any user.
+/// This process's user and group, so that the tests run as any user.
 pub fn caller() -> Caller {
     Caller {
         user: rustix::process::geteuid().as_raw(),
@@ -25,7 +25,7 @@ pub fn caller() -> Caller {
 pub struct Model {
     objects: BTreeMap<usize, Object>,
     next: usize,
-    /// What an object was changed to last: a number for a file or a link, a directory's mode.
+    /// What each object was last changed to: a number for a file or a link, a mode for a directory.
     stamps: BTreeMap<usize, usize>,
 }
 

@@ -45,7 +45,7 @@ pub struct World {
     sequence: u64,
     entries: BTreeMap<(usize, String), u64>,
     attributes: BTreeMap<usize, u64>,
-    /// Ranges of pages of an object, without the end.
+    /// Written ranges of pages: the object, the first page, the end (exclusive), and the commit.
     pages: Vec<(usize, u64, u64, u64)>,
     dead: BTreeMap<usize, u64>,
 }
@@ -54,8 +54,8 @@ pub struct World {
 pub enum Verdict {
     Commits,
     Conflicts,
-    /// It may commit or conflict: a file that it changes has lost a name that its snapshot
-    /// had, which may be the one by which the transaction knows the file.
+    /// It may commit or conflict: a file that it changes has lost a name that its snapshot had, and
+    /// the transaction may know the file by that name.
     Either,
 }
 
@@ -140,7 +140,7 @@ impl World {
         Some(id)
     }
 
-    /// Whether it can commit. If it can, and cannot conflict as well, it is committed.
+    /// Whether it can commit, and the merged tree.
     pub fn verdict(&self, one: &Transaction) -> (Verdict, Tree) {
         let (old, new) = (one.before.all_entries(), one.now.all_entries());
         let keys: BTreeSet<_> = old.keys().chain(new.keys()).collect();
@@ -188,7 +188,8 @@ impl World {
                     .iter()
                     .any(|(of, .., by)| of == id && *by > one.at);
                 conflicts |= pages || since(self.attributes.get(id));
-                // It matters if this is a written file without a name, or a ring of directories.
+                // An object without a name matters if it is a written file, or a directory, which
+                // is then in a ring.
                 let matters = one.writes.contains_key(id) || merged.0[id].entries.is_some();
                 conflicts |= matters && !one.now.names(*id).is_empty();
                 let entries = merged.0[id].entries.iter().flatten();

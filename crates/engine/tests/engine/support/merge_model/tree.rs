@@ -34,8 +34,8 @@ impl Tree {
         };
     }
 
-    /// Every entry that can be reached from the root. What two transactions have moved may be a
-    /// ring of directories, which neither can then commit.
+    /// Every entry that can be reached from the root. Moves by two transactions may form a ring of
+    /// directories, which cannot be reached.
     pub(super) fn all_entries(&self) -> BTreeMap<(usize, String), usize> {
         let mut all = BTreeMap::new();
         let mut pending = vec![ROOT];

@@ -1,5 +1,5 @@
-//! What a nested transaction's commit makes of the outer one's tree, after others have been
-//! committed into it. The engine compares nodes; here whole trees are compared by object.
+//! The outer transaction's tree after a nested one was committed into it, possibly after others.
+//! The engine compares nodes; here whole trees are compared by object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ impl Model {
         }
     }
 
-    /// The same tree, committed to the base: all it has counts as unchanged.
+    /// The same tree after a commit to the base: all its objects count as unchanged.
     pub fn committed(&self) -> Model {
         Model {
             stamps: BTreeMap::new(),

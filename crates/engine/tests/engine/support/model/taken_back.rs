@@ -1,4 +1,4 @@
-//! What is left of a tree after commits were undone, found by comparing whole trees by object.
+//! The tree that remains when commits are undone, found by comparing whole trees by object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,21 @@ type Entries = BTreeMap<(usize, Vec<u8>), Changed<Option<usize>>>;
 /// A commit: the trees before it and after it.
 pub type Step<'a> = (&'a Model, &'a Model);
 
-/// What commits together have changed: each time the state before the first and after the last.
+/// What several commits have changed together: the state of each part before the first and after
+/// the last.
 #[derive(Default)]
 struct Composed {
     entries: Entries,
     modes: BTreeMap<usize, Changed<u32>>,
     lengths: BTreeMap<usize, Changed<usize>>,
     pages: BTreeMap<(usize, usize), Changed<Vec<u8>>>,
-    /// How the last commit that changed an object, or whether it is in the tree, has left it.
+    /// Each object after the last commit that changed it, or moved it into or out of the tree.
     left: BTreeMap<usize, Object>,
-    /// How it was before the first such commit.
+    /// Each object before the first such commit.
     first: BTreeMap<usize, Object>,
-    /// Whether it was in the tree before the first such commit, and is after the last.
+    /// Whether each object was in the tree before the first such commit, and after the last.
     in_tree: BTreeMap<usize, Changed<bool>>,
-    /// Whether an object was there before the first commit in whose trees it is.
+    /// Whether each object was in the tree before the first commit that has it in a tree.
     is_old: BTreeMap<usize, bool>,
 }
 
@@ -57,7 +58,7 @@ impl Composed {
         for id in in_tree.0.union(&in_tree.1) {
             let was = in_tree.0.contains(id);
             self.is_old.entry(*id).or_insert(was);
-            // Others have brought it back since these commits made and removed it.
+            // Other commits have brought the object back after these commits made and removed it.
             if was && self.in_tree.get(id) == Some(&(false, false)) {
                 self.in_tree.remove(id);
                 self.forget_changes_of(&BTreeSet::from([*id]));
@@ -77,7 +78,7 @@ impl Composed {
         }
     }
 
-    /// What came and went with its object is no change.
+    /// Forgets changes of objects that these commits both made and removed.
     fn forget_passing(&mut self) {
         let in_tree = self.in_tree.iter();
         let passing = in_tree.filter(|(_, change)| **change == (false, false));
@@ -85,7 +86,7 @@ impl Composed {
         self.forget_changes_of(&passing);
     }
 
-    /// But what was moved into such a directory goes back.
+    /// Keeps entries of older objects that were moved into these directories: they go back.
     fn forget_changes_of(&mut self, passing: &BTreeSet<usize>) {
         let is_old = &self.is_old;
         let stays = |id: &usize| !passing.contains(id);
@@ -141,7 +142,7 @@ impl Composed {
 }
 
 impl Object {
-    /// Whether there is nothing in it but what was in the other. A directory may have lost names.
+    /// Whether this object has nothing that `other` has not. A directory may have lost names.
     fn is_within(&self, other: &Object) -> bool {
         match (self, other) {
             (
@@ -156,7 +157,7 @@ impl Object {
     }
 }
 
-/// False if it was changed since to something else.
+/// Returns false if another change has been made since.
 fn replace<T: PartialEq + Clone>(now: &mut T, (before, after): &Changed<T>) -> bool {
     let is_free = before == after || *now == *after || *now == *before;
     if is_free && before != after {
@@ -165,11 +166,12 @@ fn replace<T: PartialEq + Clone>(now: &mut T, (before, after): &Changed<T>) -> b
     is_free
 }
 
-/// What an undo may do with files in different ways, depending on whether a commit wrote a file in
-/// place or gave it a new inode.
+/// Choices that an undo has for files, depending on whether a commit wrote a file in place or gave
+/// it a new inode.
 #[derive(Debug, Clone, Copy)]
 pub struct Files {
-    /// A file that comes back is as it was removed. Otherwise it has what later commits changed.
+    /// A file comes back as it was before these commits. Otherwise it keeps what later commits
+    /// changed.
     pub as_removed: bool,
     /// A file that these commits brought into the tree and that stays, because it has got another
     /// name since, keeps what they changed in it.
@@ -208,7 +210,7 @@ impl Model {
         found
     }
 
-    /// What a transaction removes is removed as it was before.
+    /// An object that a transaction removes is kept as it was before the transaction.
     pub fn forget_changes_of_removed(&mut self, before: &Model) {
         let kept = self.in_tree();
         for id in before.in_tree().difference(&kept) {
@@ -220,7 +222,7 @@ impl Model {
         }
     }
 
-    /// The tree after these commits were undone. Fails if that loses what came later.
+    /// The tree after these commits are undone. Fails if that would lose later changes.
     pub fn taken_back(&self, undone: &[Step<'_>], files: Files) -> Result<Model, String> {
         let mut composed = Composed::default();
         undone.iter().for_each(|step| composed.add(*step));
@@ -269,7 +271,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Returns what was changed since, with the objects to which it belongs.
+    /// Returns the names that were changed since, each with its object.
     fn replace_names(&mut self, composed: &Composed) -> Vec<(usize, String)> {
         let mut changed_since = Vec::new();
         for ((id, name), change) in &composed.entries {
@@ -382,7 +384,7 @@ impl Model {
         named.chain(composed.left.keys()).copied().collect()
     }
 
-    /// What differs between two trees, by the numbers of objects, for whoever replays a run.
+    /// Describes the differences between two trees by object numbers, for debugging a run.
     pub fn describe_changes(&self, after: &Model) -> String {
         let mut composed = Composed::default();
         composed.add((self, after));

@@ -1,4 +1,4 @@
-//! Operations on whole trees, which programs do in many calls.
+//! Operations on whole trees, for which programs make many calls.
 
 use atomdir_disk::{Disk, RenameMode};
 use atomdir_engine::{NewNode, NodeId, Transaction};
@@ -40,7 +40,7 @@ impl Model {
         self.entries_mut(directory).remove(name);
     }
 
-    /// Moves something into a new directory, and mostly that to its old place.
+    /// Moves an object into a new directory, which then mostly takes the object's old place.
     pub fn wrap<D: Disk>(&mut self, random: &mut Random, view: &Transaction<D>) {
         let Some((parent, directory, name, id)) = self.some_place(random, view) else {
             return;
