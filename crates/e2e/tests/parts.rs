@@ -69,7 +69,7 @@ fn a_part_lands_and_the_rest_stays_open() {
         );
         assert!(
             landed.text().contains("A made\n"),
-            "it says what went along\n{landed}"
+            "the output must list the directory that was committed as well\n{landed}"
         );
         // Both ends of the rename, and the new name of a file whose other names stay.
         store
