@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs SQLite's own tests, as an ordinary user, on databases in a store, and mptest with several
-# processes. The file system of the extension is the default one there.
+# Runs SQLite's own tests on databases in a store, as an ordinary user or, through a service, as root,
+# and mptest with several processes. The file system of the extension is the default one there.
 #
 # tests/sqlite/files says which test files run, and tests/sqlite/exceptions which of their tests fail
 # and why. A failure that is not listed there, a listed test that passes or does not run, and a file

@@ -70,7 +70,7 @@ const CHANGES: [(&str, &str); 10] = [
     ),
 ];
 
-/// Reports the test as skipped if native views are impossible here.
+/// Whether native views are possible here. If not, this reports the test as skipped.
 fn is_possible(test: &str) -> bool {
     let fixture = Fixture::new("native-possible", "touch a");
     let outcome = fixture.store.run_with(&["--view", "native"], "true");

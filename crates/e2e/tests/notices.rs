@@ -121,7 +121,8 @@ fn rest_of_a_transaction_is_discarded_though_a_part_has_landed() {
         store.commit(&whole).expect(0);
         let view = store.begin();
         store.exec(&view, "echo 1 > c; echo 2 > d").expect(0);
-        // So it is not refreshed by itself, and survives no longer.
+        // After another commit, committing a part does not refresh the transaction, which then
+        // no longer survives.
         store.run("echo other > other").expect(0);
         store.call(["commit", &view.id, "--", "c"]).expect(0);
         store.kill_service();

@@ -9,7 +9,7 @@ use atomdir_testing::{
     Fixture, Outcome, Store, User, shell, users_can_mount, wait_for, wait_until,
 };
 
-/// The obstacle may come too late for so many commits.
+/// For how many commits the obstacle may come too late.
 const TRIES: usize = 100;
 
 struct Case {
@@ -83,7 +83,7 @@ fn check(fixture: &Fixture, case: &Case) {
         status.contains("set aside") && status.contains("dir"),
         "{status}"
     );
-    // The store is at work.
+    // The store keeps working.
     store.run("echo other > other").expect(0);
     let synced = store.call(["sync"]).expect(CONFLICT);
     assert!(synced.error_text().contains(&id), "{synced}");
@@ -93,7 +93,7 @@ fn check(fixture: &Fixture, case: &Case) {
     store.call(["sync"]).expect(0);
     assert!(is_there());
 
-    // What the user takes in hand is the user's.
+    // The service does not retry a commit once the user has entered its transaction.
     set_aside(fixture, case, &[]).expect(CONFLICT);
     let id = listed_id(store);
     store
@@ -120,9 +120,9 @@ fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
     check(&fixture, &MOUNTED);
 }
 
-/// Its log is on the disk of the store, which may be full.
+/// The service's log file is on the disk of the store, which may be full.
 #[test]
-fn a_service_that_cannot_write_its_log_looks_after_what_is_set_aside() {
+fn service_that_cannot_write_its_log_file_retries_commits_that_are_set_aside() {
     if !users_can_mount("a_service_that_cannot_write_its_log") {
         return;
     }
@@ -195,7 +195,7 @@ fn user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches
     let fixture = Fixture::owned_by("set-aside-ends", User::root, "mkdir dir");
     let store = &fixture.store;
     let clear = || shell(&fixture.base, MOUNTED.clear);
-    // This one cannot survive its service.
+    // A serializable transaction cannot survive its service.
     set_aside(&fixture, &MOUNTED, &["--isolation", "serializable"]).expect(CONFLICT);
     let id = listed_id(store);
     assert!(store.kill_service());

@@ -41,7 +41,7 @@ fn service_starts_on_first_use_and_stops_cleanly() {
     ));
 }
 
-/// In a process with threads, a call that has to grow the table waits for the kernel (RCU).
+/// In a process with threads, a call that grows the table waits for an RCU grace period.
 #[test]
 fn a_service_has_a_large_table_of_descriptors_from_its_start() {
     let store = TestStore::new(NEVER_IDLE);
