@@ -206,7 +206,7 @@ fn a_snapshot_begins_at_begin_not_at_first_use() {
     store.assert_at_rest();
 }
 
-/// The objects that are kept for an older snapshot must not count in what others see.
+/// Names that are kept for an older snapshot must not count in the link counts that others see.
 #[test]
 fn a_kept_snapshot_does_not_show_in_later_link_counts() {
     let fixture = Fixture::new("link-counts", "echo old > file; ln file again");

@@ -294,7 +294,7 @@ fn cost(test: &str, files: usize) -> (u64, Duration) {
     let fixture = Fixture::new(&format!("{test}-{files}"), "true");
     let store = &fixture.store;
     create_files(store.path(), files);
-    // Else the kernel would still write the new files during the measurement.
+    // Without this the kernel would still write the new files during the measurement.
     rustix::fs::sync();
     // The first transactions start the service, which opens files that it keeps open.
     small_transactions(store, 0);

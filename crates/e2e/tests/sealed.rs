@@ -169,7 +169,7 @@ fn a_sealed_command_sees_no_process_outside() {
             test ! -e /proc/{outer}
             for process in /proc/[0-9]*; do
                 id=$(basename $process)
-                # The command's own processes show the view, process 1 shows nothing.
+                # Processes of the command show the view, process 1 shows nothing.
                 if test -e $process/root{base}/file; then echo new > $process/root{base}/file; fi
                 ls $process/root{base}/.atomdir 2> /dev/null && exit 9 || true
                 ls $process/fd/ > /dev/null 2>&1 || true

@@ -1,5 +1,5 @@
-//! Every message survives encoding and decoding. Any other bytes that a peer may send are
-//! refused with an error.
+//! Every message survives encoding and decoding, and no bytes that a peer may send cause
+//! more than an error.
 
 use atomdir_protocol::frame::{
     self, FrameError, HEADER_LENGTH, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX,

@@ -80,7 +80,7 @@ impl<D: Disk> Views<D> {
         if self.slots.renew(id) {
             self.forget_name(id);
         }
-        // The kernel would keep cached what programs have open.
+        // Without this the kernel would keep its cache of nodes that programs have open.
         for node in known {
             let number = old.number(Within::Node(*node));
             self.notify(|notifier| notifier.invalidate_inode(number, 0, 0));

@@ -141,13 +141,13 @@ fn programs_that_fail_in_a_users_native_view_work_in_an_exact_one() {
 /// In the namespace of a user's command no other user and no other group exists. A program that
 /// copies an access control list which names one reports an error and leaves that entry out.
 #[test]
-fn a_users_command_cannot_name_other_users() {
-    let test = "a_users_command_cannot_name_other_users";
+fn a_users_command_cannot_name_others() {
+    let test = "a_users_command_cannot_name_others";
     if !users_can_mount(test) || !tools_present(test, &["setfacl", "getfacl", "tar"]) {
         return;
     }
     for view in ["exact", "native"] {
-        // Not the user nobody, whose number stands for all others.
+        // The owner is not the user nobody, whose number stands for all others in the view.
         let prepare = "echo old > listed; setfacl -m u:1000:rw listed; echo new > plain";
         let fixture = Fixture::owned_by(test, User::stranger, prepare);
         let foreign = fixture.base.join("foreign");

@@ -1,6 +1,6 @@
 //! Changes that a view can show but the base refuses, because the file system below has
 //! limits and obstacles of its own. Such a commit must be refused as a whole, before any
-//! part of it is final, and the store must go on.
+//! part of it is final, and the store must keep working.
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{Fixture, Outcome, User, shell, skip, tools_present};

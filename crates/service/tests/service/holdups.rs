@@ -28,7 +28,7 @@ const FILES_TO_FORGET_ANOTHER: usize = 200;
 const READERS: usize = 20;
 
 /// The owner takes a lease on the file, and gives it back when `until` receives a message.
-/// `held` gets a message once the lease is taken, and another once somebody wants it back.
+/// `held` gets a message once the lease is taken, and another once the kernel breaks it.
 fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<()>) {
     let path = store.location.root.join(LEASED);
     let owner = std::fs::metadata(&path).unwrap().uid();
