@@ -301,7 +301,7 @@ fn process_that_keeps_a_view_ends_with_the_transaction() {
 }
 
 /// A command is not killed with its `exec`. If it has no file open for writing, the run commits
-/// without it. Otherwise the commit has to wait until the command has ended.
+/// without it. Otherwise the commit is refused until the command has ended.
 #[test]
 fn commit_waits_for_writers_whose_exec_was_killed() {
     for_each_native_owner("native-orphan", |one| {

@@ -113,7 +113,7 @@ fn check(fixture: &Fixture, case: &Case) {
 
 #[test]
 fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
-    if !users_can_mount("lazy_commit_that_meets_a_mount") {
+    if !users_can_mount("lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later") {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-root", User::root, "mkdir dir");
@@ -123,7 +123,8 @@ fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
 /// The service's log file is on the disk of the store, which may be full.
 #[test]
 fn service_that_cannot_write_its_log_file_retries_commits_that_are_set_aside() {
-    if !users_can_mount("a_service_that_cannot_write_its_log") {
+    if !users_can_mount("service_that_cannot_write_its_log_file_retries_commits_that_are_set_aside")
+    {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-no-log", User::root, "mkdir dir");
@@ -189,7 +190,9 @@ fn ended_how(store: &Store, id: &str) -> serde_json::Value {
 
 #[test]
 fn user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches_its_age() {
-    if !users_can_mount("user_learns_when_a_commit_that_was_set_aside_dies") {
+    if !users_can_mount(
+        "user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches_its_age",
+    ) {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-ends", User::root, "mkdir dir");
@@ -215,7 +218,7 @@ fn user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches
 
 #[test]
 fn lazy_commit_that_meets_a_closed_directory_of_another_user_is_set_aside() {
-    if !users_can_mount("lazy_commit_that_meets_a_closed_directory") {
+    if !users_can_mount("lazy_commit_that_meets_a_closed_directory_of_another_user_is_set_aside") {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-user", User::ordinary, "");
