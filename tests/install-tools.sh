@@ -5,7 +5,7 @@
 # directory of the user who runs this.
 set -eu
 
-# A line each: why it is needed.
+# One package or a few on each line, and what needs them.
 packages="
     fuse3           # fusermount3: views of ordinary users
     acl attr        # setfacl, getfacl, setfattr, getfattr
@@ -54,7 +54,7 @@ unpack_postfix() {
 
 [ -z "$missing" ] || echo "installing$missing"
 export DEBIAN_FRONTEND=noninteractive
-# Without a database of its own, slapd is not started.
+# Debian does not start slapd if its package has made no database.
 echo "slapd slapd/no_configuration boolean true" | debconf-set-selections
 apt-get -q update >&2
 # shellcheck disable=SC2086 # a list of names

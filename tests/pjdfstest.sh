@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs pjdfstest, the POSIX file system test suite, as root and as an ordinary
-# user: first on the plain file system, then in a view of a store on it. What
-# passes outside must pass inside, but for the exceptions that
-# tests/pjdfstest-exceptions.txt gives reasons for; and an exception that
-# passes is one no more.
+# user: first on the plain file system, then in a view of a store on it. Each
+# case that passes outside must pass inside, except those that
+# tests/pjdfstest-exceptions.txt lists with a reason. It is an error if one of
+# these passes.
 #
 #     tests/pjdfstest.sh [CASE...]     all cases, or those whose names hold CASE
 #
@@ -36,7 +36,7 @@ if [ -z "$suite" ]; then
     [ -x "$suite" ] || cargo install --quiet --locked --version "$version" --root "$place" pjdfstest
 fi
 
-# Short, as paths of sockets must be.
+# Short, because the path of a socket has at most 107 bytes.
 scratch=$(mktemp -d "${ATOMDIR_TEST_DIR:-/var/tmp}/atomdir-pjd.XXXXXX")
 secondary=$(mktemp -d /dev/shm/atomdir-pjdfstest.XXXXXX)
 finish() {
@@ -50,7 +50,7 @@ trap 'exit 129' HUP INT TERM
 
 chmod 755 "$scratch"
 chmod 1777 "$secondary"
-# Where they are, only root may be let in.
+# The user nobody may be unable to reach the originals.
 cp "$atomdir" "$scratch/atomdir"
 cp "$suite" "$scratch/pjdfstest"
 sed -n 's/^\([^# ][^ ]*\).*/\1/p' "$exceptions" | LC_ALL=C sort > "$scratch/excepted"
@@ -72,7 +72,7 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 END
 
-# As the user $1, in the directory $2, the rest.
+# as USER DIRECTORY COMMAND...: runs a command as a user in a directory.
 as() {
     user=$1 directory=$2
     shift 2
@@ -97,7 +97,7 @@ collect() {
 
 status=0
 
-# The suite on both sides as the user $1; the rest are names of cases.
+# both_sides USER CASE...: runs the suite outside and inside as a user.
 both_sides() {
     user=$1
     shift
@@ -129,7 +129,7 @@ judge() {
     while read -r case; do
         status=1
         echo "passes outside, not inside, as $user: $case"
-        # The case's own words, up to the next case.
+        # What the suite printed about the case, up to the next case.
         awk -v case="$case" '$1 ~ /::/ && NF == 2 { shown = ($1 == case) } shown' "$result-inside.out"
     done < "$result-unexpected"
     while read -r case; do

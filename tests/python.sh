@@ -59,7 +59,7 @@ END
     passed=$((passed + ran)) failed=$((failed + bad)) skipped=$((skipped + left_out))
 }
 
-# As another user that may not read this tree, from a copy that they can.
+# Runs a command as the user nobody, who may be unable to read this tree and uses a copy.
 as_nobody() {
     setpriv --reuid=65534 --regid=65534 --clear-groups \
         env HOME=/nonexistent TMPDIR="$place/scratch" PYTHONDONTWRITEBYTECODE=1 "$@"
@@ -70,7 +70,7 @@ python_here() { "$place/venv/bin/python" "$@"; }
 chmod o+x "$results"
 mkdir -p "$place/scratch"
 chmod 1777 "$place/scratch"
-# The system's Python first: the user nobody may not reach another one.
+# Tries the system's Python first: the user nobody may be unable to reach another one.
 /usr/bin/python3 -m venv "$place/venv" > /dev/null 2>&1 ||
     { rm -rf "$place/venv" && python3 -m venv "$place/venv"; } ||
     not_here "python3 -m venv does not work here (package python3-venv)"
@@ -102,7 +102,7 @@ cp -r crates/python/python "$place/source"
 tree=$PWD
 cd "$place" || exit 1
 check "types of the package" venv/bin/mypy --cache-dir "$place/mypy" source
-# Against what is installed, so that the wheel must say that it has types.
+# Checked against the installed wheel, which must therefore be marked as typed.
 check "types of the tests" venv/bin/mypy --cache-dir "$place/mypy-tests" --exclude full tests examples
 run_pytest venv/bin/pytest
 if [ "$(id -u)" = 0 ]; then

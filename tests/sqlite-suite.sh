@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs SQLite's own tests, as an ordinary user, on databases in a store, and mptest with several
-# processes. The file system of the extension is the default one there.
+# Runs SQLite's own tests on databases in a store, as an ordinary user or, through a service, as root,
+# and mptest with several processes. The file system of the extension is the default one there.
 #
 # tests/sqlite/files says which test files run, and tests/sqlite/exceptions which of their tests fail
 # and why. A failure that is not listed there, a listed test that passes or does not run, and a file
@@ -35,8 +35,8 @@ extension=$(dirname "$atomdir")/libatomdir_sqlite.so
 
 place=${XDG_CACHE_HOME:-$HOME/.cache}/atomdir/sqlite-$version
 
-# Debian's source package, by apt, which checks its signature, without changing the machine's list
-# of sources.
+# Fetches Debian's source package by apt, which checks its signature. The machine's own list of
+# sources stays as it is.
 fetch() {
     mkdir -p lists/partial archives/partial
     echo 'deb-src http://deb.debian.org/debian bookworm main' > sources.list
@@ -50,7 +50,8 @@ fetch() {
 
 prepare_sources() {
     echo 'source $::env(SUITE_PARTS)/after.tcl' >> source/test/tester.tcl
-    # A transaction of mptest that meets a conflict runs again, and forgets no errors.
+    # Patches mptest: a transaction that meets a conflict runs again, and the count of errors is
+    # not reset when a script starts.
     sed -i -e 's/^\( *\)runSql("COMMIT TRANSACTION;");$/\1if( trySql("COMMIT")==SQLITE_BUSY ) continue;/' \
         -e '/^static int startScript/,/^}/ s/^ *g.nError = 0;$//' source/mptest/mptest.c
 }
@@ -87,7 +88,7 @@ if [ ! -f "$place/build/complete" ]; then
     rm "$build_log"
 fi
 
-# Short, as paths of sockets must be.
+# Short, because the path of a socket has at most 107 bytes.
 scratch=$(mktemp -d "${ATOMDIR_TEST_DIR:-/dev/shm}/atomdir-sql.XXXXXX")
 finish() {
     for store in "$scratch"/*/store; do
@@ -99,13 +100,13 @@ trap finish EXIT
 trap 'exit 129' HUP INT TERM
 
 chmod 755 "$scratch"
-# Where they are, only root may be let in.
+# The user nobody may be unable to reach the originals.
 cp "$atomdir" "$extension" "$place/build/testfixture" "$place/build/mptest" "$scratch"
 cp -r "$place/source/test" "$parts" "$scratch"
 cp -r "$place/source/mptest" "$scratch/scripts"
 chmod -R a+rX "$scratch"
 
-# As the user $1, in the directory $2, the rest.
+# as USER DIRECTORY COMMAND...: runs a command as a user in a directory.
 as() {
     cd "$2"
     setpriv --reuid="$1" --regid="$(id -g "$1")" --clear-groups env HOME="$scratch" "${@:3}"
@@ -113,8 +114,8 @@ as() {
 
 # Runs one file in a store of its own, and leaves what it prints in FILE.out, and in FILE.results a
 # line for each test: "FILE TEST passed" or "FILE TEST failed". A file that does not come to its end
-# fails the test "(end)". Root's services serve those files that run through one: an ordinary user's
-# need a machine that lets them mount.
+# fails the test "(end)". Files that need a service run as root: an ordinary user's service needs a
+# machine on which users can mount.
 run_file() {
     local file=$1 door=$2 user=nobody status=0 directory=$scratch/$1.d
     [ "$door" = embedded ] || user=root
@@ -146,7 +147,7 @@ run_file() {
         "$(grep -c ' failed$' "$scratch/$file.results") failed"
 }
 
-# Several processes, each with connections of its own, through a service.
+# Runs mptest: several processes, each with connections of its own, use one service.
 run_mptest() {
     local script store=$scratch/mptest.d/store
     mkdir -p "$store"
@@ -167,7 +168,7 @@ run_mptest() {
     "$scratch/atomdir" -C "$store" service stop --abort > /dev/null
 }
 
-# What is listed as FILE DOOR, with the files that the arguments choose.
+# Prints the lines FILE DOOR of tests/sqlite/files whose file the arguments choose.
 chosen() {
     local file door pattern
     while read -r file door; do

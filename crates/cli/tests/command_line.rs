@@ -1,4 +1,4 @@
-//! The command line without a store: help, mistakes, and what they exit with.
+//! The command line without a store: help, usage errors and exit codes.
 //!
 //! `ATOMDIR_UPDATE=1 cargo test -p atomdir-cli` writes the help texts anew.
 
@@ -40,7 +40,7 @@ const VERBS: [&str; 31] = [
     "man",
 ];
 
-/// A directory that is in no store, and an environment without surprises.
+/// Runs the command outside any store, with only `PATH` in its environment.
 fn atomdir(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir"));
     command
@@ -69,7 +69,7 @@ fn check_exit(arguments: &[&str], code: i32, message: &str) {
 }
 
 #[test]
-fn help_is_as_written_down() {
+fn help_matches_the_stored_texts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
     let mut pages: Vec<(String, Vec<&str>)> = vec![("atomdir".into(), vec!["--help"])];
     pages.extend(VERBS.map(|verb| (verb.to_owned(), vec![verb, "--help"])));
@@ -129,7 +129,7 @@ impl Drop for Empty {
 }
 
 #[test]
-fn without_a_store_there_is_nothing_to_do() {
+fn verbs_outside_a_store_are_refused() {
     let empty = std::env::temp_dir().join(format!("atomdir-none-{}", std::process::id()));
     fs::create_dir(&empty).expect("made");
     let empty = Empty(empty);
@@ -152,7 +152,7 @@ fn without_a_store_there_is_nothing_to_do() {
 }
 
 #[test]
-fn inside_a_transaction_the_store_is_out_of_reach() {
+fn run_inside_a_transaction_is_refused() {
     let output = atomdir(&["run", "--", "true"])
         .env("ATOMDIR_TX", "12")
         .output()
@@ -175,7 +175,7 @@ fn ask_requires_a_terminal() {
 }
 
 #[test]
-fn failures_are_json_where_asked_for() {
+fn failures_are_json_with_the_json_option() {
     let output = output(&["config", "--json", "colour"]);
     assert_eq!(output.status.code(), Some(66));
     let json: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
@@ -201,9 +201,9 @@ fn failure_without_a_store_goes_to_the_status_descriptor() {
 }
 
 #[test]
-fn closed_output_pipe_is_no_failure() {
+fn closed_output_pipe_exits_141_without_a_message() {
     for arguments in [&["man"][..], &["completions", "bash"], &["--help"]] {
-        // Not for the children of tests beside this one, which would read it.
+        // Close on exec: a child process of another test must not keep the reader open.
         let flags = rustix::pipe::PipeFlags::CLOEXEC;
         let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
         drop(reader);
@@ -268,7 +268,7 @@ fn usage_errors_are_explained() {
 }
 
 #[test]
-fn verbs_of_other_programs_lead_to_ours() {
+fn verbs_of_other_programs_are_answered_with_ours() {
     for (verb, ours) in [
         ("revert", "undo"),
         ("checkout", "begin"),

@@ -67,8 +67,8 @@ const CHANGES: [(&str, &str); 10] = [
 ];
 
 #[test]
-fn a_user_closes_files_and_directories() {
-    let test = "a_user_closes_files_and_directories";
+fn commits_work_with_files_closed_to_their_owner() {
+    let test = "commits_work_with_files_closed_to_their_owner";
     if !users_can_mount(test) || !tools_present(test, &["setfattr"]) {
         return;
     }
@@ -82,8 +82,8 @@ fn a_user_closes_files_and_directories() {
 }
 
 #[test]
-fn a_user_removes_a_store_that_is_in_use() {
-    let test = "a_user_removes_a_store_that_is_in_use";
+fn removing_a_store_in_use_works_and_fails_the_run() {
+    let test = "removing_a_store_in_use_works_and_fails_the_run";
     if !users_can_mount(test) || !tools_present(test, &["setpriv"]) {
         return;
     }

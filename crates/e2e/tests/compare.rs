@@ -23,8 +23,8 @@ const STEPS: [&str; 5] = [
 ];
 
 #[test]
-fn patches_between_commits_lead_from_one_to_the_other() {
-    let test = "patches_between_commits_lead_from_one_to_the_other";
+fn patches_between_commits_turn_one_state_into_the_other() {
+    let test = "patches_between_commits_turn_one_state_into_the_other";
     if !tools_present(test, &["git"]) {
         return;
     }
@@ -123,7 +123,7 @@ fn forms_and_paths_of_a_comparison() {
 }
 
 #[test]
-fn log_of_a_path_has_what_happened_to_the_directories_above_it() {
+fn log_of_a_path_includes_changes_of_the_directories_above_it() {
     let prepare = "mkdir conf; echo 1 > conf/site";
     Fixture::for_each_owner("log-above", prepare, |one| {
         let store = &one.store;

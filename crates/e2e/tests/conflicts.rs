@@ -14,7 +14,7 @@ fn read(fixture: &Fixture, path: &str) -> Option<String> {
     fs::read_to_string(fixture.base.join(path)).ok()
 }
 
-/// A transaction of which a commit and an outside writer have changed the same.
+/// A transaction in conflict with a commit and with an outside writer.
 fn in_conflict(fixture: &Fixture) -> View {
     let store = &fixture.store;
     let view = store.begin();
@@ -60,7 +60,7 @@ fn a_commit_takes_the_sides_that_were_named() {
         assert_eq!(json["conflicts"][2]["by"], "outside");
         assert_eq!(json["conflicts"][0]["commit"], 1);
         assert!(json["conflicts"][0]["time"].is_string(), "{json}");
-        // Each must be named, and each once.
+        // Each conflict must get exactly one side.
         take(fixture, &view, &["--take-mine", "1,3,5"]).expect(CONFLICT);
         take(
             fixture,
@@ -112,7 +112,7 @@ fn a_change_that_came_after_the_list_is_not_overwritten() {
 }
 
 /// A conflict about a directory: what is there, what the transaction does and what others do, and
-/// what is there afterwards if the transaction's side is taken. `None`: it cannot be.
+/// what is there after the transaction's side was taken. `None`: that side cannot be taken.
 const DIRECTORIES: [(&str, &str, &str, Option<&str>); 11] = [
     ("chmod 755 .", "chmod 700 .", "chmod 711 .", Some("700\n")),
     ("mkdir d", "chmod 700 d", "chmod 711 d", Some("755 d:700\n")),
@@ -158,7 +158,7 @@ const DIRECTORIES: [(&str, &str, &str, Option<&str>); 11] = [
 ];
 
 #[test]
-fn a_side_is_taken_of_a_directory_or_refused_with_the_reason() {
+fn taking_a_side_of_a_directory_works_or_is_refused_with_the_reason() {
     let look = "find . -path ./.atomdir -prune -o -path . -printf %m -o -printf ' %P:%m' | \
                 tr '\\n' ' '; echo";
     for (prepare, mine, theirs, outcome) in DIRECTORIES {
@@ -190,7 +190,7 @@ fn a_side_is_taken_of_a_directory_or_refused_with_the_reason() {
     }
 }
 
-/// What is in a directory that the transaction removes is taken away only as it was listed.
+/// A commit removes the contents of a directory only if they are still as they were listed.
 #[test]
 fn a_change_after_the_list_in_a_removed_directory_is_not_lost() {
     Fixture::for_each_owner("conflict-removed", PREPARE, |fixture| {
@@ -210,7 +210,8 @@ fn a_change_after_the_list_in_a_removed_directory_is_not_lost() {
     });
 }
 
-/// What others have committed is not called an outside writer's, also if their service died at once.
+/// Conflicts name the other commit, not an outside writer, even if the service was killed right
+/// after that commit.
 #[test]
 fn commits_are_named_in_conflicts_after_a_kill() {
     let mine = "printf X | dd of=f conv=notrunc bs=1 seek=50000 status=none";
@@ -245,8 +246,8 @@ fn commits_are_named_in_conflicts_after_a_kill() {
 const TEXTS: &str =
     "for name in written replaced both clash attributes outside mixed; do seq 9 > $name; done";
 
-/// Others have changed the first line of each text, and a transaction the last one. In `clash`
-/// both have changed the same line.
+/// Others have changed the start of most texts, and the transaction the end. In `clash` both have
+/// changed the same line, both have made `new`, and both have changed the mode of `attributes`.
 fn in_texts(fixture: &Fixture) -> View {
     let store = &fixture.store;
     let view = store.begin();
@@ -292,7 +293,7 @@ fn texts_are_merged_by_lines() {
         let json: serde_json::Value = serde_json::from_str(&json.text()).expect("it is JSON");
         let theirs = json["conflicts"][2]["theirs"].as_str().expect("it is text");
         assert!(theirs.contains("+theirs"), "{json}");
-        // The view is as it was, so that the same can be tried in another way.
+        // The refused commit has changed nothing in the view.
         assert_eq!(store.exec(&view, "head -n 1 both").expect(0).text(), "1\n");
         let sides = [
             "--merge=2,7,8",
@@ -323,9 +324,9 @@ fn texts_are_merged_by_lines() {
     });
 }
 
-/// One that git knows by name, one by its command, and one that git does not know.
+/// The path of a tool that git knows, a command line, and a path that does not exist.
 #[test]
-fn git_s_merge_tool_merges() {
+fn texts_are_merged_by_the_tool_of_gits_configuration() {
     if !tools_present("git's merge tool", &["git"]) {
         return;
     }
@@ -393,7 +394,7 @@ fn texts_that_do_not_merge_are_merged_by_hand() {
         tool("false")
             .expect(CONFLICT)
             .says(&["3  clash: the merge tool has not merged it"]);
-        // Its user may have quit without a decision.
+        // The user of the tool may have quit without a decision.
         for (undecided, why) in [
             ("true", "has not changed it"),
             ("echo more >> $MERGED", "has left conflict markers in it"),

@@ -1,7 +1,7 @@
 #![cfg(test)]
 
-//! Sides are taken and texts are merged in what a `run` has left open after a conflict, whichever
-//! view its command ran in.
+//! After a conflict a `run` leaves its transaction open. Sides are taken and texts are merged in it,
+//! whichever view its command ran in.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ const MINE: &str = "sed -i 's/9/mine/' both; sed -i 's/5/mine/' clash one two";
 const THEIRS: &str = "sed -i 's/1/theirs/' both; sed -i 's/5/theirs/' clash one two";
 
 #[test]
-fn conflicts_of_a_kept_run_are_merged_or_sides_are_taken() {
+fn conflicts_of_a_kept_run_end_by_merging_and_taking_sides() {
     Fixture::for_each_view("conflicts-of-run", PREPARE, |one, view| {
         let store = &one.store;
         let commit_meanwhile = || {

@@ -27,7 +27,7 @@ fn for_each_owner(test: &str, body: impl Fn(&Fixture)) {
     }
 }
 
-/// Commits a row that is in the log, then its move to the database, then one in the log again.
+/// Three commits: a row in SQLite's log, its move to the database, another row in the log.
 fn commit_steps(one: &Fixture) {
     for step in [insert(1), checkpoint(), insert(2)] {
         one.store.run(&step).expect(0);
@@ -67,7 +67,7 @@ fn restore_brings_back_the_log_with_the_database() {
 }
 
 #[test]
-fn a_part_with_a_database_has_its_log() {
+fn committing_or_aborting_a_part_takes_database_and_log_together() {
     for_each_owner("land-database", |one| {
         let changes = [insert(1), checkpoint(), "echo 1 > other".into()].join("; ");
         let view = kept(one, &changes);

@@ -51,13 +51,13 @@ fn scenarios() -> impl Iterator<Item = Scenario> {
 }
 
 #[test]
-fn times_of_directories_in_which_entries_came_and_went() {
+fn directory_times_are_as_in_a_plain_directory() {
     scenarios().for_each(|scenario| scenario.check());
 }
 
 #[test]
-fn times_of_a_users_directories_in_which_entries_came_and_went() {
-    if users_can_mount("times_of_a_users_directories_in_which_entries_came_and_went") {
+fn directory_times_of_a_user_are_as_in_a_plain_directory() {
+    if users_can_mount("directory_times_of_a_user_are_as_in_a_plain_directory") {
         scenarios().for_each(|scenario| scenario.as_ordinary_user().check());
     }
 }

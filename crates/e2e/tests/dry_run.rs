@@ -34,8 +34,8 @@ fn json(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.text()).unwrap_or_else(|error| panic!("{error}: {outcome}"))
 }
 
-/// The service dies with two commits in its log, a third torn off, and a
-/// transaction open that does not survive.
+/// Kills the service with an open transaction that does not survive. Its log ends with two
+/// commits and a torn record.
 fn crash(store: &Store) {
     store.run("echo one > file").expect(0);
     store
@@ -107,7 +107,7 @@ fn check_dry_run(owner: Owner) {
     store
         .run("test $(cat file) = one; test $(cat other) = two")
         .expect(0);
-    // The last run changed nothing, so it is none.
+    // The last run changed nothing, so it is not in the list.
     let listed = json(&store.call(["--json", "log", "-n", "1000"]).expect(0));
     let listed = listed["commits"].as_array().expect("a list").len() as u64;
     assert_eq!(commits_in_history.as_u64(), Some(listed));
@@ -115,8 +115,8 @@ fn check_dry_run(owner: Owner) {
 }
 
 #[test]
-fn a_dry_run_says_what_recovery_does() {
-    for_each_owner("a_dry_run_says_what_recovery_does", check_dry_run);
+fn dry_run_reports_what_recovery_does() {
+    for_each_owner("dry_run_reports_what_recovery_does", check_dry_run);
 }
 
 #[test]

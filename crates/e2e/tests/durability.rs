@@ -1,12 +1,12 @@
-//! When commits are durable, and what flushing inside a transaction costs.
+//! When commits are durable, and when a flush inside a transaction reaches the disk.
 #![cfg(test)]
 
 use std::process::{Command, Stdio};
 
 use atomdir_testing::{Fixture, Store, tools_present, wait_until};
 
-/// Counts the flushes that the store's service requests while `act` runs, but for those of its notes of
-/// open transactions.
+/// Counts the flushes that the store's service requests while `act` runs, except those of its
+/// notes of open transactions.
 fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize {
     let control = store.control().display().to_string();
     let of_notes = [format!("<{control}/transactions>"), format!("<{control}>")];
@@ -16,7 +16,7 @@ fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize
 }
 
 /// The flushes that the store's service requests while `act` runs, a line for each. `act` gets a
-/// function that returns those until then.
+/// function that returns the flushes so far.
 fn flushes(store: &Store, fixture: &Fixture, act: impl FnOnce(&dyn Fn() -> String)) -> String {
     let trace = fixture.scratch.join("trace");
     let mut strace = Command::new("strace");
@@ -60,7 +60,7 @@ fn flushes(store: &Store, fixture: &Fixture, act: impl FnOnce(&dyn Fn() -> Strin
     read()
 }
 
-/// So that a command can say after a power cut which transactions were lost.
+/// After a power cut, commands can then list the transactions that were lost.
 #[test]
 fn note_of_a_transaction_that_stays_open_is_flushed() {
     if !tools_present(
@@ -83,14 +83,14 @@ fn note_of_a_transaction_that_stays_open_is_flushed() {
 }
 
 #[test]
-fn fsync_inside_a_transaction_does_not_flush_the_disk() {
-    let test = "fsync_inside_a_transaction_does_not_flush_the_disk";
+fn fsync_flushes_only_transactions_that_survive_the_service() {
+    let test = "fsync_flushes_only_transactions_that_survive_the_service";
     if !tools_present(test, &["strace"]) {
         return;
     }
     Fixture::for_each_owner("flushing", "echo old > file; mkdir dir", |fixture| {
         let store = &fixture.store;
-        // One that does not survive its service.
+        // A serializable transaction does not survive its service.
         let view = store.begin_with(&["--isolation", "serializable"]);
         let flushes = flushes_during(store, fixture, || {
             let script = "for number in 1 2 3 4 5 6 7 8; do
@@ -100,17 +100,17 @@ fn fsync_inside_a_transaction_does_not_flush_the_disk() {
             done";
             store.exec(&view, script).expect(0);
         });
-        assert_eq!(flushes, 0, "inside");
+        assert_eq!(flushes, 0, "fsync inside has flushed the disk");
         let flushes = flushes_during(store, fixture, || {
             store.commit(&view).expect(0);
         });
-        assert!(flushes > 0, "a trace that shows nothing proves nothing");
+        assert!(flushes > 0, "the trace must show the commit's flushes");
         let view = store.begin();
         let flushes = flushes_during(store, fixture, || {
             let script = "dd if=/dev/zero of=more bs=4096 count=2 conv=fsync status=none";
             store.exec(&view, script).expect(0);
         });
-        assert!(flushes > 0, "what survives is flushed");
+        assert!(flushes > 0, "fsync must flush a transaction that survives");
         store.abort(&view).expect(0);
     });
 }
@@ -118,7 +118,7 @@ fn fsync_inside_a_transaction_does_not_flush_the_disk() {
 /// A transaction that begins after a lazy commit has returned sees it. The base shows it
 /// once it is durable.
 #[test]
-fn a_lazy_commit_is_seen_at_once_inside_and_in_the_base_when_durable() {
+fn lazy_commit_is_in_later_views_at_once_and_in_the_base_when_durable() {
     Fixture::for_each_owner("lazy", "echo old > file", |fixture| {
         let store = &fixture.store;
         let lazy = &["--durability", "lazy"];
@@ -133,7 +133,11 @@ fn a_lazy_commit_is_seen_at_once_inside_and_in_the_base_when_durable() {
         store.run_with(lazy, "echo lazy > file").expect(0);
         store.run("echo durable > other").expect(0);
         let file = || std::fs::read_to_string(fixture.base.join("file")).expect("read");
-        assert_eq!(file(), "lazy\n", "a durable commit brings all before it");
+        assert_eq!(
+            file(),
+            "lazy\n",
+            "a durable commit applies earlier lazy ones"
+        );
         store.run_with(lazy, "echo last > file").expect(0);
         store.call(["sync"]).expect(0);
         assert_eq!(file(), "last\n");

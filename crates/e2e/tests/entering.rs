@@ -38,7 +38,7 @@ fn one_process_switches_between_transactions() {
     drop(resumed);
     assert_eq!(std::env::current_dir().expect("there is one"), home);
 
-    // Each connection holds the transaction by itself. When the last one leaves, it ends.
+    // Each connection holds the transaction by itself. It ends when the last one leaves.
     let mut other = connect();
     other.attach(one.id).expect("attached");
     let status = other.status(one.id).expect("it has a status");

@@ -74,7 +74,7 @@ fn init_on_an_overlay_is_refused() {
     });
 }
 
-/// If it were opened, a commit could be logged that cannot be applied.
+/// If such a store were opened, a commit could be logged that cannot be applied.
 #[test]
 fn store_seen_through_an_overlay_is_refused() {
     let test = "store_seen_through_an_overlay_is_refused";

@@ -72,13 +72,13 @@ fn page(number: u64, letter: char) -> String {
 }
 
 #[test]
-fn different_pages_of_one_file() {
+fn writes_to_different_pages_do_not_conflict() {
     both_land(&page(0, 'x'), &page(100, 'y'));
     both_land(&page(7, 'x'), &page(8, 'y'));
 }
 
 #[test]
-fn the_same_page_of_one_file() {
+fn writes_to_the_same_page_conflict() {
     second_conflicts(&page(7, 'x'), &page(7, 'y'), "pages");
     // The bytes differ, but the page is the same.
     let byte =
@@ -88,7 +88,7 @@ fn the_same_page_of_one_file() {
 }
 
 #[test]
-fn sizes() {
+fn appends_truncations_and_rewrites_conflict() {
     second_conflicts("echo left >> file", "echo right >> file", "file");
     second_conflicts("truncate -s 0 pages", &page(200, 'y'), "pages");
     second_conflicts("truncate -s 4096 pages", "truncate -s 8192 pages", "pages");
@@ -97,7 +97,7 @@ fn sizes() {
 }
 
 #[test]
-fn attributes_and_contents_of_one_file() {
+fn attributes_conflict_with_attributes_and_not_with_contents() {
     both_land("chmod 600 pages", &page(3, 'y'));
     both_land("chown 5:6 dir", "echo new > dir/new");
     second_conflicts("chmod 600 file", "chmod 640 file", "file");
@@ -105,7 +105,7 @@ fn attributes_and_contents_of_one_file() {
 }
 
 #[test]
-fn different_names_in_one_directory() {
+fn changes_of_different_names_do_not_conflict() {
     both_land("echo l > dir/left", "echo r > dir/right");
     both_land("mkdir dir/left; echo l > dir/left/in", "rm dir/file");
     both_land("mv file dir/left", "mv other dir/right");
@@ -113,7 +113,7 @@ fn different_names_in_one_directory() {
 }
 
 #[test]
-fn the_same_name_in_one_directory() {
+fn changes_of_the_same_name_conflict() {
     second_conflicts("echo l > dir/new", "echo r > dir/new", "dir/new");
     second_conflicts("mkdir dir/new", "mkdir dir/new", "dir/new");
     second_conflicts("mkdir dir/new", "ln -s . dir/new", "dir/new");
@@ -124,14 +124,14 @@ fn the_same_name_in_one_directory() {
 }
 
 #[test]
-fn removing_and_filling_a_directory() {
+fn removing_a_directory_conflicts_with_filling_it() {
     second_conflicts("rmdir empty", "echo new > empty/new", "empty");
     second_conflicts("rm -r dir", "echo new > dir/new", "dir");
     second_conflicts("rm -r dir", "mv file dir/", "dir");
 }
 
 #[test]
-fn removing_and_writing_a_file() {
+fn removing_a_file_conflicts_with_writing_it() {
     second_conflicts("rm file", "echo more >> file", "file");
     second_conflicts("rm pages", &page(9, 'x'), "pages");
     second_conflicts("echo new > t; mv t file", "echo more >> file", "file");
@@ -139,7 +139,7 @@ fn removing_and_writing_a_file() {
 
 /// A file with two names is one file.
 #[test]
-fn writing_through_two_names() {
+fn writes_through_two_names_of_a_file_conflict() {
     second_conflicts("echo left > other", "echo right > linked", "");
     for deed in [
         "chmod 600 other",
@@ -183,7 +183,7 @@ const WRITES_OF_A_FILE: [&str; 7] = [
 /// One transaction writes through the name it knows; another adds a second name. All
 /// names then lead to one file.
 #[test]
-fn linking_and_writing_one_file() {
+fn linking_a_file_does_not_conflict_with_writing_it() {
     for write in WRITES_OF_A_FILE {
         both_land("ln file dir/linked", write);
     }
@@ -193,9 +193,9 @@ fn linking_and_writing_one_file() {
 
 /// The same in native views, in which the kernel's overlay copies the file.
 #[test]
-fn linking_and_writing_one_file_in_native_views() {
+fn linking_a_file_does_not_conflict_with_writing_it_in_native_views() {
     if !tools_present(
-        "linking_and_writing_one_file_in_native_views",
+        "linking_a_file_does_not_conflict_with_writing_it_in_native_views",
         &["setfattr"],
     ) {
         return;
@@ -223,7 +223,7 @@ fn linking_and_writing_one_file_in_native_views() {
 }
 
 #[test]
-fn removing_names_and_linking() {
+fn linking_a_file_conflicts_only_after_its_removal() {
     // If the link is committed first, the file lives on.
     for (remove, path) in [
         ("rm dir/file", "kept"),
@@ -251,7 +251,7 @@ fn removing_names_and_linking() {
 
 /// `sed -i` and editors replace files in this way. Only the file is in conflict.
 #[test]
-fn two_replacements_by_rename() {
+fn replacing_a_file_twice_conflicts_only_about_that_file() {
     for file in ["file", "dir/file"] {
         let fixture = fixture();
         let store = &fixture.store;
@@ -292,7 +292,7 @@ fn an_outside_change_conflicts_only_with_older_transactions() {
 }
 
 #[test]
-fn moving_a_directory_and_writing_below_it() {
+fn moving_a_directory_does_not_conflict_with_writes_below_it() {
     both_land("mv dir moved", "echo more >> file");
     // An entry of the root and contents of a file are different parts. The write must reach
     // the file, wherever that is by then.
@@ -315,7 +315,7 @@ fn moving_a_directory_and_writing_below_it() {
 }
 
 #[test]
-fn two_moves_that_would_make_a_ring() {
+fn moves_that_together_would_form_a_cycle_conflict() {
     // Each rename alone is allowed. Both together would cut a directory off the tree.
     let fixture = fixture();
     let store = &fixture.store;

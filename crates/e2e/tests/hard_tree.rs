@@ -279,7 +279,7 @@ fn changes_that_cancel_out_are_not_written() {
         ..CompareOptions::untouched()
     };
     assert_equal(
-        "before (left) and after (right) nothing",
+        "before (left) and after (right) changes that cancel out",
         &before,
         &after,
         &options,

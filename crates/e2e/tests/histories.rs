@@ -1,5 +1,5 @@
 //! Concurrent clients, by the command and by the library, each read and write files in
-//! their views. A checker explains what they read and wrote: see
+//! their views. A checker looks for an order that explains what they read and wrote: see
 //! `atomdir_testing::history`. Some runs kill the service again and again.
 
 use std::collections::BTreeMap;
@@ -423,22 +423,22 @@ fn run_with_kills(test: &str, owner: fn(&Path) -> User, isolation: Isolation) ->
 }
 
 #[test]
-fn serializable_clients_of_a_service_that_is_killed() {
-    let test = "serializable_clients_of_a_service_that_is_killed";
+fn serializable_clients_of_a_killed_service_have_a_serial_order() {
+    let test = "serializable_clients_of_a_killed_service_have_a_serial_order";
     let history = run_with_kills(test, User::root, Isolation::Serializable);
     explain(&history, Level::Serializable);
 }
 
 #[test]
-fn snapshot_clients_of_a_service_that_is_killed() {
-    let test = "snapshot_clients_of_a_service_that_is_killed";
+fn snapshot_clients_of_a_killed_service_see_snapshots() {
+    let test = "snapshot_clients_of_a_killed_service_see_snapshots";
     let history = run_with_kills(test, User::root, Isolation::Snapshot);
     explain(&history, Level::Snapshot);
 }
 
 #[test]
-fn serializable_clients_of_an_ordinary_user() {
-    let test = "serializable_clients_of_an_ordinary_user";
+fn serializable_clients_of_an_ordinary_user_have_a_serial_order() {
+    let test = "serializable_clients_of_an_ordinary_user_have_a_serial_order";
     if users_can_mount(test) {
         let history = run_with_kills(test, User::ordinary, Isolation::Serializable);
         explain(&history, Level::Serializable);
@@ -446,8 +446,8 @@ fn serializable_clients_of_an_ordinary_user() {
 }
 
 #[test]
-fn snapshot_clients_of_an_ordinary_user() {
-    let test = "snapshot_clients_of_an_ordinary_user";
+fn snapshot_clients_of_an_ordinary_user_see_snapshots() {
+    let test = "snapshot_clients_of_an_ordinary_user_see_snapshots";
     if users_can_mount(test) {
         let history = run_with_kills(test, User::ordinary, Isolation::Snapshot);
         explain(&history, Level::Snapshot);

@@ -75,7 +75,7 @@ fn uncommitted_changes_are_invisible_to_others() {
     assert_eq!(
         read(base.join("file")),
         "left\n",
-        "the second commit wrote what it had changed, and no more"
+        "the second commit must write only what it has changed"
     );
     store.assert_at_rest();
 }
@@ -123,8 +123,8 @@ ln numbers again; ln -s a/file link
 for i in $(seq 300); do echo $i > b/n$i; done
 "#;
 
-/// Commits change the base one after another. The old view is looked at after each, and
-/// some of it for the first time at the very end.
+/// Commits change the base one after another. After each the test compares one old view, and
+/// after the last also a view that nobody has read before.
 #[test]
 fn a_snapshot_does_not_change() {
     if !tools_present("a_snapshot_does_not_change", &["setfattr", "setfacl"]) {
@@ -206,7 +206,7 @@ fn a_snapshot_begins_at_begin_not_at_first_use() {
     store.assert_at_rest();
 }
 
-/// What is kept for an older snapshot must not show to anybody else.
+/// Names that are kept for an older snapshot must not count in the link counts that others see.
 #[test]
 fn a_kept_snapshot_does_not_show_in_later_link_counts() {
     let fixture = Fixture::new("link-counts", "echo old > file; ln file again");
@@ -224,7 +224,7 @@ fn a_kept_snapshot_does_not_show_in_later_link_counts() {
 /// Whatever a transaction does to a file with several names, the link count is right at
 /// once, and older snapshots keep theirs.
 #[test]
-fn files_that_lose_one_of_several_names() {
+fn link_counts_are_right_after_a_file_loses_a_name() {
     for script in [
         "rm file fifo link",
         "echo new >> file; rm file",
@@ -344,7 +344,7 @@ fn outside_writers_are_detected() {
 }
 
 #[test]
-fn outside_writes_elsewhere_do_no_harm_and_are_seen_by_later_transactions() {
+fn outside_writes_to_other_paths_do_not_conflict_and_later_transactions_see_them() {
     let fixture = Fixture::new("elsewhere", "echo old > file; mkdir dir; echo o > other");
     let (store, base) = (&fixture.store, &fixture.base);
     let view = store.begin();
@@ -369,7 +369,7 @@ const PROCESSES: usize = 8;
 const ROUNDS: usize = 25;
 
 #[test]
-fn eight_processes_count_in_one_file() {
+fn eight_processes_count_in_one_file_without_lost_updates() {
     let fixture = Fixture::new("counter", "echo 0 > counter");
     let (store, base) = (&fixture.store, &fixture.base);
     std::thread::scope(|scope| {

@@ -162,8 +162,8 @@ fn killed_service_keeps_every_durable_commit() {
             kill_recovery(&fixture, &mut random, looks);
         }
         store.call(["recover"]).expect(0);
-        // A commit that had not asked yet has started another service, where the transaction was
-        // open again. If it was lazy, it may not be in the base yet.
+        // If the kill came before the command's request, the command has started another service,
+        // which has opened the transaction again. Its lazy commit may not be in the base yet.
         store.call(["sync"]).expect(0);
         let found = fixture.look();
         let before = done;
@@ -221,7 +221,10 @@ fn wait_until_shown(fixture: &Fixture, number: usize, random: &mut Random, commi
 fn wait_for(mut has_happened: impl FnMut() -> bool, command: &mut Child) {
     wait_until("the moment of the commit", || {
         let ended = command.try_wait().expect("asked");
-        assert!(ended.is_none_or(|status| status.success()), "it failed");
+        assert!(
+            ended.is_none_or(|status| status.success()),
+            "the commit failed"
+        );
         has_happened()
     });
 }
@@ -230,7 +233,7 @@ fn wait_for(mut has_happened: impl FnMut() -> bool, command: &mut Child) {
 struct Lease(fs::File);
 
 impl Lease {
-    /// From `asm-generic/fcntl.h`: sets the signal that asks for the lease back.
+    /// From `asm-generic/fcntl.h`: sets the signal that reports a lease break.
     const F_SETSIG: libc::c_int = 10;
 
     fn on(fixture: &Fixture) -> Lease {
@@ -257,7 +260,7 @@ impl Lease {
     }
 }
 
-/// Kills recovery as well; it can be done again.
+/// Starts recovery and kills it. A later recovery must succeed all the same.
 fn kill_recovery(fixture: &Fixture, random: &mut Random, looks: usize) {
     let mut recovery = start(&fixture.store, &["recover"]);
     look_while(&mut recovery, random.below(looks + 1), fixture);
@@ -285,7 +288,7 @@ fn explain(
 }
 
 #[test]
-fn killed_service_aborts_what_does_not_survive_and_nothing_else() {
+fn killed_service_loses_only_transactions_that_do_not_survive() {
     let fixture = Fixture::new("kill-open", "echo old > file");
     let store = &fixture.store;
     store.run("echo committed > file").expect(0);
@@ -341,7 +344,7 @@ fn a_run_whose_service_is_killed_fails_and_changes_nothing() {
 }
 
 #[test]
-fn a_run_that_is_killed_itself_is_aborted() {
+fn killing_a_run_aborts_its_transaction() {
     let fixture = Fixture::new("kill-client", "echo old > file");
     let store = &fixture.store;
     let before = fixture.look();

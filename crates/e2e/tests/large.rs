@@ -30,7 +30,7 @@ fn memory_peak_bytes(process: Pid) -> u64 {
     let status = fs::read_to_string(&path).expect("the service lives");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kibibytes.expect("the kernel tells VmHWM in KiB") * 1024
+    kibibytes.expect("the kernel reports VmHWM in KiB") * 1024
 }
 
 /// A memory limit around one process, cgroup version 1 or 2.
@@ -96,8 +96,8 @@ impl Drop for MemoryLimit {
 }
 
 #[test]
-fn several_times_the_memory() {
-    const TEST: &str = "several_times_the_memory";
+fn transaction_larger_than_the_memory_limit_commits() {
+    const TEST: &str = "transaction_larger_than_the_memory_limit_commits";
     const LIMIT_BYTES: u64 = 64 << 20;
     let files = pick(8, 32);
     let fixture = Fixture::new("large-memory", "head -c 67108864 /dev/urandom > old");
@@ -120,7 +120,11 @@ fn several_times_the_memory() {
     store.commit(&view).expect(0);
     let outside = shell(store.path(), "sha256sum new-* old").text();
     assert_eq!(inside, outside, "the base must hold what the view showed");
-    assert_eq!(the_service(store), service, "it must have survived");
+    assert_eq!(
+        the_service(store),
+        service,
+        "the service must have survived"
+    );
     assert!(limit.holds(service), "the service left its memory limit");
     let peak = memory_peak_bytes(service);
     tell(&format!(
@@ -151,8 +155,8 @@ fn create_files(root: &Path, count: usize) {
 }
 
 #[test]
-fn many_new_files() {
-    const TEST: &str = "many_new_files";
+fn memory_per_new_file_is_bounded() {
+    const TEST: &str = "memory_per_new_file_is_bounded";
     /// Far more than is measured. It detects contents kept in memory, or a leak, but not a
     /// larger node.
     const BYTES_PER_FILE_MAX: u64 = 4096;
@@ -176,7 +180,7 @@ fn many_new_files() {
         assert_eq!(found, number.to_string());
     }
     let listed = shell(store.path(), "find d* -type f | wc -l").text();
-    assert_eq!(listed.trim(), count.to_string(), "nothing but these");
+    assert_eq!(listed.trim(), count.to_string(), "the base has other files");
     let per_file = |peak: u64| (peak - before) / count as u64;
     tell(&format!(
         "{TEST}: {count} files in {created:.1?}, committed in {committed:.1?}; the service's \
@@ -290,9 +294,9 @@ fn cost(test: &str, files: usize) -> (u64, Duration) {
     let fixture = Fixture::new(&format!("{test}-{files}"), "true");
     let store = &fixture.store;
     create_files(store.path(), files);
-    // Otherwise the writing of the new files would delay what is measured.
+    // Without this the kernel would still write the new files during the measurement.
     rustix::fs::sync();
-    // The first ones start the service and open what stays open.
+    // The first transactions start the service, which opens files that it keeps open.
     small_transactions(store, 0);
     let start = Instant::now();
     small_transactions(store, 1);
@@ -309,8 +313,8 @@ fn cost(test: &str, files: usize) -> (u64, Duration) {
 }
 
 #[test]
-fn a_small_change_in_a_large_store() {
-    const TEST: &str = "a_small_change_in_a_large_store";
+fn cost_of_a_small_change_does_not_grow_with_the_store() {
+    const TEST: &str = "cost_of_a_small_change_does_not_grow_with_the_store";
     if !tools_present(TEST, &["strace"]) {
         return;
     }

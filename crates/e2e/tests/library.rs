@@ -155,7 +155,7 @@ fn history(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     drop(undo);
     store.undo(&[second], &["past".as_ref()])?.commit()?;
     seen.push(store.begin()?.read_to_string("past")?);
-    // What came later is never taken back.
+    // An undo never takes back a later change.
     let tx = store.begin()?;
     tx.write("past", "later")?;
     seen.push(format!("{:?}", tx.conflicts()?));
@@ -200,7 +200,7 @@ fn the_past(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     ] {
         assert!(matches!(unknown, Err(UndoError::NotKept(_))), "{unknown:?}");
     }
-    // What somebody outside has overwritten is gone.
+    // The contents that an outside writer has overwritten are lost.
     std::fs::write(store.root().join("beside"), "outside")?;
     let Err(UndoError::Conflict { conflicts }) = store.at(one) else {
         panic!("it was overwritten");
@@ -261,7 +261,7 @@ fn sides(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     Ok(())
 }
 
-/// Code that wants openat(2) gets the view's directory; where there is no view, it learns that.
+/// `view_directory` returns the view's root, for openat(2), or `None` where there is no view.
 fn view_directory(store: &Store) -> Result<(), Error> {
     let tx = store.begin()?;
     tx.write("in the view", "1")?;
@@ -277,7 +277,7 @@ fn view_directory(store: &Store) -> Result<(), Error> {
     let made = rustix::fs::mkdirat(&view, "by mkdirat", 0o755.into());
     made.expect("made in the transaction");
     assert!(tx.metadata("by mkdirat")?.is_directory());
-    // A view is no way to the store past its transaction.
+    // A store cannot be opened by the path of a view.
     let path = tx.view().expect("it has a view");
     let refused = Store::open(path).expect_err("it is a view");
     let is_told = matches!(refused, OpenError::Find(FindError::InView { .. }));
@@ -295,8 +295,8 @@ fn prepare(base: &Path) {
 
 type Call = fn(&Transaction) -> Result<(), Error>;
 
-/// A transaction that asks for early conflicts fails at its first write, whichever call makes it,
-/// and is tried again.
+/// A transaction with early conflicts fails at its first conflicting write, whichever call makes
+/// it, and is tried again.
 fn early(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     let first = store.transaction().conflicts(Conflicts::Early).begin()?;
     first.write("copied", "first")?;
@@ -327,7 +327,7 @@ fn early(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     options.run(|tx| {
         tries += 1;
         let done = calls[1](tx);
-        // Dropped after it was in the way once.
+        // The first transaction is dropped after it has caused one conflict.
         first.take();
         done
     })?;
@@ -397,7 +397,7 @@ fn the_same_program_does_the_same_with_a_service_and_without() {
         };
         let (own, seen) = open("own", Door::Embedded);
         let (served, seen_served) = open("served", Door::Service);
-        // Another program meets the running service, and uses it.
+        // Another program finds the service running, and uses it.
         let met = Store::open(&served).expect("opened");
         assert!(!met.is_embedded());
         drop(met);

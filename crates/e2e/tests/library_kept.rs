@@ -1,4 +1,4 @@
-//! Transactions that a program leaves open by the library, and goes on with later.
+//! Transactions that a program keeps open through the library and continues later.
 
 use atomdir::{Door, EndedHow, Store, StoreError, StoreOptions, TransactionId};
 use atomdir_testing::{call_here, for_each_user_of_a_store};
@@ -10,7 +10,7 @@ fn served(base: &Path) -> Store {
     opened.expect("the service runs")
 }
 
-/// The command says the same of the transaction that died with the service.
+/// Library and command report the same about the transaction that was lost with the service.
 fn assert_ended(base: &Path, store: &Store, lost: TransactionId) {
     let ended = store.ended().expect("listed");
     let [one] = &ended[..] else {
@@ -48,7 +48,7 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
             .begin()
             .expect("begun");
         tx.write("first", b"1").expect("written");
-        // It would end with this program.
+        // A sync is refused, since the transaction would end with this program.
         assert!(matches!(tx.sync(), Err(StoreError::Other(_))));
         let id = tx.keep().expect("kept");
         let dropped = store.begin().expect("begun").id();
@@ -87,7 +87,7 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         other.remove_file("first").expect("it is there");
         other.commit().expect("nobody is in the way");
         let open = store.transactions().expect("listed");
-        // The history keeps the commit anyway.
+        // The history keeps the commit anyway, so the transaction costs no space of its own.
         assert_eq!((open[0].kept_commits, open[0].kept_bytes), (1, 0));
         store.attach(id).expect("open").abort();
         assert_eq!(store.transactions().expect("listed"), []);

@@ -21,7 +21,7 @@ fn short() -> String {
     (1..10).map(|line| format!("{line}\n")).collect()
 }
 
-/// As many lines as two pages have.
+/// A text of two pages.
 fn long() -> String {
     (0..1500).map(|line| format!("{line}\n")).collect()
 }
@@ -75,7 +75,7 @@ fn in_conflict(store: &Store) -> Transaction {
     mine
 }
 
-/// Only these can be merged.
+/// Merges the two texts that can be merged, and takes the other side of all else.
 fn side(conflict: &Conflict) -> Take {
     match conflict.path.to_str() {
         Some("both" | "long") => Take::Merge,
@@ -113,10 +113,10 @@ fn merged_by_library(store: &Store) -> Seen {
     assert_eq!(
         tx.read("both").expect("read"),
         b"1\n2\n3\n4\n5\n6\n7\n8\nmine\n",
-        "it is as it was"
+        "a refused merge must change nothing in the view"
     );
     assert_eq!(tx.conflicts().expect("listed"), conflicts);
-    // What others change after the list was made is not overwritten.
+    // Changes that others make after the list are not overwritten.
     let later = store.begin().expect("begun");
     put(&later, "both", |text| text.replace('5', "later"));
     later.commit().expect("nobody is in the way");
@@ -158,7 +158,7 @@ fn merged_by_command(base: &Path, store: &Store) -> Seen {
     (why.collect(), files(store))
 }
 
-/// A serializable transaction of which others have changed the same text.
+/// A serializable transaction in conflict with a commit that has changed the same text.
 fn serializable(store: &Store) -> Transaction {
     let options = store.transaction().isolation(Isolation::Serializable);
     let mine = options.begin().expect("begun");
@@ -169,7 +169,7 @@ fn serializable(store: &Store) -> Transaction {
     mine
 }
 
-/// It is not merged, and is as it was.
+/// The merge is refused and changes nothing.
 fn refused_by_library(store: &Store) {
     let tx = serializable(store);
     let conflicts = tx.conflicts().expect("listed");

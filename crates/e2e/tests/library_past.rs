@@ -1,5 +1,5 @@
-//! What the library says of past commits: the same in the program's own process, through the
-//! service, and as the command prints it.
+//! The library reports the same about past commits in the program's own process and through the
+//! service, and the command prints the same.
 
 use atomdir::{ChangedPath, Door, Durability, Sequence, Store, StoreOptions};
 use atomdir_testing::{call_here, for_each_user_of_a_store};
@@ -15,7 +15,8 @@ const PATHS: [&[&str]; 6] = [
     &["moved"],
 ];
 
-/// Commits of every kind: renamed directories, several names, other types, what comes back whole.
+/// Commits of every kind: renamed directories, several names, other types, equal times, and a
+/// removal that is undone and repeated.
 fn make_commits(base: &Path) {
     for script in [
         "mkdir -p tree/deep; echo leaf > tree/deep/leaf; ln tree/deep/leaf other",
@@ -42,7 +43,7 @@ fn described(changes: &[ChangedPath]) -> Vec<Value> {
     changes.iter().map(describe).collect()
 }
 
-/// All that the library says, in an order that does not matter.
+/// Everything that the library reports, in the same order as [`said_by_command`].
 fn said_by_library(store: &Store) -> Vec<Value> {
     let mut said = Vec::new();
     for paths in PATHS {
@@ -124,7 +125,7 @@ fn library_and_command_say_the_same_of_past_commits() {
     });
 }
 
-/// Without a history no commit can be undone, and those that were forgotten do not come back.
+/// `off` forgets all commits. The default age after that does not bring them back.
 const SETTINGS: [(&str, &str); 4] = [
     ("view", "exact"),
     ("history-space", "500M"),

@@ -1,5 +1,5 @@
-//! What counts as read in a serializable transaction of the library: the same in the program's own
-//! process and, for a program that says so, through the service.
+//! What counts as read in a serializable transaction of the library. With `own_reads_only` that is
+//! the same through the service as in the program's own process.
 
 use atomdir::{CommitError, Door, Isolation, OpenOptions, Store, StoreOptions, Transaction};
 use atomdir_testing::{call_here, for_each_user_of_a_store};
@@ -231,8 +231,8 @@ fn check(store: &Store) {
 }
 
 #[test]
-fn own_reads_conflict_as_exactly_through_the_service() {
-    let name = "own_reads_conflict_as_exactly_through_the_service";
+fn own_reads_conflict_alike_embedded_and_through_the_service() {
+    let name = "own_reads_conflict_alike_embedded_and_through_the_service";
     for_each_user_of_a_store(name, |one| {
         let base = one.path();
         atomdir::init(base, None).expect("a store");

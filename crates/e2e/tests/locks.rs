@@ -35,7 +35,7 @@ fn ended(child: Child) -> Outcome {
 fn wait_until_waiting(store: &Store, view: &View, asking: &mut Child) {
     wait_until("a request that waits", || {
         let ended = asking.try_wait().expect("it can be asked");
-        assert_eq!(ended, None, "it does not wait");
+        assert_eq!(ended, None, "the request ended instead of waiting");
         let status = store.call(["status", &view.id, "--json"]).expect(0);
         status.text().contains("\"granted\":false")
     });
@@ -92,7 +92,7 @@ fn commit_of_locked_files_is_refused_until_unlock() {
 }
 
 #[test]
-fn requests_wait_for_one_another() {
+fn lock_requests_wait_for_locks_that_exclude_them() {
     Fixture::for_each_owner("lock-wait", TREE, |fixture| {
         let store = &fixture.store;
         let (one, two, three) = (store.begin(), store.begin(), store.begin());
@@ -159,7 +159,7 @@ fn deadlock_is_reported() {
 fn locks_end_with_a_holder_that_is_killed() {
     Fixture::for_each_owner("lock-killed", TREE, |fixture| {
         let store = &fixture.store;
-        // Its command outlives it, until the pipe is closed.
+        // The command outlives its run, until the pipe is closed.
         let mut run = store.command(["run", "--", "/bin/cat"]);
         let mut run = run.stdin(Stdio::piped()).spawn().expect("it starts");
         let holder = wait_for("the transaction in the list", || {
@@ -182,7 +182,8 @@ fn locks_end_with_a_holder_that_is_killed() {
     });
 }
 
-/// When the lock is free, the snapshot of a transaction that waited for it is old.
+/// A transaction whose snapshot is older than the file's last change could not commit a change of
+/// the file, so a lock would not help it.
 #[test]
 fn lock_on_a_changed_file_is_a_conflict() {
     Fixture::for_each_owner("lock-changed", TREE, |fixture| {
@@ -344,7 +345,7 @@ fn early_conflicts_show_at_the_write() {
         assert_ne!(
             store.exec(&third, "echo third > dir/y").code,
             0,
-            "late was first"
+            "`late` wrote it first"
         );
         store.exec(&older, "echo older > dir/sub/new").expect(0);
         store.commit(&third).expect(CONFLICT);
@@ -390,7 +391,7 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
             "echo new > file",
         ]);
         let retried = piped(&mut retried);
-        // The ids show how often it began again.
+        // Each try is a transaction with a new id.
         let first = newest(store);
         wait_until("more tries", || newest(store) >= first + 3);
         store.commit(&older).expect(0);
@@ -419,7 +420,6 @@ fn a_command_locks_for_the_transaction_it_runs_in() {
             base = fixture.base.display(),
             other = other.id,
         );
-        // Transactions cannot be nested in a native view.
         store.run_with(&["--view", "exact"], &script).expect(0);
         store.commit(&other).expect(CONFLICT).says(&["file"]);
         store.abort(&other).expect(0);

@@ -278,7 +278,7 @@ fn without(tree: &Tree, name: &str) -> Tree {
 }
 
 #[test]
-fn random_calls_in_several_transactions() {
+fn random_calls_do_the_same_in_views_as_in_plain_directories() {
     let mut random = Random::for_test("--test model");
     let mut model = Model::new();
     for _ in 0..pick(80, 600) {

@@ -1,5 +1,5 @@
-//! Other file systems that are mounted inside a store. A view shows empty places, a walk
-//! over them gives no error, and no transaction changes them.
+//! Other file systems that are mounted inside a store. A view shows an empty directory or file in
+//! place of each, a walk over them gives no error, and no transaction changes them.
 
 #![cfg(test)]
 
@@ -97,8 +97,8 @@ fn programs_walk_over_mount_points() {
 }
 
 #[test]
-fn a_commit_beside_mount_points() {
-    in_each_view("a_commit_beside_mount_points", |fixture, run| {
+fn commits_work_beside_mount_points() {
+    in_each_view("commits_work_beside_mount_points", |fixture, run| {
         run(
             "ls -lR . > /dev/null; echo new > d/new; mkdir d/e; echo 1 > d/e/f
             rm d/beside; echo more >> other/source; mv d/e e",

@@ -70,7 +70,7 @@ const CHANGES: [(&str, &str); 10] = [
     ),
 ];
 
-/// `false`, with a loud message, if native views are impossible here.
+/// Whether native views are possible here. If not, this reports the test as skipped.
 fn is_possible(test: &str) -> bool {
     let fixture = Fixture::new("native-possible", "touch a");
     let outcome = fixture.store.run_with(&["--view", "native"], "true");
@@ -85,8 +85,8 @@ fn native(store: &Store, script: &str) {
 }
 
 #[test]
-fn every_kind_of_change_through_an_overlay() {
-    if !is_possible("every_kind_of_change_through_an_overlay") {
+fn native_views_commit_every_kind_of_change() {
+    if !is_possible("native_views_commit_every_kind_of_change") {
         return;
     }
     for (name, script) in CHANGES {
@@ -165,8 +165,8 @@ fn kept_native_transaction_continues_in_an_exact_view() {
     }
 }
 
-/// Each kind of change by a nested transaction, over each other kind by the outer one. What
-/// the nested one aborts leaves no trace.
+/// Each kind of change by a nested transaction, after none or some by the outer one. A nested
+/// transaction that is aborted leaves no trace.
 #[test]
 fn nested_changes_come_out_as_in_a_plain_directory() {
     let test = "nested_changes_come_out_as_in_a_plain_directory";
@@ -273,8 +273,8 @@ fn run_and_meanwhile(
 }
 
 #[test]
-fn a_conflict_leaves_a_transaction_to_look_at() {
-    if !is_possible("a_conflict_leaves_a_transaction_to_look_at") {
+fn conflict_of_a_native_view_keeps_the_transaction_open() {
+    if !is_possible("conflict_of_a_native_view_keeps_the_transaction_open") {
         return;
     }
     let fixture = Fixture::new("native-conflict", "echo old > file");
@@ -312,8 +312,8 @@ fn the_control_directorys_name_cannot_be_taken() {
     );
 }
 
-/// In an ordinary user's overlay, a program without privileges may set attributes that
-/// overlayfs takes for its own.
+/// A program without privileges may set the attributes with which overlayfs marks objects in an
+/// ordinary user's overlay. In root's view they mean nothing.
 #[test]
 fn user_set_overlay_attributes_are_ignored() {
     if !is_possible("user_set_overlay_attributes_are_ignored") {
@@ -340,7 +340,8 @@ fn user_set_overlay_attributes_are_ignored() {
     fixture.store.assert_at_rest();
 }
 
-/// What overlayfs keeps in attributes of its own does not reach the store.
+/// overlayfs keeps flags and `trusted.overlay.*` attributes in attributes of its own, which a
+/// commit does not copy to the base.
 #[test]
 fn flags_and_overlay_attributes_are_committed_only_on_request() {
     let test = "flags_and_overlay_attributes_are_committed_only_on_request";

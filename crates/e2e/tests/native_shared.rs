@@ -11,7 +11,7 @@ use atomdir_testing::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A command that the view's end has killed.
+/// The exit code of a command that was killed when its view ended.
 const KILLED: Option<i32> = Some(137);
 
 /// For root, and for an ordinary user, each with a store of their own.
@@ -70,13 +70,13 @@ fn others_work_in_a_running_native_view_and_its_commit_has_all() {
             exec(store, id, "cat run moved; echo exec > file; rm moved"),
             "run\nd\n"
         );
-        // It is in the view at the store's own path, and its files elsewhere are its own.
+        // `exec` shows the view at the store's own path.
         let path = format!(
             "cd /; cat '{}/file'; test ! -e /run/atomdir-none",
             one.base.display()
         );
         assert_eq!(exec(store, id, &path), "exec\n");
-        // A shell, a program that is there for long, and one that enters from within.
+        // One `exec` stays in the view for long, and calls another from inside.
         let program = binary();
         let program = program.display();
         let within = format!("'{program}' exec -- sh -c 'echo within > within'; echo in");
@@ -85,7 +85,7 @@ fn others_work_in_a_running_native_view_and_its_commit_has_all() {
         for process in [long.child.id(), run.child.id()] {
             assert!(holders.contains(&process.to_string()), "{holders}");
         }
-        // What is nested in it commits into it.
+        // A nested transaction commits into it.
         exec(
             store,
             id,
@@ -145,7 +145,11 @@ fn nothing_is_committed_while_others_are_in_a_native_view() {
         store.call(["conflicts", id]).expect(CONFLICT).says(&says);
         // The command ends, but the transaction stays open until the other has left, too.
         assert_eq!(run.end(), Some(CONFLICT));
-        assert_eq!(run.rest(), "", "what stays behind has closed the output");
+        assert_eq!(
+            run.rest(),
+            "",
+            "the process that keeps the view has closed the output"
+        );
         assert!(status(store, id).contains(&process));
         store.call(["commit", id]).expect(CONFLICT).says(&says);
         assert_eq!(exec(store, id, "cat run file"), "run\nold\n");
@@ -157,7 +161,7 @@ fn nothing_is_committed_while_others_are_in_a_native_view() {
         assert_eq!(base(one, "run").as_deref(), Some("run\n"));
         assert_eq!(base(one, "file").as_deref(), Some("late\n"));
 
-        // Or the other is made to leave.
+        // With `--force` the other is killed.
         let mut forced = self::run(store, &[], "echo two > run", "true");
         let id = &forced.said.clone();
         let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo lost > file");
@@ -170,7 +174,7 @@ fn nothing_is_committed_while_others_are_in_a_native_view() {
 }
 
 #[test]
-fn a_run_waits_for_others_in_its_native_view_or_ends_them() {
+fn run_waits_for_others_in_its_native_view_or_kills_them_by_force() {
     for_each_native_owner("native-wait", |one| {
         let store = &one.store;
         let mut first = run(store, &["--wait"], "true", "echo over >> file");
@@ -180,7 +184,7 @@ fn a_run_waits_for_others_in_its_native_view_or_ends_them() {
         wait_until("what the first command writes", || {
             exec(store, id, "cat file") == "old\nover\n"
         });
-        // A commit into the view comes through the process that waits.
+        // The waiting process carries out commits into the view.
         let nested = format!("'{}' run -- sh -c 'echo n > nested'", binary().display());
         exec(store, id, &nested);
         assert_eq!(first.child.try_wait().expect("it can be asked"), None);
@@ -191,7 +195,7 @@ fn a_run_waits_for_others_in_its_native_view_or_ends_them() {
 
         let mut second = run(store, &["--force"], "true", "true");
         let id = &second.said.clone();
-        // What it has left behind writes on until it is killed.
+        // The background process of this `exec` writes until it is killed.
         let writer = "echo early > early; (while :; do echo x >&3; done) 3>> log & echo in";
         let mut inside = Waiting::start(store, &["exec", id], writer, "echo late > late");
         assert_eq!(second.end(), Some(0));
@@ -204,7 +208,7 @@ fn a_run_waits_for_others_in_its_native_view_or_ends_them() {
 }
 
 #[test]
-fn background_processes_of_an_attached_command_do_not_outlast_it_as_writers() {
+fn background_processes_of_exec_write_nothing_after_it_has_ended() {
     for_each_native_owner("native-background", |one| {
         let store = &one.store;
         let mut run = run(store, &[], "true", "cp log seen");
@@ -236,14 +240,14 @@ fn a_native_view_ends_with_the_process_that_mounted_it() {
         assert_eq!(run_two.end(), Some(3));
         assert_eq!(inside.code(), KILLED);
         wait_until_ended(store, id);
-        // Somebody aborts it.
+        // Another command aborts the transaction.
         let mut run_three = run(store, &[], "echo run > file", "true");
         let id = &run_three.said.clone();
         let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late > file");
         store.call(["abort", id]).expect(0);
         assert_eq!(inside.code(), KILLED);
         assert_eq!(run_three.end(), Some(NO_SUCH));
-        // The process that stays behind for others is killed.
+        // The process that the run has left behind to keep the view is killed.
         let mut run_four = run(store, &["--on-error", "keep"], "echo run > file", "exit 3");
         let id = &run_four.said.clone();
         let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late > file");
@@ -255,8 +259,8 @@ fn a_native_view_ends_with_the_process_that_mounted_it() {
     });
 }
 
-/// The process that a run of this store has left behind: it leads a session of its own, and has
-/// the run's command line.
+/// The process that a run of this store has left behind to keep the view. It leads a session of its
+/// own and has the run's command line.
 fn heir(one: &Fixture) -> Pid {
     let scratch = one.scratch.path().display().to_string();
     let processes = fs::read_dir("/proc").expect("read").filter_map(|entry| {
@@ -274,9 +278,10 @@ fn heir(one: &Fixture) -> Pid {
     Pid::from_raw(found[0]).expect("not 0")
 }
 
-/// A program that nobody can end still writes in the view when its transaction is aborted.
+/// A command whose `exec` was killed still has a file of the view open for writing when the
+/// transaction is aborted.
 #[test]
-fn a_run_that_stayed_behind_ends_with_its_transaction() {
+fn process_that_keeps_a_view_ends_with_the_transaction() {
     for_each_native_owner("native-heir", |one| {
         let store = &one.store;
         let mut run = run(store, &["--on-error", "keep"], "true", "exit 3");
@@ -295,10 +300,10 @@ fn a_run_that_stayed_behind_ends_with_its_transaction() {
     });
 }
 
-/// What an attached command has left is not killed with its `exec`. It ends before the commit, or
-/// the commit waits.
+/// A command is not killed with its `exec`. If it has no file open for writing, the run commits
+/// without it. Otherwise the commit is refused until the command has ended.
 #[test]
-fn an_attached_program_that_is_killed_leaves_the_rest_whole() {
+fn commit_waits_for_writers_whose_exec_was_killed() {
     for_each_native_owner("native-orphan", |one| {
         let store = &one.store;
         let mut quiet = run(store, &[], "true", "true");
@@ -323,9 +328,9 @@ fn an_attached_program_that_is_killed_leaves_the_rest_whole() {
     });
 }
 
-/// The process that has mounted the view is stopped, as by Ctrl-Z. It answers nobody.
+/// The process that has mounted the view is stopped, as by Ctrl-Z, so it answers no requests.
 #[test]
-fn others_commit_nothing_and_abort_a_run_that_is_stopped() {
+fn stopped_run_cannot_be_committed_by_others_but_aborted() {
     for_each_native_owner("native-stopped", |one| {
         let store = &one.store;
         let mut goes_on = run(store, &[], "echo run > file", "echo more >> file");

@@ -63,8 +63,8 @@ const CHANGES: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn every_kind_of_change_through_a_users_overlay() {
-    let test = "every_kind_of_change_through_a_users_overlay";
+fn native_views_of_users_commit_every_kind_of_change() {
+    let test = "native_views_of_users_commit_every_kind_of_change";
     if !users_can_mount(test) || !tools_present(test, &["setfattr", "setfacl"]) {
         return;
     }
@@ -110,7 +110,7 @@ fn unsupported_changes_fail_in_a_users_overlay() {
         assert!(text.contains(error), "{call}: {outcome}");
         assert!(text.contains("--view exact"), "{call}: {outcome}");
     }
-    // Most commands fail for other reasons, so only `-v` says this.
+    // Most commands fail for other reasons, so only `-v` prints the hint.
     let outcome = fixture.store.run_with(&["--view", "native"], "exit 1");
     assert!(!outcome.error_text().contains("--view"), "{outcome}");
     let options = CompareOptions::untouched();
@@ -128,7 +128,7 @@ fn unsupported_changes_fail_in_a_users_overlay() {
     fixture.store.assert_at_rest();
 }
 
-/// overlayfs would work for root in a layer that strangers have made.
+/// overlayfs would use root's rights in a layer that strangers have written.
 #[test]
 fn a_stranger_has_no_native_view_of_roots_store() {
     if !users_can_mount("a_stranger_has_no_native_view_of_roots_store") {
@@ -236,8 +236,8 @@ fn a_move_that_only_copied_is_committed_only_on_request() {
 
 /// Without an index, overlayfs shows a new link of an old file as another file.
 #[test]
-fn a_new_name_that_looked_apart_is_reported_and_committed() {
-    let test = "a_new_name_that_looked_apart_is_reported_and_committed";
+fn new_link_that_the_view_showed_as_another_file_is_reported_and_committed() {
+    let test = "new_link_that_the_view_showed_as_another_file_is_reported_and_committed";
     if !users_can_mount(test) {
         return;
     }

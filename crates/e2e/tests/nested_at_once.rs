@@ -44,9 +44,10 @@ fn runs_nested_at_the_same_time_join_their_changes_or_conflict() {
     );
 }
 
-/// Each of them counts in two files. One that saw half of another's commit would find two numbers.
+/// Each run counts in two files. A run that saw half of another's commit would find two different
+/// numbers.
 #[test]
-fn those_nested_at_once_see_each_other_whole_and_lose_nothing() {
+fn nested_runs_see_whole_commits_and_lose_no_update() {
     Fixture::for_each_view("nest-count", "echo 0 > x; echo 0 > y", |one, view| {
         let text = r#"
             count='test $(cat x) = $(cat y) || exit 9
@@ -82,10 +83,10 @@ fn second_nested_in_a_serializable_transaction_waits() {
             test $(sort -u turns | wc -l) = 4
             nested=$($A begin | head -n 1)
             ! echo no > created
-            # What would wait for itself is refused.
+            # A commit that would wait for itself is refused.
             $A commit --wait && exit 1 || test $? = 64
             $A run --in none -- true
-            # From within the nested one the outer one is out of reach.
+            # Commands in the nested transaction cannot name the outer one.
             $A exec $nested -- $A run --in $ATOMDIR_TX -- true && exit 1 || test $? = 66
             $A commit && exit 1 || test $? = 75
             $A begin && exit 1 || test $? = 75

@@ -40,7 +40,7 @@ fn a_run_within_a_run_nests() {
             $A run -- sh -ec 'test $(cat outer) = outer; echo inner > inner; mv dir moved; echo new > file'
             test $(cat inner file moved/d | tr '\n' ' ' | tr -d ' ') = innernewd
             test ! -e dir
-            # It aborts alone.
+            # Its abort leaves the outer one as it is.
             $A run -- sh -ec 'rm file; echo lost > lost; exit 9' && exit 1 || test $? = 9
             test $(cat file) = new; test ! -e lost
             # To any depth; output may be redirected into a file of the outer one.
@@ -90,7 +90,7 @@ fn nested_run_conflicting_with_the_outer_is_retried() {
         );
         let outcome = outcome.expect(0);
         let outcome = outcome.says(&["outer transaction", "diff 2 --binary", "abort 2", "--retry"]);
-        // What is refused for nested ones is not offered.
+        // The message offers nothing that nested transactions refuse.
         for refused in ["--merge", "refresh", "--take", "PATH"] {
             assert!(!outcome.error_text().contains(refused), "{outcome}");
         }
@@ -99,7 +99,7 @@ fn nested_run_conflicting_with_the_outer_is_retried() {
 }
 
 /// What the kernel has cached of the outer view must be invalidated: names found and not
-/// found, attributes, contents, listings. This includes a process that stays.
+/// found, attributes, contents, listings. A process that has a file open must see the change, too.
 #[test]
 fn outer_process_sees_the_nested_commit() {
     let look = "cat file; cat dir/* 2> /dev/null; ls . dir; stat -c %a file; test -e new && cat new; readlink link || true; echo";
@@ -163,7 +163,7 @@ impl Shell {
         Shell { child, answers }
     }
 
-    /// What the command prints, once it has ended.
+    /// Runs a command in the shell and returns what it prints.
     fn ask(&mut self, question: &str) -> String {
         let input = self.child.stdin.as_mut().expect("it is piped");
         writeln!(input, "{question} || echo failed; echo END").expect("the shell listens");
@@ -231,7 +231,7 @@ fn a_rollback_is_seen_by_everyone_in_the_transaction() {
 
 /// If no mount namespace is available, commands run under the view's own path.
 #[test]
-fn under_the_views_own_path_a_run_nests_as_well() {
+fn run_under_the_views_own_path_nests() {
     Fixture::for_each_owner("nest-path", "mkdir dir", |one| {
         let store = &one.store;
         let view = store.begin();
@@ -242,7 +242,7 @@ fn under_the_views_own_path_a_run_nests_as_well() {
         command
             .envs(variables)
             .args(["run", "--", "sh", "-ec", "pwd; echo x > x"]);
-        // The test is root, and a user's view is theirs alone.
+        // The test runs as root, who cannot enter a user's view, so env(1) changes the directory.
         let mut shell = Command::new("env");
         store.user().dress(&mut shell);
         shell.args(["-C".as_ref(), view.path.join("dir").as_os_str()]);
@@ -303,7 +303,7 @@ fn killed_service_aborts_a_nested_transaction_and_keeps_the_outer_one() {
     });
 }
 
-/// Stores to mapped memory reach a transaction late. A nested transaction must see those
+/// Writes to mapped memory reach a transaction late. A nested transaction must see those
 /// from before it began, and its outer one must see those that the nested one made.
 #[test]
 fn nested_begin_sees_mapped_writes() {

@@ -52,7 +52,7 @@ fn first_command_after_a_kill_says_once_what_was_discarded() {
         assert_eq!(
             ids(&listed),
             [id.as_str()],
-            "only what was not ended as wanted"
+            "only the transaction that its user has not ended"
         );
         assert_eq!(listed[0]["how"], "died");
         assert_eq!(listed[0]["changes_count"], 2);
@@ -73,15 +73,15 @@ fn first_command_after_a_kill_says_once_what_was_discarded() {
         let said = store.call(["--json", "list"]).expect(0).error_text();
         let said: serde_json::Value = serde_json::from_str(&said).expect("one object");
         assert_eq!(said["ended"]["transaction"].to_string(), lost);
-        // The list outlives the service, in order or not.
+        // The list outlives the service, whether it is killed or stopped.
         store.call(["service", "stop"]).expect(0);
         assert_eq!(ids(&ended(store, user)), [id, lost]);
     });
 }
 
-/// Nobody reads what a command prints that only completes a word.
+/// Completion prints nothing that its user would read, so it must not use up the notices.
 #[test]
-fn completion_leaves_news_for_the_next_command() {
+fn completion_leaves_notices_for_the_next_command() {
     Fixture::for_each_owner("notice-tab", "echo old > file", |one| {
         let store = &one.store;
         let old = store.begin_with(&["--max-age", "1s"]);
@@ -110,7 +110,7 @@ fn completion_leaves_news_for_the_next_command() {
     });
 }
 
-/// Parts have landed, and the rest is discarded: not the end that a commit would be.
+/// A part was committed before the rest was discarded. Unlike a commit this is reported.
 #[test]
 fn rest_of_a_transaction_is_discarded_though_a_part_has_landed() {
     Fixture::for_each_owner("notice-part", "echo old > file", |one| {
@@ -121,7 +121,8 @@ fn rest_of_a_transaction_is_discarded_though_a_part_has_landed() {
         store.commit(&whole).expect(0);
         let view = store.begin();
         store.exec(&view, "echo 1 > c; echo 2 > d").expect(0);
-        // So it is not refreshed by itself, and survives no longer.
+        // After another commit, committing a part does not refresh the transaction, which then
+        // no longer survives.
         store.run("echo other > other").expect(0);
         store.call(["commit", &view.id, "--", "c"]).expect(0);
         store.kill_service();
@@ -142,7 +143,7 @@ fn stranded_transaction_is_explained_to_those_who_name_it() {
         store.exec(&view, "echo inside > mine").expect(0);
         store.run("echo other > theirs").expect(0);
         store.call(["service", "stop", "--keep"]).expect(0);
-        // Without it, the snapshot cannot be restored.
+        // Without the past, the transaction's snapshot cannot be restored.
         std::fs::remove_file(one.base.join(".atomdir/past")).expect("it is there");
         for verb in ["commit", "diff", "status"] {
             let said = store.call([verb, &view.id]).expect(NO_SUCH);
@@ -207,7 +208,7 @@ fn users_learn_who_ended_their_transactions_and_nothing_of_others() {
     let said = store.call_as(&user, ["--trust", "list"]).expect(0);
     said.says(&[&aged, "maximum age"]);
     let last = begin_as(store, &user);
-    // root learns what its service did to others only where that was an accident.
+    // root gets notices about others' transactions only if their end was an accident.
     quiet(root);
     store.call(["service", "stop", "--abort"]).expect(0);
     store.call(["service", "start"]).expect(0);
@@ -232,7 +233,7 @@ fn users_learn_who_ended_their_transactions_and_nothing_of_others() {
     store.assert_at_rest();
 }
 
-/// After a crash both its user and the store's owner learn of it, each once.
+/// After a crash the transaction's user and the store's owner get one notice each.
 #[test]
 fn owner_of_the_store_and_of_the_transaction_both_learn_of_a_crash() {
     let (fixture, user, other) = shared("notice-both");
@@ -261,9 +262,9 @@ fn owner_of_the_store_and_of_the_transaction_both_learn_of_a_crash() {
     store.assert_at_rest();
 }
 
-/// Whatever is in the file, the service serves; what is whole and ours still counts.
+/// The service works whatever the file contains, and still reports the notices in it that are whole.
 #[test]
-fn damaged_notices_keep_nobody_from_the_store() {
+fn damaged_notices_do_not_keep_the_service_from_working() {
     let fixture = Fixture::new("notice-damage", "echo old > file");
     let store = &fixture.store;
     let file = store.control().join("transactions");
@@ -374,12 +375,12 @@ fn attached_command_says_at_once_that_its_transaction_was_ended() {
         let aged = ["run", "--view", view, "--max-age", "1s"];
         let (line, _) = line_while_it_runs(store, &aged, || {});
         assert!(line.contains("maximum age"), "{line}");
-        // They know it already.
+        // The attached commands have reported it, so there is no notice.
         assert_eq!(store.call(["list"]).expect(0).error_text(), "");
     });
 }
 
-/// The transaction that `status` picks by itself may end before it is looked at.
+/// The transaction that `status` picks by itself may end before it is shown.
 #[test]
 fn status_shows_what_is_open_while_transactions_come_and_go() {
     const RUNS: usize = 40;

@@ -8,7 +8,7 @@ use std::fs;
 use atomdir_testing::exit_code::{CONFLICT, NOT_PERMITTED};
 use atomdir_testing::{Action, Fixture, Scenario, User, shell, tools_present, users_can_mount};
 
-/// Run by root.
+/// A script that root runs.
 const OF_ROOT: &str = "
 for f in plain setuid setgid large; do seq 3000 > $f; chmod 666 $f; done
 seq 400000 > large; chmod 4777 setuid; chmod 2777 setgid
@@ -52,8 +52,8 @@ const CHANGES: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn a_user_changes_what_others_own_as_outside() {
-    let test = "a_user_changes_what_others_own_as_outside";
+fn changes_of_objects_of_others_are_as_in_a_plain_directory() {
+    let test = "changes_of_objects_of_others_are_as_in_a_plain_directory";
     if !users_can_mount(test) || !tools_present(test, &["setfattr"]) {
         return;
     }
@@ -66,7 +66,7 @@ fn a_user_changes_what_others_own_as_outside() {
     }
 }
 
-/// After the service was killed, the next one writes the contents again.
+/// After the service was killed, the next service writes the contents again.
 #[test]
 fn recovery_writes_to_files_of_others() {
     let test = "recovery_writes_to_files_of_others";
@@ -85,7 +85,7 @@ fn recovery_writes_to_files_of_others() {
     assert_eq!(new, "1\n2\n");
 }
 
-/// The commit fails before anything has changed, and the store goes on.
+/// The commit fails before anything has changed, and the store keeps working.
 #[test]
 fn changes_that_only_the_owner_may_make_are_refused() {
     let test = "changes_that_only_the_owner_may_make_are_refused";

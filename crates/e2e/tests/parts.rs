@@ -69,7 +69,7 @@ fn a_part_lands_and_the_rest_stays_open() {
         );
         assert!(
             landed.text().contains("A made\n"),
-            "it says what went along\n{landed}"
+            "the output must list the directory that was committed as well\n{landed}"
         );
         // Both ends of the rename, and the new name of a file whose other names stay.
         store
@@ -163,7 +163,7 @@ fn a_conflict_in_one_place_does_not_hold_up_the_rest() {
         store
             .call(["commit", &view.id, "--", "made", "site/new"])
             .expect(0);
-        assert!(!tree(fixture).contains("site/old"), "a rename has two ends");
+        assert!(!tree(fixture).contains("site/old"), "the old name must go");
         assert_eq!(inside(store, &view, "cat site/index"), "one\nmore\n");
         store
             .call(["abort", &view.id, "--", "site/index"])

@@ -95,7 +95,7 @@ fn a_shell_on_a_terminal_shows_the_past_and_changes_nothing() {
     Fixture::for_each_owner("past-shell", "echo then > file", |one| {
         one.store.run("echo now > file; echo now > new").expect(0);
         let mut shell = OnTerminal::start(&one.store, "at 0");
-        // What is typed is printed as well, so it is no answer.
+        // The terminal prints what is typed as well, so answers are spelled differently there.
         for (typed, answer) in [
             ("cat file; pwd | cat\n", "then"),
             ("test -t 0 && test ! -e new && echo o''nly\n", "only"),
@@ -204,7 +204,7 @@ fn times_name_commits_and_only_owner_and_root_look_back() {
     refused.expect(NOT_PERMITTED).says(&["look at the past"]);
 }
 
-/// By the newest commit at that time.
+/// A time stands for the newest commit at that time.
 #[test]
 fn all_verbs_of_the_past_take_times() {
     Fixture::for_each_owner("past-verbs", PREPARE, |one| {
@@ -310,7 +310,7 @@ fn prune_forgets_what_is_older_and_keeps_the_rest() {
             let [young, old] = [0, 1].map(|number| log["commits"][number]["commit"].to_string());
             store.call(["undo", &old]).expect(NO_SUCH);
             if took.as_secs() >= age {
-                // Meanwhile the younger one got as old. This machine needs more time.
+                // The younger commit has reached the age, too. This machine needs more time.
                 apart *= 2;
                 continue;
             }

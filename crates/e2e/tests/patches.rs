@@ -24,12 +24,13 @@ const NAMES: [&str; 9] = [
 const STEPS_MAX: usize = 14;
 
 #[test]
-fn git_apply_makes_a_transaction_of_a_copy() {
-    if !tools_present("git_apply_makes_a_transaction_of_a_copy", &["git"]) {
+fn git_apply_turns_a_copy_into_the_committed_tree() {
+    if !tools_present("git_apply_turns_a_copy_into_the_committed_tree", &["git"]) {
         return;
     }
-    let mut random = Random::for_test("git_apply_makes_a_transaction_of_a_copy");
-    let has_native = has_native_views("git_apply_makes_a_transaction_of_a_copy in native views");
+    let mut random = Random::for_test("git_apply_turns_a_copy_into_the_committed_tree");
+    let has_native =
+        has_native_views("git_apply_turns_a_copy_into_the_committed_tree in native views");
     for round in 0..pick(30, 600) {
         let is_native = has_native && round % 3 == 0;
         check(&mut random, if is_native { "native" } else { "exact" });
@@ -101,7 +102,7 @@ fn check(random: &mut Random, view: &str) {
     apply(&copy, "");
     assert_eq!(files(&look(&copy)), files(&after));
     apply(&copy, "-R");
-    assert_eq!(files(&look(&copy)), files(&before), "taken back");
+    assert_eq!(files(&look(&copy)), files(&before), "after git apply -R");
 }
 
 fn only(fixture: &Fixture) -> String {
@@ -111,7 +112,7 @@ fn only(fixture: &Fixture) -> String {
     status["transactions"][0]["transaction"].to_string()
 }
 
-/// Applies the patch without empty directories: git does not know them, and cannot put a
+/// Removes empty directories and applies the patch: git does not know them, and cannot put a
 /// file where one is.
 fn apply(copy: &Path, option: &str) {
     let script = format!(

@@ -93,7 +93,7 @@ fn changes_of_a_shell_land_one_by_one() {
             ],
         );
         let printed = asked.end();
-        // A change that is no text has no hunks.
+        // A change of something that is not a text has no hunks.
         let helps = ["further hunks of this file", "and everything from here on"];
         let times = helps.map(|help| printed.matches(help).count());
         assert_eq!(times, [1, 4], "{printed}");
@@ -118,7 +118,8 @@ fn a_killed_choice_leaves_the_whole_text_in_the_view() {
                 "sed -i -e 1i0 long; seq 31 40 >> long; cp long wanted",
             )
             .expect(0);
-        // The chosen text is shorter: this kills the command after it has overwritten the file.
+        // The chosen text is shorter than the file. So the command truncates the file after it
+        // has overwritten it, and is killed by strace at that call.
         let killing = "strace -qqo /dev/null -e trace=ftruncate -e inject=ftruncate:signal=KILL";
         let commit = format!("commit --patch {} -- long", view.id);
         let mut asked = OnTerminal::start_under(store, killing, &commit);
@@ -133,7 +134,7 @@ fn a_killed_choice_leaves_the_whole_text_in_the_view() {
     });
 }
 
-/// Whatever goes wrong, the view has the whole text again.
+/// The chosen hunks conflict. Afterwards the view has the whole text again.
 #[test]
 fn a_refused_choice_leaves_everything_in_the_transaction() {
     Fixture::for_each_owner("picking-conflict", PREPARE, |fixture| {

@@ -16,7 +16,7 @@ const WRITE: &str =
     "for file in small large; do printf new | dd of=$file conv=notrunc status=none; done
 echo written; read go || true";
 
-/// Returns the exit code of a run by a user whom root has listed. Root commits something
+/// Returns the exit code of a run by a user whom root lets use the store. Root commits something
 /// after the user has written to the files, and before the run ends.
 fn run_while_root_commits(fixture: &Fixture, script: &str) -> i32 {
     let store = &fixture.store;

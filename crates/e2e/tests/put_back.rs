@@ -39,7 +39,7 @@ fn restored_file_is_neither_shown_nor_committed() {
         assert_eq!(fixture.store.call(["diff", &id]).expect(0).text(), "");
         let names = ["diff", &id, "--name-status"];
         assert_eq!(fixture.store.call(names).expect(0).text(), "");
-        // Another transaction writes the same file, and an outside writer the other.
+        // Another transaction writes the same file, which is no conflict.
         fixture.store.run("echo theirs > file").expect(0);
         let committed = fixture.store.call(["--json", "commit", &id]).expect(0);
         let committed: serde_json::Value = serde_json::from_slice(&committed.stdout).expect("JSON");

@@ -62,7 +62,7 @@ impl Shared {
         self.call(&["exec", &view.id, "--", "sh", "-c", script])
     }
 
-    /// The stranger fills the file system, outside the store.
+    /// The stranger fills the file system, outside any transaction.
     fn take_all_that_is_left(&self) -> PathBuf {
         let ballast = self.base.join("own/ballast");
         let mut command = Command::new("sh");
@@ -126,7 +126,7 @@ fn staging_leaves_blocks_reserved_for_root() {
         .store
         .run_with(&["--view", "exact"], script)
         .expect(0);
-    // The user's transaction can go on, too, with less in it.
+    // The user's transaction can continue, too, with less in it.
     shared
         .exec(&view, "test $(cat own/small) = small; rm own/huge")
         .expect(0);

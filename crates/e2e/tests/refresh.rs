@@ -18,7 +18,7 @@ const THEIRS: &str = "echo other > file; echo x > missing; rm gone; mv moving mo
     echo again > renewed; mv renewed replaced; printf XX | dd of=pages conv=notrunc bs=1 \
     seek=50000 status=none; chmod 600 pages";
 
-/// So that the kernel has everything in its caches, also that a name is missing.
+/// Fills the kernel's caches, also with names that are missing.
 const LOOK: &str = "find . -type f | sort | xargs md5sum; find . -printf '%P %y %m %s\\n' | sort
     ls missing moved || true";
 
@@ -49,7 +49,8 @@ fn refreshed_view_shows_what_others_have_committed_and_its_own_changes() {
         store.user().dress(&mut by_path);
         by_path.args(["-ec", &script]).env("VIEW", &view.path);
         assert_eq!(capture_output(&mut by_path).expect(0).text(), after);
-        // It can change what others had changed, and survives with its new snapshot.
+        // The transaction can now change what others had changed, and survives with its new
+        // snapshot.
         store
             .exec(&view, "echo mine >> file; echo y > moved/y")
             .expect(0);
@@ -110,7 +111,7 @@ fn refused_refresh_of_different_pages_of_a_file_offers_a_commit() {
             let refused = store.call(["refresh", &view.id]).expect(CONFLICT);
             let way = format!("atomdir commit {}`", view.id);
             let refused = refused.says(&["pages", &way, "atomdir abort"]);
-            // There are no two sides to choose from, nor can this file be landed alone.
+            // There are no sides to choose from, and this file cannot be committed alone.
             let alone = format!("atomdir commit {} --", view.id);
             for useless in ["conflicts", &alone] {
                 assert!(!refused.error_text().contains(useless), "{refused}");
@@ -132,8 +133,8 @@ fn refused_refresh_of_different_pages_of_a_file_offers_a_commit() {
     });
 }
 
-/// A program that is in the view by its path alone is not asked. It gets errors, and never
-/// another file's contents.
+/// A program that uses the view by its path alone does not keep it from being refreshed. Its open
+/// files then give errors, and never another file's contents.
 #[test]
 fn programs_in_the_view_refuse_a_refresh_or_find_their_files_gone() {
     Fixture::for_each_owner("refresh-open", PREPARE, |one| {

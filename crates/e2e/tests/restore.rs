@@ -86,9 +86,9 @@ fn restore_replaces_what_anybody_changed_and_that_can_be_undone() {
     });
 }
 
-/// To undo takes back the directory as a whole or not at all.
+/// An undo takes back the directory as a whole or not at all.
 #[test]
-fn a_part_of_a_directory_that_was_made_whole_is_restored() {
+fn restore_takes_back_a_part_of_a_new_directory() {
     Fixture::for_each_owner("restore-part", PREPARE, |one| {
         one.store
             .run("mkdir made; echo a > made/a; echo b > made/b")

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use atomdir_testing::exit_code::INPUT_OUTPUT;
 use atomdir_testing::{Fixture, for_each_owner, shell};
 
-/// A program so long that its file is not replaced for being short.
+/// A program so long that a commit would change its file in place, if it did not run.
 const PROGRAM: &str = "cp /bin/sleep program; chmod 755 program
     head -c 3000000 /dev/zero | tr '\\0' x >> program";
 const CHANGE: &str = "printf changed | dd of=program bs=1 seek=2000000 conv=notrunc status=none";
@@ -74,14 +74,14 @@ fn a_program_that_runs_is_replaced_by_its_changed_copy() {
     });
 }
 
-/// If it were replaced, its other names would still lead to the old contents.
+/// If the file were replaced, its other names would still lead to the old contents.
 #[test]
 fn a_program_that_runs_and_has_several_names_is_not_changed() {
     let test = "a_program_that_runs_and_has_several_names_is_not_changed";
     let prepare = format!("{PROGRAM}; ln program same; cp program ../before");
     in_each_view(test, &prepare, |fixture, view| {
         if view == "native" && !fixture.store.user().is_root() {
-            // There, no file with several names can be changed.
+            // In such a view no file with several names can be changed.
             return;
         }
         let running = Running::start(fixture);

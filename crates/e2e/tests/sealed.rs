@@ -49,7 +49,7 @@ fn a_command_whose_changes_will_be_shown_does_not_commit_itself() {
     });
 }
 
-/// The service refuses the command whichever way it finds to the service.
+/// The service refuses other commands, however they reach it.
 #[test]
 fn a_sealed_transaction_is_committed_by_its_own_run_only() {
     Fixture::for_each_owner("sealed-service", "echo old > file", |one| {
@@ -75,7 +75,7 @@ fn a_sealed_transaction_is_committed_by_its_own_run_only() {
         });
         outcome.expect(0);
         assert_eq!(read(one.base.join("file")), "new\n");
-        // Its owner can end it.
+        // Its owner can abort it.
         let outcome = one.run_and_meanwhile(&["--sealed"], "echo newer > file", || {
             one.store.call(["abort", &only_id(one)]).expect(0);
         });
@@ -135,7 +135,7 @@ os.pwrite(file, b"shown", 100)
             let committed = one.look();
             for _ in 0..3 {
                 assert_equal(
-                    "after it",
+                    "at the commit (left) and later (right)",
                     &committed,
                     &one.look(),
                     &CompareOptions::untouched(),
@@ -146,7 +146,7 @@ os.pwrite(file, b"shown", 100)
     );
 }
 
-/// The command lines of processes in which the store's path occurs, except the service's.
+/// The environments of the processes that run in transactions of this store.
 fn living_with(one: &Fixture) -> Vec<String> {
     let text = |entry: fs::DirEntry| fs::read(entry.path().join("environ")).ok();
     let wanted = format!("ATOMDIR_STORE={}\0", one.base.display());
@@ -169,7 +169,7 @@ fn a_sealed_command_sees_no_process_outside() {
             test ! -e /proc/{outer}
             for process in /proc/[0-9]*; do
                 id=$(basename $process)
-                # Its own processes show the view; the first shows nothing.
+                # Processes of the command show the view, process 1 shows nothing.
                 if test -e $process/root{base}/file; then echo new > $process/root{base}/file; fi
                 ls $process/root{base}/.atomdir 2> /dev/null && exit 9 || true
                 ls $process/fd/ > /dev/null 2>&1 || true
@@ -364,7 +364,7 @@ fn rights_that_a_command_hands_out_are_shown() {
         ];
         if is_root {
             wanted.extend([
-                // The change of owner removed the bit.
+                // Where the store is another user's, its change of owner has removed this bit.
                 "R old -> dir/moved (mode 4755: set-user-id)",
                 "A block (block device 7:99)",
                 "A character (character device 1:3)",

@@ -142,7 +142,6 @@ const CHANGED: &[(&str, &str, &str, &str)] = &[
         "dir",
         "was listed",
     ),
-    // A mapping is read page by page.
     ("cmp x y; echo > out/mine", "echo 2 > y", "y", "it was read"),
 ];
 
@@ -213,7 +212,7 @@ fn unread_changes_do_not_conflict() {
             "echo newer > dir/newer",
         ),
         ("cat x > out/mine", "touch -a x"),
-        // The listing tells the kernel about these objects, but reads none of them.
+        // The listing gives the kernel the attributes of these objects, but reads none of them.
         (
             "ls dir > out/mine",
             "echo new > dir/file; chmod 600 dir/file",
@@ -241,7 +240,7 @@ fn unread_changes_do_not_conflict() {
 }
 
 /// A transaction that only reads has its place in the order at its snapshot, so it does
-/// not conflict with commits. It does with outside writers, from whom no snapshot is kept.
+/// not conflict with commits. It conflicts with outside writers, who may change what it reads.
 #[test]
 fn read_only_transaction_conflicts_only_with_outside_writers() {
     let reader = "cat x dir/file; ls dir; test ! -e dir/new";
@@ -293,7 +292,8 @@ fn write_skew_is_refused_under_serializable_and_allowed_under_snapshot() {
     });
 }
 
-/// Each transaction adds a name because there were fewer than three: a phantom.
+/// Each transaction adds a name because it found fewer than two names, or because it did not find
+/// two certain names. The other's name is a phantom.
 #[test]
 fn phantoms_are_refused_under_serializable_and_allowed_under_snapshot() {
     let counts = "test $(ls dir | wc -l) -lt 2; echo > dir/NAME";

@@ -9,7 +9,7 @@ use atomdir_testing::{
     Fixture, Outcome, Store, User, shell, users_can_mount, wait_for, wait_until,
 };
 
-/// The obstacle may come too late for so many commits.
+/// For how many commits the obstacle may come too late.
 const TRIES: usize = 100;
 
 struct Case {
@@ -83,7 +83,7 @@ fn check(fixture: &Fixture, case: &Case) {
         status.contains("set aside") && status.contains("dir"),
         "{status}"
     );
-    // The store is at work.
+    // The store keeps working.
     store.run("echo other > other").expect(0);
     let synced = store.call(["sync"]).expect(CONFLICT);
     assert!(synced.error_text().contains(&id), "{synced}");
@@ -93,7 +93,7 @@ fn check(fixture: &Fixture, case: &Case) {
     store.call(["sync"]).expect(0);
     assert!(is_there());
 
-    // What the user takes in hand is the user's.
+    // The service does not retry a commit once the user has entered its transaction.
     set_aside(fixture, case, &[]).expect(CONFLICT);
     let id = listed_id(store);
     store
@@ -113,17 +113,18 @@ fn check(fixture: &Fixture, case: &Case) {
 
 #[test]
 fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
-    if !users_can_mount("lazy_commit_that_meets_a_mount") {
+    if !users_can_mount("lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later") {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-root", User::root, "mkdir dir");
     check(&fixture, &MOUNTED);
 }
 
-/// Its log is on the disk of the store, which may be full.
+/// The service's log file is on the disk of the store, which may be full.
 #[test]
-fn a_service_that_cannot_write_its_log_looks_after_what_is_set_aside() {
-    if !users_can_mount("a_service_that_cannot_write_its_log") {
+fn service_that_cannot_write_its_log_file_retries_commits_that_are_set_aside() {
+    if !users_can_mount("service_that_cannot_write_its_log_file_retries_commits_that_are_set_aside")
+    {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-no-log", User::root, "mkdir dir");
@@ -189,13 +190,15 @@ fn ended_how(store: &Store, id: &str) -> serde_json::Value {
 
 #[test]
 fn user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches_its_age() {
-    if !users_can_mount("user_learns_when_a_commit_that_was_set_aside_dies") {
+    if !users_can_mount(
+        "user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches_its_age",
+    ) {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-ends", User::root, "mkdir dir");
     let store = &fixture.store;
     let clear = || shell(&fixture.base, MOUNTED.clear);
-    // This one cannot survive its service.
+    // A serializable transaction cannot survive its service.
     set_aside(&fixture, &MOUNTED, &["--isolation", "serializable"]).expect(CONFLICT);
     let id = listed_id(store);
     assert!(store.kill_service());
@@ -215,7 +218,7 @@ fn user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches
 
 #[test]
 fn lazy_commit_that_meets_a_closed_directory_of_another_user_is_set_aside() {
-    if !users_can_mount("lazy_commit_that_meets_a_closed_directory") {
+    if !users_can_mount("lazy_commit_that_meets_a_closed_directory_of_another_user_is_set_aside") {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-user", User::ordinary, "");

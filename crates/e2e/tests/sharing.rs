@@ -19,7 +19,7 @@ fn status(store: &Store, id: &str) -> String {
 }
 
 #[test]
-fn a_commit_is_refused_while_others_are_in_it() {
+fn commit_is_refused_while_others_are_in_the_transaction() {
     for_each_owner("busy", |store, base| {
         let view = store.begin();
         let exec = ["exec", &view.id];
@@ -44,7 +44,7 @@ fn a_commit_is_refused_while_others_are_in_it() {
 }
 
 #[test]
-fn a_commit_waits_for_others_or_ends_their_views() {
+fn commit_waits_for_others_or_ends_their_views_by_force() {
     for_each_owner("wait", |store, base| {
         let view = store.begin();
         let exec = ["exec", &view.id];

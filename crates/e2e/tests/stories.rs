@@ -1,8 +1,7 @@
 #![cfg(test)]
 
-//! Four things that users want of a transaction that has not gone as they thought. Each is told
-//! with the words that `atomdir help VERB` has, for root and for an ordinary user: what is typed
-//! here is what the help suggests.
+//! Four stories of transactions that did not go as their users expected, as root and as an ordinary
+//! user. Each uses only verbs and options that `atomdir help VERB` names, and what messages offer.
 
 use std::fs;
 
@@ -17,7 +16,7 @@ fn read(one: &Fixture, path: &str) -> String {
     fs::read_to_string(one.base.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The verb is one that the help of the command names, and its own help has these words.
+/// Checks that the command's help names the verb, and that the verb's own help has these words.
 fn help(store: &Store, verb: &str, words: &[&str]) {
     let all = store.call(["help"]).expect(0).text();
     assert!(
@@ -209,7 +208,7 @@ fn failed_merge_keeps_the_changes() {
             .expect(0);
         assert!(
             done.text().contains("www/old"),
-            "it says what was given up\n{done}"
+            "the output must name what was given up\n{done}"
         );
         assert_eq!(
             read(one, "www/index"),
@@ -240,7 +239,7 @@ fn decision_waits_until_tomorrow() {
         let list = offered(&failed, "atomdir list");
         let id = offered(&failed, "atomdir commit")[1].clone();
         store.kill_service();
-        // Nothing was discarded, so nothing is said.
+        // Nothing was discarded, so there is no notice.
         let listed = store.call(&list).expect(0);
         assert_eq!(listed.error_text(), "");
         assert!(listed.text().contains(&id), "{listed}");

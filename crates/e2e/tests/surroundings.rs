@@ -19,7 +19,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_read_only_file_system() {
+fn read_only_file_systems_are_refused() {
     let fixture = Fixture::new("read-only", "echo old > file");
     let store = &fixture.store;
     store.run("echo new > file").expect(0);
@@ -63,8 +63,11 @@ fn small_file_system(scratch: &Scratch, name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_full_file_system_while_writing() {
-    if !tools_present("a_full_file_system_while_writing", &["mkfs.ext4"]) {
+fn full_file_system_while_writing_keeps_the_transaction_open() {
+    if !tools_present(
+        "full_file_system_while_writing_keeps_the_transaction_open",
+        &["mkfs.ext4"],
+    ) {
         return;
     }
     let scratch = Scratch::new("full-write");
@@ -106,8 +109,8 @@ fn a_full_file_system_while_writing() {
     store.assert_at_rest();
 }
 
-/// What commits have replaced makes room for programs: in a transaction, while nothing is open, and
-/// if the disk is full before a checkpoint has come.
+/// The history gives up what commits have replaced, so that programs can write: in a transaction,
+/// while nothing is open, and if the disk is full before a checkpoint has come.
 #[test]
 fn history_makes_room_on_a_file_system_that_gets_full() {
     let test = "history_makes_room_on_a_file_system_that_gets_full";
@@ -139,7 +142,7 @@ fn history_makes_room_on_a_file_system_that_gets_full() {
         assert_eq!(kept(), commits);
         let open = is_open.then(|| store.begin());
         let ballast = base.with_file_name("ballast");
-        // So much and no more: it would also take what the history gives up meanwhile.
+        // Only the free space: a fill without a limit would also take what the history gives up.
         let fill = format!(
             "kib=$(df --output=avail -k . | tail -n 1); head -c \"${{kib}}k\" /dev/zero > '{}' || true",
             ballast.display()
@@ -158,7 +161,10 @@ fn history_makes_room_on_a_file_system_that_gets_full() {
         }
         let made = fs::metadata(base.join("made")).expect("it has landed");
         assert_eq!(made.len(), 1_500_000);
-        assert!(kept() <= commits, "older ones went");
+        assert!(
+            kept() <= commits,
+            "the history must have given up old commits"
+        );
         store.call(["check"]).expect(0);
         fs::remove_file(&ballast).expect("removed");
         store.assert_at_rest();
@@ -166,8 +172,8 @@ fn history_makes_room_on_a_file_system_that_gets_full() {
 }
 
 #[test]
-fn a_full_file_system_at_commit() {
-    if !tools_present("a_full_file_system_at_commit", &["mkfs.ext4"]) {
+fn full_file_system_at_commit_changes_nothing() {
+    if !tools_present("full_file_system_at_commit_changes_nothing", &["mkfs.ext4"]) {
         return;
     }
     let scratch = Scratch::new("full-commit");
@@ -185,7 +191,7 @@ fn a_full_file_system_at_commit() {
         : > dir/a-rather-long-name-that-fills-directory-blocks-$i; i=$((i+1)); done";
     store.exec(&view, script).expect(0);
     let before = atomdir_testing::look(&base);
-    // An outside program takes all that is left.
+    // An outside program takes all free space.
     let ballast = base.with_file_name("ballast");
     let fill = format!(
         "cat /dev/zero > '{0}' || true; cat /dev/zero >> '{0}' || true",
@@ -279,7 +285,7 @@ fn run_without_fusermount_explains_the_remedy() {
 }
 
 #[test]
-fn a_store_moved_while_closed() {
+fn store_moved_while_closed_works() {
     let mut fixture = Fixture::new("moved", "echo old > file; mkdir dir");
     fixture.store.run("echo new > file").expect(0);
     fixture.store.call(["service", "stop", "--abort"]).expect(0);
@@ -304,7 +310,7 @@ fn a_store_moved_while_closed() {
 }
 
 #[test]
-fn a_store_copied_while_closed() {
+fn store_copied_while_closed_is_independent() {
     let fixture = Fixture::new("copied", "echo old > file; mkdir dir; echo in > dir/in");
     let original = &fixture.store;
     original.run("echo new > file; mv dir d").expect(0);
@@ -335,7 +341,7 @@ fn a_store_copied_while_closed() {
 }
 
 #[test]
-fn a_store_copied_after_a_crash() {
+fn log_of_a_copied_store_is_not_applied_to_other_objects() {
     let fixture = Fixture::new("copied-crash", "echo old > file; seq 10000 > pages");
     let original = &fixture.store;
     original
@@ -346,8 +352,8 @@ fn a_store_copied_after_a_crash() {
     copy_tree(&fixture.base, &path);
     let copied = atomdir_testing::look(&path);
     let copy = Store::existing(&path, original.user());
-    // The identities in the log come from another file system: the log must not be applied
-    // to objects that now have those numbers. Refusing is right, too.
+    // The log names the original's objects. In the copy it must not be applied to other objects.
+    // Refusing is right, too.
     let outcome = copy.call(["recover"]);
     if outcome.code == 0 {
         copy.run("test $(cat file) = new").expect(0);
@@ -432,7 +438,7 @@ fn many_clients_start_one_service() {
 }
 
 #[test]
-fn the_base_deleted_outside() {
+fn deleted_base_is_reported_and_not_made_again() {
     let fixture = Fixture::new("deleted", "echo old > file; mkdir dir");
     let store = &fixture.store;
     let view = store.begin();
@@ -442,7 +448,7 @@ fn the_base_deleted_outside() {
     fs::remove_dir_all(&fixture.base).expect("removed");
     let outcome = store.commit(&view);
     outcome.expect_one_of(&[NO_SUCH, INPUT_OUTPUT]);
-    assert!(!fixture.base.exists(), "nothing grew back");
+    assert!(!fixture.base.exists(), "the base was made again");
     let outcome = store.call(["list"]);
     outcome
         .expect_one_of(&[NO_SUCH, INPUT_OUTPUT])
@@ -451,7 +457,7 @@ fn the_base_deleted_outside() {
 
 /// A directory's link count shows how many directories are in it.
 #[test]
-fn the_root_of_a_view_counts_what_it_shows() {
+fn link_count_of_a_views_root_counts_what_it_shows() {
     let fixture = Fixture::new("root-links", "mkdir a b");
     let plain = fixture.scratch.join("plain");
     shell(

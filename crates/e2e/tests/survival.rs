@@ -11,7 +11,7 @@ use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{Fixture, Store, shell};
 
-/// What `list --json` says of the transactions.
+/// The transactions that `list --json` shows.
 fn listed(store: &Store) -> Vec<serde_json::Value> {
     let text = store.call(["--json", "list"]).expect(0).text();
     let listed: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
@@ -68,7 +68,7 @@ fn the_rest_survives_after_parts_have_landed() {
 const PREPARE: &str =
     "seq 20000 > pages; echo old > file; mkdir dir; echo in > dir/in; ln file again";
 
-/// Many kinds of changes; the last program is killed in the middle of its work, so to speak.
+/// Many kinds of changes.
 const CHANGES: &str = "echo new > new; echo more >> file; printf XX | dd of=pages conv=notrunc bs=1 \
     seek=50000 status=none; mkdir made; mv dir/in made/; rmdir dir; ln -s new link; rm again; \
     truncate -s 30000 pages; chmod 600 new; touch -d @1000 made/in; mv made moved";
@@ -116,7 +116,7 @@ const PREPARE_OF_RUN: &str =
     "seq 20000 > pages; echo old > file; mkdir dir; echo in > dir/in; echo again > again";
 const EXACT: [&str; 2] = ["--view", "exact"];
 
-/// What `run` keeps survives as well, whichever view it ran in.
+/// A transaction that `run` keeps survives as well, whichever view it ran in.
 #[test]
 fn kept_run_survives_a_kill() {
     Fixture::for_each_view("survive-kept", PREPARE_OF_RUN, |one, view| {
@@ -195,7 +195,7 @@ fn an_undo_that_is_kept_open_holds_the_history_from_the_first_undone_commit_on()
         let id = open[0]["transaction"].to_string();
         let said = store.call(["list"]).expect(0).text();
         assert!(said.contains("1 commit kept for it"), "{said}");
-        // Twice, since the first one that opens it again writes its log anew.
+        // Twice, since the first service that opens the transaction again writes its log anew.
         for _ in 0..2 {
             assert!(store.kill_service());
             assert_eq!(listed(store)[0]["kept_commits"], 1);
@@ -247,7 +247,7 @@ fn files_of_a_view_that_were_open_at_a_kill_fail_and_open_again() {
     });
 }
 
-/// The limits of the history are those of its age and space, or none is kept.
+/// With the default limits of the history, with a small limit of space, and without a history.
 #[test]
 fn list_says_what_a_transaction_keeps_beyond_the_limits() {
     let prepare = "head -c 1000000 /dev/urandom > big; echo small > small";
@@ -288,7 +288,7 @@ fn transaction_conflicts_after_a_kill_with_what_others_have_committed() {
     });
 }
 
-/// What commits have replaced is gone, and the list says so until the transaction is aborted.
+/// The past is gone, and the list reports it until the transaction is aborted.
 #[test]
 fn transaction_is_stranded_if_its_snapshot_cannot_be_restored() {
     Fixture::for_each_owner("survive-stranded", PREPARE, |one| {
@@ -308,7 +308,7 @@ fn transaction_is_stranded_if_its_snapshot_cannot_be_restored() {
     });
 }
 
-/// All that the history had is forgotten, but for what the transaction's snapshot needs.
+/// All history is forgotten, except what the transaction's snapshot needs.
 #[test]
 fn snapshot_survives_though_all_history_is_forgotten() {
     Fixture::for_each_owner("survive-prune", PREPARE, |one| {

@@ -1,5 +1,5 @@
-//! The service is killed at random instants while programs write into a detached view. Every call
-//! that had returned has its effect afterwards, and of others at most the one that was under way.
+//! The service is killed at random instants while programs write into a detached view. Afterwards
+//! every call that had returned has its effect, and so may the one call that was under way.
 
 #![cfg(test)]
 
@@ -61,7 +61,7 @@ impl Writer {
         self.process.wait().expect("it ends");
     }
 
-    /// Checks what `directory` has of this writer.
+    /// Checks this writer's files in `directory`.
     fn verify(&self, directory: &Path, context: &str) {
         let Writer { name, count, .. } = self;
         let context = format!("{name} after {count}, {context}");
@@ -89,8 +89,8 @@ impl Writer {
 }
 
 #[test]
-fn whatever_was_written_before_a_kill_is_there() {
-    let test = "whatever_was_written_before_a_kill_is_there";
+fn calls_that_returned_before_a_kill_have_their_effect() {
+    let test = "calls_that_returned_before_a_kill_have_their_effect";
     let mut random = Random::for_test(test);
     let random = std::cell::RefCell::new(&mut random);
     Fixture::for_each_owner("survive-load", "echo old > file", |one| {

@@ -1,6 +1,6 @@
 #![cfg(test)]
 
-//! A transaction on which nobody has decided stays open.
+//! A transaction stays open if its user has not decided whether to commit it.
 
 use std::fs;
 use std::io::Read;
@@ -52,7 +52,7 @@ fn without_an_answer_a_transaction_stays_open() {
     });
 }
 
-/// The terminal goes while the question is open, or while the command still runs.
+/// The terminal is closed while the question is open, or while the command still runs.
 #[test]
 fn a_closed_terminal_leaves_a_transaction_open() {
     Fixture::for_each_view("closed-terminal", "echo old > file", |fixture, view| {
@@ -80,7 +80,8 @@ fn a_closed_terminal_leaves_a_transaction_open() {
     });
 }
 
-/// The list does not fit into what the terminal and `script` hold back, so it is being printed.
+/// The list is longer than the buffers of the terminal and of script(1), so the command is still
+/// printing it when the terminal is closed.
 #[test]
 fn a_terminal_closed_while_the_changes_are_listed_leaves_a_transaction_open() {
     Fixture::for_each_view("closed-early", "", |fixture, view| {
@@ -102,7 +103,7 @@ fn a_terminal_closed_while_the_changes_are_listed_leaves_a_transaction_open() {
 
 /// The shell has ended, and another program is still in the view.
 #[test]
-fn a_terminal_closed_before_the_view_is_leaves_a_transaction_open() {
+fn a_terminal_closed_while_a_shell_waits_for_others_leaves_a_transaction_open() {
     Fixture::for_each_view("closed-first", "echo old > file", |fixture, view| {
         let store = &fixture.store;
         let mut asked = OnTerminal::start(store, &format!("shell --wait --view {view}"));

@@ -8,7 +8,7 @@ use atomdir_testing::steps::{PREPARE, STEPS, commit_all};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
 use atomdir_testing::{Fixture, Outcome, User, shell};
 
-/// Times of directories are nobody's change.
+/// Compares everything but times and holes.
 fn assert_same(what: &str, found: &Tree, expected: &Tree) {
     assert_equal(what, found, expected, &CompareOptions::alike());
 }
@@ -103,7 +103,7 @@ fn undo_never_takes_back_what_came_later() {
 }
 
 #[test]
-fn undo_and_restore_that_cannot_be_committed_offer_only_what_they_have() {
+fn refused_undo_and_restore_offer_only_options_that_they_have() {
     Fixture::for_each_owner("undo-locked", PREPARE, |one| {
         let store = &one.store;
         store.run_exact("echo first > etc/one").expect(0);

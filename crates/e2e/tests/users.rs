@@ -26,8 +26,8 @@ const USUAL_TREE: &str =
     "echo old > old; echo gone > gone; mkdir -p tree/a/b tree/b; echo x > tree/b/x; echo x > words";
 
 #[test]
-fn an_ordinary_user_on_a_store_of_their_own() {
-    let test = "an_ordinary_user_on_a_store_of_their_own";
+fn usual_programs_work_in_an_ordinary_users_store() {
+    let test = "usual_programs_work_in_an_ordinary_users_store";
     if users_can_mount(test) && tools_present(test, &["setfattr"]) {
         Scenario::shell("ordinary", USUAL)
             .prepare(USUAL_TREE)
@@ -107,7 +107,7 @@ fn without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself() 
     let run = ["run", "--view", "native", "--", "sh", "-ec", script];
     let refused = without_user_namespaces(&fixture, &run).expect(CONFIGURATION);
     assert!(refused.error_text().contains("namespace"), "{refused}");
-    // Its mount was in that mount namespace.
+    // The service's mount was in the mount namespace that has ended.
     fixture.store.kill_service();
     let run = ["run", "--view", "auto", "--", "sh", "-ec", script];
     let refused = without_user_namespaces(&fixture, &run).expect(CONFIGURATION);
@@ -132,7 +132,7 @@ fn without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself() 
     assert_ne!(
         outcome.text().trim(),
         fixture.base.to_string_lossy(),
-        "the view's own path, plainly"
+        "the command must run under the view's own path"
     );
     assert!(outcome.error_text().contains("namespace"), "{outcome}");
     assert_eq!(
@@ -142,9 +142,8 @@ fn without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself() 
     fixture.store.kill_service();
 }
 
-/// What a stranger may try in a tree of root. Every line is an attempt, and its result,
-/// good or bad, is written down. Owners are not printed, since inside the stranger's user
-/// namespace knows no other user.
+/// What a stranger may try in a tree of root. Every line is an attempt, and prints whether it
+/// succeeded. Owners are not printed, since no other user exists in the stranger's user namespace.
 const ATTACKS: &str = r#"
 try() { if out=$("$@" 2> err); then echo "ok: $* = $out"; else echo "no: $*: $(tail -n 1 err | sed -e 's/.*\(Errno [0-9]*\).*/\1/' -e 's/.*: //')"; fi; rm -f err; }
 cd public
@@ -262,7 +261,7 @@ fn a_stranger_can_do_in_a_transaction_what_they_can_outside() {
     assert_eq!(
         plainly.len(),
         in_view.len(),
-        "one has more to say\n{inside}"
+        "one output is longer\n{inside}"
     );
     assert_eq!(outside.code, inside.code, "\n{inside}");
     store.assert_at_rest();
@@ -423,7 +422,7 @@ fn service_survives_garbage_on_the_socket() {
             .map(|_| random.number() as u8)
             .collect();
         match round % 4 {
-            // A length in either byte order, which nothing follows.
+            // The largest length or a random one, which nothing follows.
             0 => bytes = u32::MAX.to_le_bytes().to_vec(),
             1 => bytes = (random.below(70_000) as u32).to_le_bytes().to_vec(),
             2 => bytes

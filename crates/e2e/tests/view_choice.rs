@@ -15,7 +15,7 @@ const KIND: &str = "stat -f -c %T .";
 const NATIVE: &str = "overlayfs";
 const EXACT: &str = "fuseblk";
 
-/// `false`, with a loud message, if native views are impossible here.
+/// Whether native views are possible here. If not, this reports the test as skipped.
 fn is_possible(test: &str) -> bool {
     let fixture = Fixture::new("choice-possible", "touch a");
     let outcome = fixture.store.run_with(&["--view", "native"], "true");
@@ -67,8 +67,8 @@ fn a_command_gets_a_native_view_unless_an_option_needs_an_exact_one() {
 }
 
 #[test]
-fn the_environment_and_the_stores_settings_choose() {
-    if !is_possible("the_environment_and_the_stores_settings_choose") {
+fn environment_and_settings_choose_the_kind_of_view() {
+    if !is_possible("environment_and_settings_choose_the_kind_of_view") {
         return;
     }
     Fixture::for_each_owner("choice-settings", "echo old > file", |one| {
@@ -89,7 +89,7 @@ fn the_environment_and_the_stores_settings_choose() {
         run(one, &["--conflicts", "early"]).expect(CONFIGURATION);
         config("").expect(0);
         assert_kind(&run(one, &[]), NATIVE);
-        // The variable is for new transactions: an open one has its view.
+        // The variable is for new transactions: an open one has a view already.
         let view = one.store.begin();
         let mut shell = one.store.command(["shell", &view.id]);
         shell
@@ -105,8 +105,8 @@ fn the_environment_and_the_stores_settings_choose() {
 
 /// The service detects this before a command starts, and the message gives the reason.
 #[test]
-fn a_store_that_is_unfit_gets_exact_views() {
-    let test = "a_store_that_is_unfit_gets_exact_views";
+fn store_unfit_for_native_views_gets_exact_views() {
+    let test = "store_unfit_for_native_views_gets_exact_views";
     if !is_possible(test) {
         return;
     }

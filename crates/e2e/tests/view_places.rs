@@ -40,7 +40,7 @@ impl Image<'_> {
         fs::metadata(self.point()).expect("mounted").dev()
     }
 
-    /// Whether it is mounted again, under another device number.
+    /// Mounts it again. Returns whether it then has another device number.
     fn remount_elsewhere(&self) -> bool {
         let before = self.device();
         shell(self.scratch.path(), &format!("umount {}", self.name));

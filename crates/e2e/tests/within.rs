@@ -42,12 +42,12 @@ fn a_command_acts_on_its_own_transaction_and_those_nested_in_it_only() {
         text.push_str(&format!(
             r#"
             test "$($A list | grep -c "^ *{id} ")" = 0
-            # Its own, and what is nested in it, it may look at and end.
+            # It may look at its own transaction and those nested in it, and end the nested ones.
             $A status > /dev/null; $A savepoint s -q
             $A run -- sh -ec "echo nested > nested; $A run -- sh -c 'echo inner > inner'"
             nested=$($A begin | head -n 1); $A exec $nested -- sh -c 'echo more > more'; $A commit $nested
             nested=$($A begin | head -n 1); $A abort $nested
-            # The service as a whole is not for it.
+            # It may not stop the service.
             $A service stop 2> said && exit 8 || test $? = {NOT_PERMITTED}
             rm said
             "#
@@ -115,7 +115,7 @@ fn inner_socket_serves_no_stranger() {
     let one = Fixture::new("within-stranger", "echo secret > file; chmod 700 .");
     let stranger = User::stranger(one.scratch.path());
     let root = User::root(one.scratch.path());
-    // Otherwise the service would not even listen to them.
+    // Without this the service would refuse the stranger's connections anyway.
     one.store.call(["config", "allow", "games"]).expect(0);
     let view = one.store.begin();
     let known = variables(&one, &view);

@@ -1,4 +1,4 @@
-//! Mistakes of users. The exit code must be the design's, the message must name the path
+//! Mistakes of users. The exit code must be the documented one, the message must name the path
 //! and what to do, and the base must be unchanged.
 
 use std::fs;
@@ -14,7 +14,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn usage() {
+fn usage_errors_have_their_exit_code_and_a_message() {
     let fixture = Fixture::new("usage", "true");
     for arguments in [
         &["frobnicate"] as &[&str],
@@ -33,7 +33,7 @@ fn usage() {
 }
 
 #[test]
-fn not_a_store() {
+fn verbs_refuse_a_directory_that_is_no_store() {
     let scratch = Scratch::new("not-a-store");
     let plain = scratch.join("plain");
     fs::create_dir(&plain).expect("made");
@@ -88,7 +88,7 @@ fn init_refuses_what_cannot_be_a_store() {
 }
 
 #[test]
-fn a_control_directory_elsewhere() {
+fn control_directory_may_be_elsewhere_on_the_same_file_system() {
     let scratch = Scratch::new("control");
     let base = scratch.join("base");
     fs::create_dir(&base).expect("made");

@@ -92,7 +92,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // SAFETY: the context is this one's own.
+        // SAFETY: `new` made the context, and nothing else uses it.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
@@ -120,7 +120,7 @@ fn finished_direct_write_is_visible() {
     writer.join().unwrap();
     assert!(
         read(&buffered, PAGE).0 == [b'n'; PAGE],
-        "old contents are remembered"
+        "the kernel still has the old contents in its cache"
     );
 }
 

@@ -31,8 +31,8 @@ fn large_directories_are_read_while_they_change() {
         .collect();
     assert_eq!(names.len(), 10_000);
 
-    // Before reading goes on, half of the remaining entries are removed, others are
-    // added, and the kernel has dropped what it had cached.
+    // In the middle of the listing, half of all entries are removed and others are added. So
+    // the kernel drops the listing that it has cached.
     let mut seen = Vec::new();
     for (number, entry) in fs::read_dir(&directory).unwrap().enumerate() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -77,7 +77,7 @@ fn large_directories_are_read_while_they_change() {
 }
 
 #[test]
-fn a_directory_position_can_be_returned_to() {
+fn reading_resumes_at_a_directory_position_after_removals() {
     let Some(mounted) = support::mount() else {
         return;
     };

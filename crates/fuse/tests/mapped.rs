@@ -51,11 +51,7 @@ fn mapped_writes_arrive() {
     assert_eq!(mounted.filesystem.contents("mapped")[0], b'a', "msync");
     bytes[1] = b'b';
     file.sync_data().unwrap();
-    assert_eq!(
-        mounted.filesystem.contents("mapped")[1],
-        b'b',
-        "fdatasync after ENOSYS"
-    );
+    assert_eq!(mounted.filesystem.contents("mapped")[1], b'b', "fdatasync");
     bytes[2] = b'c';
     drop(file);
     assert_eq!(mounted.filesystem.contents("mapped")[2], b'c', "close");
@@ -100,7 +96,7 @@ fn barrier_waits_for_mapped_writes() {
         mounted.requests_of(|| mounted.session().run_barrier().unwrap())
     );
     let names: Vec<_> = fs::read_dir(&mounted.path).unwrap().collect();
-    assert_eq!(names.len(), 1, "the session's own file is not to be seen");
+    assert_eq!(names.len(), 1, "the session's own file must not be listed");
     unmap(bytes);
 }
 
@@ -163,9 +159,9 @@ fn data_runs(path: &Path) -> Vec<(u64, u64)> {
     }
 }
 
-/// The stores have not reached the file system yet when another program looks for holes.
+/// The mapped writes have not reached the file system yet when another program looks for holes.
 #[test]
-fn stores_to_mapped_holes_are_copied() {
+fn writes_to_mapped_holes_are_copied() {
     let Some(mounted) = support::store::mount() else {
         return;
     };
@@ -223,7 +219,7 @@ fn unread_holes_stay_holes() {
     let here = [(DATA_AT, DATA_AT + 4096)];
     assert_eq!(data_runs(&old), here, "the base's file system has holes");
     assert_eq!(data_runs(&view.join("old")), here);
-    // Reading data makes no hole data.
+    // Reading the data does not turn holes into data.
     let file = open(&view.join("old"));
     let mut page = [0; 4096];
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();

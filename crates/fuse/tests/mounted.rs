@@ -188,7 +188,7 @@ fn extended_attributes() {
 }
 
 #[test]
-fn second_read_sends_no_requests() {
+fn repeated_reads_send_no_requests() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -214,25 +214,25 @@ fn second_read_sends_no_requests() {
     println!("second cat: {:?}", mounted.requests_of(cat));
     let third = mounted.requests_of(cat);
     println!("third cat: {third:?}");
-    assert_eq!(third, [("lookup", 1)], "only the test's own");
+    assert_eq!(third, [("lookup", 1)], "only the lookup of the test itself");
     let list = || assert!(fs::read_dir(&mounted.path).unwrap().count() > 0);
     println!("first list: {:?}", mounted.requests_of(list));
     println!("second list: {:?}", mounted.requests_of(list));
     assert_eq!(
         mounted.requests_of(list),
         [("lookup", 1)],
-        "only the test's own"
+        "only the lookup of the test itself"
     );
     let sync = || File::open(&path).unwrap().sync_all().unwrap();
     sync();
     let mut synced = mounted.requests_of(sync);
     synced.sort_unstable();
-    // The transaction may survive its service, so a flush must reach it.
+    // Every fsync must reach the file system: a transaction may survive its service.
     assert_eq!(synced, [("fsync", 1), ("lookup", 1)]);
 }
 
 #[test]
-fn a_copied_range_does_not_go_through_the_kernel() {
+fn copy_file_range_sends_no_read_or_write_requests() {
     const LENGTH: usize = 9 << 20;
     let Some(mounted) = support::mount() else {
         return;
@@ -289,7 +289,7 @@ fn notifications_invalidate_the_kernels_caches() {
 }
 
 #[test]
-fn two_mounts_and_busy_unmount() {
+fn busy_unmount_leaves_the_other_mount_usable() {
     let (Some(mut first), Some(second)) = (support::mount(), support::mount()) else {
         return;
     };
@@ -299,7 +299,7 @@ fn two_mounts_and_busy_unmount() {
     first.unmount();
     assert!(
         fs::read_dir(&first.path).unwrap().next().is_none(),
-        "the plain directory again"
+        "the directory below the mount is empty"
     );
     let mut text = String::new();
     let error = open.metadata().and_then(|_| open.read_to_string(&mut text));

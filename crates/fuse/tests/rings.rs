@@ -50,8 +50,8 @@ fn mount_works_without_io_uring() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Each ring first submits one request, to listen to its bell. Then it registers
-    // several entries at once.
+    // Each ring first submits one operation, which polls its eventfd. Then it submits
+    // several at once, which register its entries.
     for (call, second_min) in [
         (libc::SYS_io_uring_setup, 0),
         (libc::SYS_io_uring_enter, 0),
@@ -103,7 +103,7 @@ fn a_session_ends_under_load() {
             mounted.unmount();
             is_over.store(true, Ordering::Relaxed);
         });
-        // This removes what the test did in the directory below the mount.
+        // After the unmount the threads wrote to the directory below the mount.
         fs::remove_dir_all(&directory).unwrap();
     }
 }

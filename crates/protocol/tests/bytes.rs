@@ -1,5 +1,5 @@
-//! Every message survives the way there, and no bytes a peer may send do more
-//! than get an error.
+//! Every message survives encoding and decoding, and no bytes that a peer may send cause
+//! more than an error.
 
 use atomdir_protocol::frame::{
     self, FrameError, HEADER_LENGTH, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX,
@@ -438,7 +438,7 @@ fn the_handshake_tells_versions_apart() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
         let _ = frame::decode::<Request>(&bytes);
         let _ = frame::decode::<Reply>(&bytes);
         let _ = frame::decode::<Readiness>(&bytes);
@@ -451,9 +451,9 @@ proptest! {
         }
     }
 
-    /// Near-valid bytes reach deeper than random ones do.
+    /// Nearly valid bytes reach more of the decoder than random ones do.
     #[test]
-    fn damaged_messages_do_no_harm(
+    fn damaged_messages_do_not_panic(
         which in any::<prop::sample::Index>(),
         at in any::<prop::sample::Index>(),
         with in any::<u8>(),

@@ -116,8 +116,8 @@ fn entry<D: Disk>(borrowed: &Borrowed<D>, from: engine::Entry) -> Entry {
     }
 }
 
-/// How long the kernel may cache attributes that nobody asked for. If the read set must
-/// record the first time somebody asks, the kernel must not cache them.
+/// How long the kernel may cache attributes that a reply carries although no program has read
+/// them. If the read set must record their first read, that read must reach the service.
 fn attributes_valid<D: Disk>(transaction: &Transaction<D>, node: NodeId) -> Validity {
     match transaction.isolation() {
         Isolation::Serializable if !transaction.attributes_noted(node) => Validity::No,
@@ -325,8 +325,8 @@ impl<D: Disk> Filesystem for Views<D> {
         borrowed.transaction.remove_xattr(node, name)
     }
 
-    /// Flushes the whole view, if its transaction survives the service. The first answer for a
-    /// transaction that does not must not be `ENOSYS` either: the kernel would not ask again.
+    /// Flushes the whole view if its transaction survives the service, and succeeds without
+    /// doing anything if not. After an `ENOSYS` the kernel would send no more fsync requests.
     fn flush(&self, _: &Request, node: u64) -> Result<()> {
         match self.served_node(node)? {
             ServedNode::View(borrowed, _) => borrowed.transaction.flush(),

@@ -5,9 +5,9 @@
 //! base, which is the view's root. Nothing can be changed on the upper two levels.
 //!
 //! Invariants
-//! 1. The nodes of a transaction that has ended fail with `ESTALE` for ever, and so do those from
-//!    before a transaction's refresh, which gives it another slot: a slot is lent again only
-//!    when the kernel has forgotten all of its nodes (`slots`).
+//! 1. The nodes of a transaction that has ended fail with `ESTALE` for ever. So do a
+//!    transaction's nodes from before its refresh, which gives it another slot. A slot is lent
+//!    again only when the kernel has forgotten all of its nodes (`slots`).
 //! 2. A request that does not parse is an error, never a panic.
 //! 3. No worker waits for a commit. The commit takes the view out of its slot
 //!    (`view_slot` in the engine), and requests to that view wait in
@@ -70,7 +70,7 @@ impl<D: Disk> Views<D> {
         }
     }
 
-    /// Makes the kernel forget everything about a view, which has changed as a whole. The view
+    /// Makes the kernel forget a view that has changed as a whole. The view
     /// keeps its name. Programs that are in it or have files of it open get errors. `known`: the
     /// nodes whose attributes and contents the kernel may have cached.
     pub fn renew(&self, id: TransactionId, known: &[NodeId]) {
@@ -80,7 +80,7 @@ impl<D: Disk> Views<D> {
         if self.slots.renew(id) {
             self.forget_name(id);
         }
-        // Those that programs have open stay in the kernel's caches otherwise.
+        // Without this the kernel would keep its cache of nodes that programs have open.
         for node in known {
             let number = old.number(Within::Node(*node));
             self.notify(|notifier| notifier.invalidate_inode(number, 0, 0));

@@ -1,9 +1,10 @@
 //! Which transaction a node number belongs to.
 //!
 //! A node number consists of a slot and a number within it. Transaction ids are too
-//! large for a slot, so slots are lent. A slot goes to another transaction only when
-//! its last one has ended or got another slot, the kernel has forgotten all its nodes, and no request for
-//! it is under way. So a program that outlives its transaction can never reach another.
+//! large for a slot, so slots are lent. A slot goes to another transaction only when its last
+//! one has ended or got another slot, the kernel has forgotten all nodes of the slot, and no
+//! request for it is under way. So a program that outlives its transaction can never reach
+//! another.
 
 use atomdir_disk::sync;
 use std::collections::{HashMap, VecDeque};
@@ -20,7 +21,7 @@ const NODE_MASK: u64 = (1 << NODE_BITS) - 1;
 const WRAPPER: u64 = NODE_MASK;
 /// Slot 0 belongs to the mount's root; the last slot would contain the session's own node.
 const SLOTS_MAX: usize = (1 << 24) - 1;
-/// How many ended transactions a new one looks at for a slot to take over.
+/// How many used slots a new transaction tries before it takes one that was never lent.
 const REUSE_ATTEMPTS: usize = 4;
 
 /// What a node number of a slot stands for.
@@ -75,7 +76,7 @@ struct Table<D: Disk> {
     /// Slot n is at n - 1.
     slots: Vec<Slot<D>>,
     by_id: HashMap<TransactionId, usize>,
-    /// The places of ended transactions.
+    /// The places of slots whose transaction has ended or got another slot.
     ended: VecDeque<usize>,
 }
 
@@ -205,7 +206,7 @@ impl<D: Disk> Table<D> {
     fn take_ended(&mut self) -> Option<usize> {
         for _ in 0..self.ended.len().min(REUSE_ATTEMPTS) {
             let place = self.ended.pop_front()?;
-            // The table is locked and the transaction has ended, so nobody can borrow it now.
+            // The table is locked and the slot has no transaction, so nobody can borrow one now.
             let known = Arc::get_mut(&mut self.slots[place].known);
             if known.is_some_and(|known| *known.get_mut() == 0) {
                 return Some(place);

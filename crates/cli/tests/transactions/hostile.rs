@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Sets a terminal's title, clears it, forges a line, and ends the string.
+/// Sets a terminal's title, clears it, forges a line and sets a colour, and is not UTF-8.
 const EVIL: &[u8] = b"\x1b]0;title\x07\x1b[2J\nerror: forged\r\x9b\xc2\x9b31m\x7f\xff";
 
 fn evil() -> OsString {
@@ -32,7 +32,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(word).collect()
 }
 
-/// Nothing in it controls a terminal, nor starts a line that is not ours.
+/// The output is UTF-8 and has neither control characters nor the forged line.
 #[track_caller]
 fn assert_harmless(what: &[OsString], bytes: &[u8]) {
     let text = std::str::from_utf8(bytes);
@@ -42,8 +42,8 @@ fn assert_harmless(what: &[OsString], bytes: &[u8]) {
     assert!(!text.contains("\nerror: forged"), "{what:?}: {text:?}");
 }
 
-/// A store whose own name is hostile, with a transaction that has changed things of
-/// hostile names, and its id.
+/// A store with a hostile name, and the id of an open transaction that has changed files
+/// with hostile names.
 fn hostile_store(test: &str) -> (Store, String) {
     let store = Store::new(&format!("hostile\x1b[31m\n\"{test}"));
     fs::write(store.path.join(evil()), "old\n").expect("written");
@@ -97,7 +97,7 @@ fn nothing_printed_as_text_controls_a_terminal() {
         &[run[0], "--dry-run", "--", "touch", "EVIL2", "EVIL"],
         &[run[0], "--", "EVIL"],
         &[run[0], "-v", "--", "false", "EVIL"],
-        // It is locked, and the conflict names it and the label.
+        // The open transaction has locked the file; the conflict names file and label.
         &[
             run[0], run[1], run[2], "-v", "--", "sh", "-c", others, "EVIL",
         ],
@@ -133,7 +133,7 @@ fn nothing_printed_as_text_controls_a_terminal() {
         assert_harmless(&arguments, &output.stderr);
         assert!(
             !output.stdout.is_empty() || !output.stderr.is_empty() || output.status.success(),
-            "{arguments:?} says nothing"
+            "{arguments:?} fails without a message"
         );
     }
 }
@@ -152,7 +152,7 @@ fn contents_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
         "{}",
         patch.escape_ascii()
     );
-    // The names in it are quoted all the same.
+    // The patch quotes names even in a pipe.
     let heading = patch.split(|byte| *byte == b'\n').next().unwrap();
     assert_harmless(&words(&["diff"]), heading);
     for arguments in [

@@ -1,6 +1,6 @@
 use crate::store::Store;
 
-/// What a command line prints on a terminal, where the pager marks each line.
+/// What a command line prints on a terminal, with a pager that begins each line with `paged:`.
 fn paged(store: &Store, line: &str) -> String {
     let line = format!("export ATOMDIR_PAGER='sed s/^/paged:/'; {line}");
     store.on_terminal(&line, "\u{0}", "").out

@@ -141,12 +141,12 @@ fn a_conflict_names_what_was_changed_and_by_whom() {
     assert_eq!(store.read("file").as_deref(), Some("first\n"));
 }
 
-/// Writes `file` in the view, then, outside, as an outside writer.
+/// Writes `file` in the view and then, at the first call only, in the base, as an outside writer.
 const MEDDLING: &str = "echo tried >> tries; echo mine > file; nsenter -t $PPID -m sh -c \
                         'cd \"$0\"; [ -e meddled ] || { echo theirs > file; touch meddled; }' $PWD";
 
 #[test]
-fn a_conflict_is_retried_as_often_as_asked() {
+fn run_with_retry_tries_again_after_a_conflict() {
     let store = Store::new("retry");
     let outcome = store.call(&["run", "--retry", "5", "-v", "--", "sh", "-c", MEDDLING]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -175,7 +175,7 @@ fn kept_after_conflict(store: &Store, outcome: Outcome) -> Option<String> {
 }
 
 #[test]
-fn after_a_conflict_a_transaction_stays_open_unless_it_is_to_be_aborted() {
+fn after_a_conflict_a_transaction_stays_open_unless_on_conflict_is_abort() {
     let store = Store::new("conflict-end");
     std::fs::write(store.path.join("meddle"), MEDDLING).unwrap();
     let unattended = |options: &[&str]| {
@@ -212,7 +212,7 @@ fn a_timeout_aborts() {
 }
 
 #[test]
-fn signals_sent_to_us_reach_the_command() {
+fn signals_sent_to_run_reach_the_command() {
     let store = Store::new("signals");
     let script = "trap 'echo caught > signal; exit 0' TERM; touch \"$READY\"; for i in $(seq 30000); do sleep 0.01; done; exit 1";
     let outcome = store.shell(&format!(
@@ -227,7 +227,7 @@ fn signals_sent_to_us_reach_the_command() {
 }
 
 #[test]
-fn when_we_are_killed_the_transaction_is_aborted() {
+fn killing_run_aborts_the_transaction() {
     let store = Store::new("killed");
     let outcome = store.shell(
         "READY=\"$PWD.ready\"
@@ -263,7 +263,7 @@ fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
     assert_eq!(store.check(&["list"]), "");
 }
 
-/// The command puts an answer into the terminal's input, and makes it unreadable.
+/// The command types an answer into the terminal's input and turns line input off.
 #[test]
 fn a_command_does_not_answer_the_question_about_itself() {
     let store = Store::new("ask-itself");
@@ -333,8 +333,8 @@ fn a_transaction_that_is_kept_after_the_question_can_be_changed_again() {
     assert_eq!(store.read("file").as_deref(), Some("again\n"));
 }
 
-/// Runs `atomdir` where no namespace can be made: in a user namespace without
-/// any more of them, and without the right to make mounts.
+/// Runs `atomdir` where no namespace can be made: in a user namespace that allows no
+/// further ones, and without CAP_SYS_ADMIN.
 fn without_namespaces(store: &Store, arguments: &str) -> Outcome {
     store.shell(&format!(
         "setpriv --bounding-set -sys_admin --inh-caps -sys_admin unshare --user --map-root-user \
@@ -344,7 +344,7 @@ fn without_namespaces(store: &Store, arguments: &str) -> Outcome {
 }
 
 #[test]
-fn without_the_right_to_namespaces_a_command_is_refused_unless_allowed() {
+fn run_without_namespaces_requires_allow_unbound() {
     let store = Store::new("forbidden");
     store.check(&["service", "start"]);
     let (id, view) = store.begin();
@@ -377,9 +377,9 @@ fn without_the_right_to_namespaces_a_command_is_refused_unless_allowed() {
     assert!(outcome.error.contains("warning: "), "{outcome:?}");
 }
 
-/// What the command leaves behind is then found and killed.
+/// `run` then finds and kills the background processes that the command has left.
 #[test]
-fn without_a_process_namespace_a_sealed_command_leaves_nothing_behind_either() {
+fn sealed_run_kills_background_processes_without_a_process_namespace() {
     let store = Store::new("no-processes");
     store.check(&["service", "start"]);
     let script = "(setsid sh -c 'while :; do echo late > file; done' &); echo shown > shown";
@@ -395,13 +395,13 @@ fn without_a_process_namespace_a_sealed_command_leaves_nothing_behind_either() {
     );
     assert_eq!(store.read("shown").as_deref(), Some("shown\n"));
     let left = store.shell("pgrep -f 'echo [l]ate > file'");
-    assert_eq!(left.out, "", "it still runs");
+    assert_eq!(left.out, "", "the background process still runs");
 }
 
-/// A nested transaction that is still open stops the question, not only the commit,
-/// and the work is not lost.
+/// A nested transaction is still open, so the shell's transaction cannot be committed.
+/// Both stay open.
 #[test]
-fn shell_that_ends_with_a_nested_transaction_keeps_its_own() {
+fn shell_that_ends_with_an_open_nested_transaction_keeps_both() {
     let store = Store::new("ask-nested");
     let outcome = store.shell(
         "{ echo 'echo new > file; $ATOMDIR begin > /dev/null'; echo exit; } |
@@ -418,7 +418,7 @@ fn shell_that_ends_with_a_nested_transaction_keeps_its_own() {
 }
 
 #[test]
-fn a_terminal_that_is_closed_aborts_what_the_command_did() {
+fn closing_the_terminal_aborts_the_transaction() {
     let store = Store::new("hang-up");
     // script(1) makes a terminal, whose session `atomdir` leads.
     let on_terminal = |run: &str| {
@@ -436,19 +436,19 @@ fn a_terminal_that_is_closed_aborts_what_the_command_did() {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         store.read("file").is_some()
     };
-    // Whoever runs the tests may ignore SIGHUP.
+    // Set what SIGHUP does: the process that runs the tests may ignore it.
     assert!(
         on_terminal("env --default-signal=HUP $ATOMDIR run"),
         "it was committed"
     );
     assert!(
         !on_terminal("env --ignore-signal=HUP $ATOMDIR run"),
-        "who ignores SIGHUP goes on"
+        "a run that ignores SIGHUP must commit"
     );
 }
 
 #[test]
-fn with_json_every_line_of_our_own_is_json() {
+fn with_json_every_line_that_atomdir_prints_is_json() {
     let store = Store::new("json-lines");
     for arguments in [
         &["run", "-v", "--", "false"][..],

@@ -1,4 +1,4 @@
-//! A store of one test's own, whose service ends with it.
+//! A store for one test. Dropping it stops its service and removes it.
 
 use atomdir_testing::WAIT_UNTIL;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub struct Outcome {
 }
 
 impl Store {
-    /// Holds `file` with the text "old\n".
+    /// The store has one file, `file`, with the text "old\n".
     pub fn new(name: &str) -> Store {
         let parent = std::env::temp_dir()
             .canonicalize()
@@ -49,7 +49,7 @@ impl Store {
         Outcome::of(self.command(arguments).output().expect("atomdir starts"))
     }
 
-    /// What it prints; it must exit 0.
+    /// Runs the command, which must exit with 0, and returns what it prints.
     pub fn check(&self, arguments: &[&str]) -> String {
         let outcome = self.call(arguments);
         assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
@@ -61,7 +61,7 @@ impl Store {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
     }
 
-    /// A script in the store's directory, with the program as `$ATOMDIR`, and with [`WAIT_UNTIL`].
+    /// Runs a script in the store's directory, with the program as `$ATOMDIR` and [`WAIT_UNTIL`].
     pub fn shell(&self, script: &str) -> Outcome {
         let mut command = Command::new("sh");
         command
@@ -77,8 +77,8 @@ impl Store {
         self.on_terminal_when(line, prompt, || answers.to_owned())
     }
 
-    /// A command line on a terminal of its own, with the program as `$ATOMDIR`. Once
-    /// the prompt has been printed, the answers are asked for and typed.
+    /// Runs a command line on a terminal of its own, with the program as `$ATOMDIR`. Once
+    /// the prompt has been printed, calls `answers` and types what it returns.
     pub fn on_terminal_when(
         &self,
         line: &str,

@@ -114,7 +114,7 @@ fn the_only_open_transaction_need_not_be_named() {
 }
 
 #[test]
-fn abort_takes_no_transaction_in_use_unless_it_is_named() {
+fn abort_without_an_id_refuses_a_transaction_in_use() {
     let store = Store::new("in-use");
     let outcome = store.shell(
         "pipe=../pipe-$$; mkfifo $pipe; $ATOMDIR run -- cat $pipe & exec 3> $pipe; rm $pipe

@@ -75,7 +75,7 @@ impl Victim {
         })
     }
 
-    /// Whether there was one to kill.
+    /// Returns whether a client was running.
     pub fn kill_client(&self) -> bool {
         let mut running = self.lock();
         let Some(running) = running.as_mut() else {
@@ -90,7 +90,7 @@ impl Victim {
         true
     }
 
-    /// Whether there was one to kill.
+    /// Returns whether a command was running.
     pub fn kill_command(&self) -> bool {
         let mut running = self.lock();
         let Some(running) = running.as_mut() else {

@@ -14,13 +14,12 @@ use crate::way::{COMMON, Way};
 /// A file of this length is changed in place.
 const PAGES_LENGTH: usize = 2 << 20;
 pub const PLACES: [usize; 2] = [4096, 1_500_000];
-/// The exit codes of an abort: done, or it had ended before, or the service is being killed.
-/// No call of the command meets so many kills of the service.
+/// The service is never killed so often during one call of the command.
 const KILLS_OF_ONE_MAX: usize = 20;
 const FILES: [&str; 3] = ["a", "b", "sub/c"];
 
-/// Aborts a transaction that survives the service. If that is killed meanwhile, or while it starts,
-/// tries again. Returns the exit code.
+/// Aborts a transaction that survives the service. Tries again if the service is killed meanwhile
+/// or while it starts. Returns the exit code: 0, or NO_SUCH if the transaction had ended before.
 fn abort(fixture: &Fixture, id: &str) -> i32 {
     for _ in 0..KILLS_OF_ONE_MAX {
         let aborted = fixture.store.call(["abort", id]);
@@ -47,7 +46,7 @@ pub fn preparation(lanes: usize) -> String {
 #[derive(Debug)]
 pub struct Lane {
     number: usize,
-    /// The base must show one of these two numbers.
+    /// The number in the base must be between these two.
     certain: u64,
     possible: u64,
     /// The last commit that returned, if it was lazy.
@@ -62,7 +61,7 @@ pub struct Lane {
     client_was_killed: bool,
 }
 
-/// What the client's end shows about the commit.
+/// What is known about the commit when its client has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Committed,
@@ -101,7 +100,8 @@ impl Lane {
         let run = ["run", "--on-conflict=abort"];
         let arguments = [&run, way.options(), &options, &shell].concat();
         let ended = self.run(fixture, victim, &arguments);
-        // A transaction that others are in stays open.
+        // A transaction in which other processes work stays open. The message names the command
+        // that aborts it.
         for rest in ended.stderr.split("`atomdir abort ").skip(1) {
             let id = rest.split([' ', '`']).next().unwrap_or_default();
             abort(fixture, id);
@@ -136,7 +136,7 @@ impl Lane {
             &["exec", id, "--", "/bin/sh", "-ec", &script],
         );
         if !written.status.success() {
-            // The transaction is still open, also if the service has died.
+            // The transaction is still open, even if the service was killed.
             abort(fixture, id);
             return self.note(Outcome::Aborted, &written, lazy);
         }
@@ -180,7 +180,7 @@ impl Lane {
                 let last = ended.stdout.lines().last().map(str::parse);
                 let said: u64 = match last {
                     Some(Ok(number)) => number,
-                    _ => panic!("the script says its number last: {ended:?}"),
+                    _ => panic!("the script must print its number last: {ended:?}"),
                 };
                 assert!(
                     (self.certain + 1..=self.possible + 1).contains(&said),

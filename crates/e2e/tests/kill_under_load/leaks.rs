@@ -17,8 +17,7 @@ const DESCRIPTORS_MAX: usize = 96;
 /// The mount of the views, and that of the snapshots below native views.
 const MOUNTS_MAX: usize = 2;
 const RESIDENT_BYTES_MAX: u64 = 48 << 20;
-/// How much more the least of the last quarter of a test may be than the median of the
-/// first quarter.
+/// How far the minimum of a test's last quarter may exceed the median of its first quarter.
 const GROWTH_BYTES_MAX: u64 = 4 << 20;
 const THREADS_MAX: usize = 32;
 
@@ -145,7 +144,8 @@ impl<'a> Leaks<'a> {
         );
     }
 
-    /// The processes that name this test's directory or work in it, except the service's.
+    /// The processes whose command line or environment names this test's directory, except
+    /// the service's.
     fn processes(&self) -> Vec<String> {
         let scratch = self.fixture.scratch.path();
         let own = std::process::id();

@@ -61,7 +61,7 @@ impl Tally {
     }
 }
 
-/// One service outlives all of them, and what it holds does not grow.
+/// One service outlives all kills, and its memory does not grow.
 #[test]
 fn clients_commands_and_connections_killed_under_load() {
     let test = "clients_commands_and_connections_killed_under_load";
@@ -135,7 +135,7 @@ fn kill_under_load(test: &str, kinds: &[Kill], kills: usize) {
     println!("{tally:?}; {commits} commits, {clients_harmed} failed");
 }
 
-/// Runs all clients at once, one operation each, and kills during that.
+/// Runs all clients at once, [`OPERATIONS`] operations each, and kills some meanwhile.
 fn disturb(
     fixture: &Fixture,
     connections: &Path,
@@ -193,7 +193,7 @@ fn connections(fixture: &Fixture) -> PathBuf {
     fixture.scratch.join("connections")
 }
 
-/// Returns whether there was one.
+/// Returns whether there was a connection.
 fn abort_connection(fixture: &Fixture, connections: &Path) -> bool {
     let mounts = fixture.store.mounts();
     let aborted = mounts.iter().filter(|mount| {
@@ -208,8 +208,8 @@ fn abort_connection(fixture: &Fixture, connections: &Path) -> bool {
 }
 
 #[test]
-fn a_mount_whose_connection_was_aborted_goes_with_the_service() {
-    let test = "a_mount_whose_connection_was_aborted_goes_with_the_service";
+fn stopping_the_service_removes_a_mount_with_an_aborted_connection() {
+    let test = "stopping_the_service_removes_a_mount_with_an_aborted_connection";
     if !rustix::process::geteuid().is_root() {
         return skip(test, "only root may abort a FUSE connection");
     }
@@ -223,7 +223,7 @@ fn a_mount_whose_connection_was_aborted_goes_with_the_service() {
     fixture.store.assert_at_rest();
 }
 
-/// The store to mapped memory has reached no file yet, so it is lost with the mount.
+/// The write to mapped memory has not reached the service yet, so it is lost with the mount.
 #[test]
 fn commit_refused_after_unmount_lost_mapped_writes() {
     let test = "commit_refused_after_unmount_lost_mapped_writes";
@@ -262,7 +262,7 @@ fn commit_refused_after_unmount_lost_mapped_writes() {
     store.assert_at_rest();
 }
 
-/// Stores the bytes at the file's start and keeps the mapping while `meanwhile` runs.
+/// Writes the bytes to a mapping of the file's start and keeps the mapping while `meanwhile` runs.
 fn store_to_mapping(path: &Path, bytes: &[u8], meanwhile: impl FnOnce()) {
     let file = fs::File::options()
         .read(true)

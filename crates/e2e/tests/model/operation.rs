@@ -1,5 +1,5 @@
-//! Operations of one file-system call each. They use few names, so they meet often. Their
-//! errors are compared, too.
+//! Operations of one or a few file-system calls each. They use few names, so they often work on
+//! the same objects. Their errors are compared, too.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ const DEPTH_MAX: usize = 4;
 const LENGTH_MAX: usize = 20_000;
 
 impl Operation {
-    /// Half of the operations are renames, since those are hard.
+    /// Two of five operations are renames, since those are hard.
     pub fn random(random: &mut Random, directory: &str) -> Self {
         let mut path = || -> PathBuf {
             let mut path = PathBuf::from(directory);

@@ -108,7 +108,7 @@ fn check(test: &str, prepare: &[&str], script: &str) {
         // Names with random parts, also in archives.
         .without("target/debug/incremental")
         .without("target/debug/deps")
-        // Cargo writes its maps in any order, and this list again if the order is another.
+        // Cargo writes these files with their entries in any order.
         .without("target/.rustc_info.json")
         .without("target/debug/hello.d")
         .afterwards(&with_cargo(IS_FRESH));
@@ -124,7 +124,8 @@ fn cargo_builds_tests_and_builds_again() {
     check("cargo", &[PACKAGE], &script);
 }
 
-/// What cargo built before has several names, which an ordinary user's overlay does not change.
+/// The files that cargo has built have several names, so an ordinary user's overlay refuses to
+/// change them.
 #[test]
 fn cargo_builds_on_what_it_built_before() {
     check("cargo-again", &[PACKAGE, BUILD_AND_TEST], EDIT_AND_REBUILD);

@@ -132,7 +132,7 @@ fn added_by_run(fixture: &Fixture) -> Command {
     fixture.store.command(words)
 }
 
-/// The same without one, in a plain directory.
+/// `git add` without a transaction, in a plain directory.
 fn added_plainly(tree: &Path) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-ec", &format!("{ENVIRONMENT}git add .")]);
@@ -145,8 +145,8 @@ fn kill_all_of(group: Pid) {
     kill_process_group(group, Signal::KILL).expect("it has not been waited for");
 }
 
-/// Runs this, and kills it, or something that it needs. Returns how often we have looked at the tree,
-/// and whether it succeeded.
+/// Runs the command and calls `kill` at the moment. Returns how often the tree was looked at, and
+/// whether the command succeeded.
 fn run_until(
     mut command: Command,
     tree: &Path,
@@ -251,12 +251,12 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
          else. Without one, {killed} kills left a lock {locks} times and temporary files {temporary} \
          times, and the next git add failed {refused} times."
     );
-    // Git may have been about to end.
+    // Some kills come too late, when git is about to end.
     assert!(
         killed < 3 || refused > 0,
         "without a transaction a kill leaves git's lock"
     );
-    // The log of commits names each of their files, 20 000 in each commit of the long form.
+    // In the full tier the history names 20 000 files for each commit, more than is allowed at rest.
     if !full_tier() {
         fixture.store.assert_at_rest();
     }
@@ -275,7 +275,8 @@ fn git_leaves_the_control_directory_alone() {
     assert_eq!(git("git status --porcelain"), "");
     git("git clean -q -f -d; echo changed > file; git stash -q --include-untracked");
     fixture.store.run("echo new > made").expect(0);
-    // This adds everything, but a store that was at rest is complete afterwards.
+    // `stash --all` removes the control directory. After `stash pop` a store that was at rest is
+    // complete again.
     fixture.store.assert_at_rest();
     git("git stash -q --all; [ ! -e .atomdir ]; git stash pop -q");
     assert!(!fixture.store.control().join("stage").exists());
@@ -289,7 +290,7 @@ fn git_leaves_the_control_directory_alone() {
 
 #[test]
 fn init_in_a_work_tree_lists_what_git_would_add() {
-    let test = "a_store_in_a_work_tree_whose_control_directory_is_elsewhere";
+    let test = "init_in_a_work_tree_lists_what_git_would_add";
     if !tools_present(test, &["git"]) {
         return;
     }
@@ -303,7 +304,7 @@ fn init_in_a_work_tree_lists_what_git_would_add() {
 }
 
 #[test]
-fn a_lost_directory_of_the_control_directory_is_named_if_the_log_may_need_it() {
+fn missing_stage_directory_is_reported_if_the_log_may_need_it() {
     let fixture = Fixture::new("lost-stage", "echo old > file");
     let view = fixture.store.begin();
     fixture.store.run("echo new > file").expect(0);

@@ -101,8 +101,8 @@ const LIMITS: [Limit; 10] = [
 ];
 
 #[test]
-fn a_users_native_view_refuses_and_an_exact_one_does_it() {
-    let test = "a_users_native_view_refuses_and_an_exact_one_does_it";
+fn programs_that_fail_in_a_users_native_view_work_in_an_exact_one() {
+    let test = "programs_that_fail_in_a_users_native_view_work_in_an_exact_one";
     if !users_can_mount(test) {
         return;
     }
@@ -138,8 +138,8 @@ fn a_users_native_view_refuses_and_an_exact_one_does_it() {
     }
 }
 
-/// The namespace of a user's command knows no other user and no other group. What copies an access
-/// control list that names one leaves it out.
+/// In the namespace of a user's command no other user and no other group exists. A program that
+/// copies an access control list which names one reports an error and leaves that entry out.
 #[test]
 fn a_users_command_cannot_name_others() {
     let test = "a_users_command_cannot_name_others";
@@ -147,7 +147,7 @@ fn a_users_command_cannot_name_others() {
         return;
     }
     for view in ["exact", "native"] {
-        // Not the user nobody, whose number stands for all others.
+        // The owner is not the user nobody, whose number stands for all others in the view.
         let prepare = "echo old > listed; setfacl -m u:1000:rw listed; echo new > plain";
         let fixture = Fixture::owned_by(test, User::stranger, prepare);
         let foreign = fixture.base.join("foreign");

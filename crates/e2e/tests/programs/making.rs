@@ -92,7 +92,7 @@ fn recipes_are_transactions_that_run_like_those_of_make() {
             assert_equal(target, &expected, &one.look(), &options);
         }
         make(one, &["ignored"]).expect(0);
-        // Asked what there is to do, make runs the lines that call it, and only those.
+        // With -n make runs only the lines that call make.
         make(one, &["-n", "dry"]).expect(0);
         shell(&one.base, "rm version");
         assert_equal("after -n", &expected, &one.look(), &options);
@@ -111,7 +111,7 @@ $(targets):
 END
 ";
 
-/// The project itself makes each recipe one script.
+/// With `.ONESHELL` each recipe is one script.
 const WHOLE: &str = r"
 cat > Makefile <<'END'
 SHELL := /bin/bash
@@ -142,7 +142,7 @@ fn recipe_of_a_makefile_with_one_shell_is_one_script() {
 /// Two of the recipes wait for each other. Two others make the same directory, so that one of them
 /// may have to run again.
 #[test]
-fn recipes_run_beside_one_another_within_a_run() {
+fn recipes_run_at_the_same_time_within_a_run() {
     const TEST: &str = "making-nested";
     if !tools_present(TEST, &["make"]) {
         return;

@@ -8,8 +8,7 @@ use atomdir_testing::{
 
 use crate::network_environment;
 
-/// Whether the registry answers this user, by whose package manager. If not, this reports the
-/// test as skipped.
+/// Whether `check` reaches the registry as this user. If not, this reports the test as skipped.
 fn reachable(test: &str, owner: Owner, check: &str) -> bool {
     let scratch = Scratch::new(test);
     let user = owner(scratch.path());
@@ -30,7 +29,8 @@ fn reachable(test: &str, owner: Owner, check: &str) -> bool {
     outcome.code == 0
 }
 
-/// Compiled modules contain their source's time, unless an option makes it the hash.
+/// Compiled modules contain the time of their source. With SOURCE_DATE_EPOCH they contain its hash
+/// instead, which is the same in both runs.
 #[test]
 fn python_virtual_environment() {
     const TEST: &str = "pip";

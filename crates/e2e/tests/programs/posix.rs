@@ -41,12 +41,11 @@ macro_rules! programs {
     };
 }
 
-// A program that is tested in exact views only meets an exception of native views, which
-// docs/guarantees.md names. Some more meet one in an ordinary user's native view: `limits.rs`
-// runs them as a user, in both kinds of view. Only root can make device nodes.
+// `exact`: in native views the program meets an exception that docs/guarantees.md names.
 //
-// If a name comes into a directory and leaves it again, nothing remains to be committed,
-// and the directory keeps its time.
+// `check` runs a program as root only. Only root can make device nodes, and `large_files` has
+// another test for an ordinary user. The rest fail in an ordinary user's native view: `limits.rs`
+// runs them as a user, in both kinds of view.
 programs! {
     check_for_each_owner {
         appending;
@@ -76,7 +75,8 @@ programs! {
     }
 }
 
-/// Holes of less than 1 MiB in an old file that an ordinary user moves stay filled.
+/// Without a comparison of holes: if an ordinary user moves an old file, holes of less than 1 MiB
+/// in it are filled.
 #[test]
 fn large_files_of_an_ordinary_user() {
     if users_can_mount("large_files_of_an_ordinary_user") {
@@ -95,7 +95,7 @@ fn every_program_has_its_test() {
 /// The other way into a transaction is by its view's path, which any program may use.
 /// Programs that depend on their own path are left out.
 #[test]
-fn by_the_views_path() {
+fn programs_work_by_the_views_path() {
     const PROGRAMS: &[&str] = &[
         "directory_reading",
         "executing",
@@ -131,8 +131,8 @@ fn link_limit() {
     }
 }
 
-/// If overlayfs let a program make more names, nothing is committed, and the store goes
-/// on.
+/// If overlayfs lets a program make more names, nothing is committed, and the store keeps
+/// working.
 #[test]
 fn commit_beyond_the_link_limit_is_refused() {
     if !full_tier() {

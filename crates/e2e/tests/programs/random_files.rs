@@ -74,7 +74,7 @@ fn program() -> String {
 }
 
 #[test]
-fn agree_with_the_model_round_after_round() {
+fn files_agree_with_the_model_round_after_round() {
     for_each_owner("random_files", |owner| {
         let mut random = Random::for_test("random_files");
         for _ in 0..pick(1, 8) {

@@ -16,7 +16,7 @@ sqlite3 counter-wal.db "PRAGMA journal_mode=wal; CREATE TABLE c(n); INSERT INTO 
 "#;
 
 #[test]
-fn one_process() {
+fn one_process_works_as_in_a_plain_directory() {
     if !tools_present("sqlite", &["sqlite3"]) {
         return;
     }
@@ -47,7 +47,7 @@ ls
 
 /// Both count in one row. If locks did not work, a step would be lost.
 #[test]
-fn two_processes_at_once() {
+fn two_processes_at_once_lose_no_update() {
     if !tools_present("sqlite-two", &["sqlite3"]) {
         return;
     }
@@ -78,7 +78,7 @@ ls
 /// A process that is killed in the middle of its SQLite transaction leaves a hot journal.
 /// The next process in the same view rolls back from it.
 #[test]
-fn hot_journal() {
+fn next_process_rolls_back_from_a_hot_journal() {
     if !tools_present("sqlite-hot", &["sqlite3", "timeout"]) {
         return;
     }
@@ -112,7 +112,7 @@ done
 /// Processes may enter a transaction one by one. Locks and shared memory must work
 /// between them all the same.
 #[test]
-fn two_commands_in_one_transaction() {
+fn commands_in_one_transaction_lose_no_update() {
     if !tools_present("sqlite-exec", &["sqlite3"]) {
         return;
     }

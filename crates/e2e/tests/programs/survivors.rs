@@ -57,7 +57,7 @@ fn assert_no_writes(did: &[String]) {
 }
 
 #[test]
-fn cannot_change_what_was_committed() {
+fn survivors_cannot_change_what_was_committed() {
     let fixture = Fixture::new("survivors-commit", "echo old > kept");
     let outside = fixture.scratch.path();
     fixture.store.run_exact(&survivor(outside)).expect(0);
@@ -81,7 +81,7 @@ fn cannot_change_what_was_committed() {
 }
 
 #[test]
-fn cannot_revive_what_was_aborted() {
+fn survivors_cannot_revive_what_was_aborted() {
     let fixture = Fixture::new("survivors-abort", "echo old > kept");
     let outside = fixture.scratch.path();
     let before = fixture.look();
@@ -102,7 +102,7 @@ fn cannot_revive_what_was_aborted() {
 /// The service must end and its mounts must go, even if a process's current directory is
 /// in a view.
 #[test]
-fn do_not_keep_the_service() {
+fn survivors_do_not_keep_the_service_from_ending() {
     let fixture = Fixture::new("survivors-stop", "echo old > kept");
     let outside = fixture.scratch.path();
     fixture.store.run_exact(&survivor(outside)).expect(0);

@@ -91,7 +91,6 @@ test ! -e .atomdir && test ! -e ./.atomdir/socket && ls -a
     .check_for_each_owner();
 }
 
-/// The times are explicit: every file gets the time that it has in the archive.
 #[test]
 fn tar_and_untar() {
     if !tools_present("tar", &["tar", "gzip", "xz"]) {

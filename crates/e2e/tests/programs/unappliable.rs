@@ -1,6 +1,6 @@
 //! Changes that a view can show but the base refuses, because the file system below has
 //! limits and obstacles of its own. Such a commit must be refused as a whole, before any
-//! part of it is final, and the store must go on.
+//! part of it is final, and the store must keep working.
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{Fixture, Outcome, User, shell, skip, tools_present};
@@ -70,7 +70,7 @@ fn says(outcome: &Outcome, part: &str) {
 }
 
 #[test]
-fn immutable_and_append_only_files() {
+fn refused_commit_to_immutable_or_append_only_files_changes_nothing() {
     const CASES: &[Case] = &[
         Case {
             name: "immutable-overwritten",
@@ -152,7 +152,7 @@ fn stalled_commit_finishes_once_the_obstacle_is_gone() {
     let committed = store.run("rm -r dir && echo new > new");
     let refused = store.run("true");
     let status = store.call(["service", "status"]);
-    // A listed user need not be allowed to see the path.
+    // A user who may use the store may have no right to see the path.
     let to_others =
         [&["begin"] as &[&str], &["service", "status"]].map(|verb| store.call_as(&stranger, verb));
     let read = shell(&older.path, "cat dir/file");
@@ -205,7 +205,7 @@ fn a_stalled_commit_outlives_the_service_and_recovery_finishes_it() {
 
 /// ext4 has one block for all attributes of a file, usually of 4 KiB.
 #[test]
-fn more_extended_attributes_than_fit() {
+fn refused_commit_of_too_many_attributes_changes_nothing() {
     if !tools_present("unappliable-xattrs", &["setfattr"]) {
         return;
     }
@@ -230,7 +230,7 @@ fn more_extended_attributes_than_fit() {
 
 /// The kernel lets nobody write, rename or remove a swap file in use.
 #[test]
-fn swap_files_in_use() {
+fn refused_commit_of_a_swap_file_in_use_changes_nothing() {
     const BEFORE: &str = "dd if=/dev/zero of=swap bs=64k count=32 status=none && chmod 600 swap &&
         mkswap -q swap && swapon swap";
     const CASES: [(&str, &str); 5] = [
@@ -272,7 +272,7 @@ fn swap_files_in_use() {
 
 /// A name on which something is mounted can be neither removed nor renamed.
 #[test]
-fn names_with_mounts_on_them() {
+fn refused_commit_of_names_with_mounts_changes_nothing() {
     const CASES: &[Case] = &[
         Case {
             name: "mount-removed",

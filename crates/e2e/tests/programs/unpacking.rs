@@ -87,7 +87,7 @@ fn archives_are_unpacked_as_tar_and_unzip_do() {
                 let mut command = if name.ends_with(".zip") {
                     let mut command = Command::new("unzip");
                     command.arg("-qo");
-                    // It would not replace a directory by a file.
+                    // unzip would not replace a directory by a file.
                     for base in [&one.base, &plain.base] {
                         shell(base, "rm -r tree");
                     }
@@ -198,7 +198,7 @@ fn hostile_archives_change_nothing_outside() {
             assert!(refused.code != 0, "{name}\n{refused}");
             assert_equal(name, &before, &one.look(), &CompareOptions::untouched());
             assert_equal(name, &around, &look(&outside), &CompareOptions::untouched());
-            // By itself, each entry that harms nobody lands.
+            // With `--each` the harmless entries are committed.
             let each = one.store.call(["unpack", "--each", archive]);
             assert!(each.code != 0, "{name}\n{each}");
             assert!(one.base.join("good").exists(), "{name}\n{each}");
@@ -223,7 +223,7 @@ fn hostile_archives_change_nothing_outside() {
     });
 }
 
-/// Archives with damage, and one that names a user whom chown(2) takes for nobody.
+/// Archives with damage, and one whose user id is -1, by which chown(2) means no change.
 const DAMAGED: &str = r#"
 import gzip, io, lzma, os, subprocess, tarfile
 def tar(*files):
@@ -290,7 +290,7 @@ fn damaged_archives_leave_nothing_and_no_half_files() {
     });
 }
 
-/// Zip archives of some programs say nothing of modes.
+/// The zip archives of some programs contain no modes.
 #[test]
 fn the_umask_applies_to_zip_archives() {
     if !tools_present("unpacking-umask", &["python3"]) {
@@ -321,11 +321,11 @@ with zipfile.ZipFile('bare.zip', 'w') as zip:
     });
 }
 
-/// One large file, killed as soon as a part of it is there: plain tar leaves that part, under the
-/// file's own name.
+/// Both programs are killed as soon as a part of a large file is there. Plain tar leaves that part
+/// under the file's own name, `atomdir unpack` leaves none or all of it.
 #[test]
-fn a_killed_tar_leaves_half_a_file() {
-    const TEST: &str = "a_killed_tar_leaves_half_a_file";
+fn killed_unpack_leaves_no_half_file_where_tar_leaves_one() {
+    const TEST: &str = "killed_unpack_leaves_no_half_file_where_tar_leaves_one";
     if !tools_present(TEST, &["tar"]) {
         return;
     }

@@ -27,7 +27,7 @@ use rustix::net::{
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 
-/// Its answer to a begin.
+/// What the fake service answers.
 #[derive(Clone)]
 pub struct Lie {
     pub view_path: PathBuf,
@@ -212,8 +212,7 @@ impl Scene {
     }
 }
 
-/// The review's attack: root works in a stranger's directory, whose service names a
-/// directory of root's as the view.
+/// Root works in a stranger's directory, whose service names a directory of root's as the view.
 #[test]
 fn root_does_not_run_a_command_where_a_strangers_service_says() {
     let scene = scene("fake-service");
@@ -247,7 +246,7 @@ fn root_does_not_run_a_command_where_a_strangers_service_says() {
         }
         let begun = atomdir_in(&scene.root, &scene.evil, ["begin", "--trust"]);
         assert!([code, INTERNAL].contains(&begun.code), "{begun}");
-        assert_eq!(begun.text(), "", "no path that is no view's");
+        assert_eq!(begun.text(), "", "it must not print this path as a view");
     }
     assert_equal(
         "what the stranger named, before and after",

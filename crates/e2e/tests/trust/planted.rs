@@ -40,7 +40,7 @@ fn store_planted_in_a_sticky_directory_is_ignored() {
                 .expect(NOT_PERMITTED)
                 .says(&["not trusted", "tmp/.atomdir' belongs to user games"]);
         }
-        // A file that names a control directory is not obeyed either.
+        // A file that names a control directory is not followed either.
         shell(
             scratch.path(),
             "rmdir tmp/.atomdir; printf '/\\nroot 1\\n' > tmp/.atomdir",
@@ -49,7 +49,7 @@ fn store_planted_in_a_sticky_directory_is_ignored() {
         touch(&victim, &work)
             .expect(NOT_PERMITTED)
             .says(&["not trusted"]);
-        // It does not prevent other users from making stores of their own.
+        // The planted file does not keep other users from making stores of their own.
         let store = Store::init(&work, &victim);
         touch(&victim, &work.join("deep")).expect(0);
         assert!(work.join("deep/touched").exists());
@@ -108,7 +108,7 @@ fn store_below_a_replaceable_directory_is_untrusted() {
 }
 
 #[test]
-fn only_the_callers_own_configuration_lists_a_store() {
+fn only_the_callers_own_configuration_makes_a_store_trusted() {
     let scratch = Scratch::new("listed");
     let (root, stranger) = (User::root(scratch.path()), User::stranger(scratch.path()));
     fs::create_dir(scratch.join("site")).expect("made");
@@ -123,7 +123,7 @@ fn only_the_callers_own_configuration_lists_a_store() {
     fs::create_dir_all(&directory).expect("made");
     let file = directory.join("config");
     fs::write(&file, format!("# mine\ntrust {}\n", site.display())).expect("written");
-    // The store is obeyed, but no service runs.
+    // The store is trusted, but no service runs.
     list().expect(NO_SUCH);
     give(&file, &stranger);
     list().expect(NOT_PERMITTED);

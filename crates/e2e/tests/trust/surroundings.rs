@@ -82,7 +82,7 @@ fn service_inherits_nothing_from_its_starter() {
     });
 }
 
-/// Root may run it so for a user from a terminal, and a supervisor does.
+/// Root may run the service like this for a user from a terminal, and a supervisor does.
 #[test]
 fn foreground_service_inherits_nothing_from_its_starter() {
     for_each_owner("foreground", |owner| {

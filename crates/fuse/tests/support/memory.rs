@@ -18,7 +18,7 @@ pub struct Memory {
     /// How long each write takes.
     pub write_milliseconds: AtomicU64,
     pub put_off: PutOff,
-    /// Used, and so gone, when the kernel first asks for the root's attributes.
+    /// The first request for the root's attributes takes and uses it.
     notifier: Mutex<Option<Notifier>>,
 }
 
@@ -148,7 +148,7 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file's present contents, as the file system has them.
+    /// A file's contents in this file system, which the kernel's cache may differ from.
     pub fn contents(&self, name: &str) -> Vec<u8> {
         let mut state = self.state();
         let number = state.child(ROOT_NODE, name.as_bytes()).unwrap();
@@ -181,7 +181,7 @@ impl Filesystem for Memory {
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
-        assert!(name != b"panic", "asked for");
+        assert!(name != b"panic", "the test asked for this panic");
         let mut state = self.state();
         match state.child(parent, name) {
             Ok(number) => state.entry(number).map(Some),
@@ -208,8 +208,8 @@ impl Filesystem for Memory {
         if node == ROOT_NODE
             && let Some(notifier) = self.notifier.lock().unwrap().take()
         {
-            // The kernel then discards the answer. Nothing of the root is cached yet, so it takes
-            // no lock for this.
+            // The kernel then discards the answer to this request. It has cached nothing of the
+            // root yet, so the invalidation takes no lock.
             notifier.invalidate_inode(ROOT_NODE, 0, 0)?;
         }
         Ok((self.state().node(node)?.attributes, Validity::Forever))

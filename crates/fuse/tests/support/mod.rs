@@ -62,10 +62,10 @@ pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
 
 /// Held while a session begins, which forks its child process, and while a session ends.
 ///
-/// Only these tests open files in mounts that their own process serves. The child
-/// inherits all these descriptors and closes them, and for each the kernel asks the
-/// session that serves it. A session that is about to end may not answer, and its
-/// connection would not break either, since the child has a copy of that too.
+/// Only these tests open files in mounts that their own process serves. The child inherits
+/// their descriptors and closes them, and for each the kernel sends a request to the session
+/// that serves it. A session that is about to end may not answer. Its connection would not
+/// break either, since the child has a copy of its descriptor.
 static FORKING: Mutex<()> = Mutex::new(());
 
 pub fn serve<F: Filesystem>(filesystem: Arc<F>, path: &Path, options: &MountOptions) -> Session {
@@ -112,7 +112,8 @@ impl Mounted {
     pub fn requests_of(&self, action: impl FnOnce()) -> Vec<(&'static str, u64)> {
         let before = self.session().requests();
         action();
-        // By then the requests that nobody waits for (FORGET, RELEASE) have arrived.
+        // When this lookup is answered, requests without a waiting caller (FORGET, RELEASE)
+        // have arrived as well.
         std::fs::metadata(self.join("surely not there")).unwrap_err();
         let after = self.session().requests();
         after

@@ -1,6 +1,6 @@
-//! If root closes something while a user's transaction is open, it is closed in the
-//! transaction, too. What the user cannot reach outside they can neither newly open in
-//! their view nor change.
+//! Root takes permissions away while a user's transaction is open. What the user can no
+//! longer reach in the base they can no longer open in their view, and commits that change
+//! it are refused. Files that are already open stay open.
 
 use crate::support::{NEVER_IDLE, TestStore, detached, is_root};
 use atomdir::StartService;
@@ -87,7 +87,7 @@ fn open_view_shows_nothing_from_directories_closed_since() {
         // Files that are open stay open.
         assert_eq!(fs::read(view_path.join("drop/sub/own")).unwrap(), b"old");
     });
-    // The user reaches it once it is open again.
+    // The user can read the file once its directory has been opened again.
     mode(&root.join("d"), 0o755);
     as_user(USER, || {
         assert_eq!(fs::read(view_path.join("d/new")).unwrap(), b"secret");

@@ -1,4 +1,4 @@
-//! Transactions and locks that end at the age set for them, or that somebody else ends.
+//! Transactions and locks that end at their maximum age, and a transaction that root aborts.
 
 use crate::support::{NEVER_IDLE, TestStore, detached, is_root};
 use atomdir::client::{Connection, FailureKind, LockOptions};
@@ -24,7 +24,7 @@ const EXCLUSIVE: LockOptions = LockOptions {
 };
 
 #[test]
-fn a_transaction_ends_at_its_age_and_its_owner_learns_why() {
+fn transaction_ends_at_its_maximum_age_and_its_owner_learns_why() {
     let store = TestStore::new(NEVER_IDLE);
     let mut client = store.connect();
     let old = client.begin(&detached()).unwrap();
@@ -50,7 +50,7 @@ fn a_transaction_ends_at_its_age_and_its_owner_learns_why() {
 }
 
 #[test]
-fn locks_end_at_their_age_and_the_transaction_stays() {
+fn locks_end_at_their_maximum_age_and_the_transaction_stays_open() {
     let store = TestStore::new(NEVER_IDLE);
     let (mut client, mut locking) = (store.connect(), store.connect());
     let (holder, other) = (
@@ -61,8 +61,8 @@ fn locks_end_at_their_age_and_the_transaction_stays() {
     let for_long = aged(Duration::from_secs(1 << 20));
     locking.lock(holder, &paths[1..], &for_long).unwrap();
     locking.lock(holder, &paths[..1], &aged(SOON)).unwrap();
-    // The age came with the lock, so that no client can lock something and be killed before
-    // it has limited the time.
+    // The maximum age is part of the lock request. Were it a second request, a client that is
+    // killed between the two would leave a lock without a limit.
     drop(locking);
     client.lock(other, &paths[..1], &EXCLUSIVE).unwrap();
     assert_eq!(client.status(holder).unwrap().locks.len(), 1);

@@ -1,5 +1,5 @@
-//! Users who make others wait, by means that they also have outside. Each holds up only
-//! those who need the very same object.
+//! Users make others wait with leases and with the kernel's directory locks, as they can on
+//! any file system. Only requests that need the same object may wait.
 
 use crate::support::{
     NEVER_IDLE, TestStore, detached, is_root, process_of, users_can_mount, wait_for_end,
@@ -20,7 +20,7 @@ const STRANGER: u32 = 64_002;
 /// fusermount3 serves only users that have a name.
 const NOBODY: u32 = 65_534;
 const LEASED: &str = "leased";
-/// From `asm-generic/fcntl.h`: sets the signal that asks for the lease back.
+/// From `asm-generic/fcntl.h`: sets the signal that reports a lease break.
 const F_SETSIG: libc::c_int = 10;
 /// More files than a service with few descriptors keeps open.
 const FILES_TO_FORGET_ANOTHER: usize = 200;
@@ -28,7 +28,7 @@ const FILES_TO_FORGET_ANOTHER: usize = 200;
 const READERS: usize = 20;
 
 /// The owner takes a lease on the file, and gives it back when `until` receives a message.
-/// `held` gets a message once the lease is taken, and another once somebody wants it back.
+/// `held` gets a message once the lease is taken, and another once the kernel breaks it.
 fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<()>) {
     let path = store.location.root.join(LEASED);
     let owner = std::fs::metadata(&path).unwrap().uid();
@@ -102,7 +102,7 @@ fn a_lease_on_a_file_holds_up_only_those_who_read_it() {
         let other = std::fs::read_dir(&reading.view_path).unwrap();
         assert_eq!(other.count(), 2);
         innocent.commit(writing.id, &mut |_| {}).unwrap();
-        // The kernel has not ended the lease, so nobody has waited for its end.
+        // No reader has gone on, so the lease still holds: the commit did not wait for its end.
         assert_eq!(finished.load(Ordering::SeqCst), 0);
         give_back.send(()).unwrap();
     });
@@ -146,7 +146,7 @@ fn a_lease_on_a_file_holds_up_only_commits_that_need_it() {
     assert_eq!((committed[0], committed[4096]), (b'n', b'o'));
 }
 
-/// Begins a native transaction and leaves it as it is once its command has ended.
+/// Begins a native transaction and brings it into the state after the end of its command.
 fn begin_native(connection: &mut Connection) -> Transaction {
     let view = ViewChoice::Native;
     let options = BeginOptions {
@@ -215,7 +215,7 @@ fn commit_reports_a_concurrent_abort() {
 }
 
 #[test]
-fn freeze_waits_for_mapped_stores_that_a_lease_holds_up() {
+fn freeze_waits_for_mapped_writes_that_a_lease_holds_up() {
     if !is_root() {
         return;
     }
@@ -383,9 +383,10 @@ fn start_rename<'scope>(scope: &'scope Scope<'scope, '_>, from: PathBuf, to: Pat
     });
 }
 
-/// A program can hold such locks by listing a directory into a file system of its own.
+/// Any user can hold the kernel's directory locks, for instance by listing a directory into
+/// memory mapped from their own FUSE file system.
 #[test]
-fn locks_of_a_users_view_hold_up_nobody_else() {
+fn directory_locks_in_a_users_view_hold_up_nobody_else() {
     if !is_root() {
         return;
     }
@@ -410,7 +411,7 @@ fn locks_of_a_users_view_hold_up_nobody_else() {
         page.wait_for_fault();
         let mount = wrapper.parent().unwrap();
         start_rename(scope, mount.join("none"), wrapper.join("none"));
-        // The stranger's own commit may wait.
+        // The stranger's own request may wait. It fails when the service stops.
         let (store, committed) = (&store, &committed);
         scope.spawn(move || {
             as_user(STRANGER, || {

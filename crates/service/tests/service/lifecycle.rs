@@ -41,7 +41,7 @@ fn service_starts_on_first_use_and_stops_cleanly() {
     ));
 }
 
-/// If the table grew once there are threads, the call that needs it would wait for the kernel.
+/// In a process with threads, a call that grows the table waits for an RCU grace period.
 #[test]
 fn a_service_has_a_large_table_of_descriptors_from_its_start() {
     let store = TestStore::new(NEVER_IDLE);
@@ -53,7 +53,7 @@ fn a_service_has_a_large_table_of_descriptors_from_its_start() {
 }
 
 #[test]
-fn a_transaction_whose_holder_has_gone_does_not_keep_the_service() {
+fn transactions_of_a_closed_connection_do_not_prevent_a_stop() {
     let store = TestStore::new(NEVER_IDLE);
     let other = store.connect();
     let mut holder = store.connect();
@@ -122,7 +122,7 @@ fn idle_service_ends_unless_a_transaction_is_open() {
 }
 
 #[test]
-fn idle_never_keeps_the_service_until_changed() {
+fn service_without_an_idle_time_runs_until_one_is_set() {
     let store = TestStore::new(1);
     let mut connection = store.connect();
     let (_, process) = process_of(&mut connection);
@@ -190,7 +190,7 @@ fn second_service_reports_the_running_one() {
 fn killed_service_is_replaced_and_its_mount_removed() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
-    // One that does not survive.
+    // A serializable transaction does not survive the service's death.
     let options = BeginOptions {
         isolation: Isolation::Serializable,
         ..detached()
@@ -331,7 +331,7 @@ fn leftovers_of_killed_services_are_removed() {
 
     let socket = place.with_file_name("0-0.socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-    // Nobody has its lock, so the service has ended.
+    // Nobody holds a lock on this file, so its service has ended.
     let claim = place.with_file_name("0-0.store");
     std::fs::write(&claim, "0-0\n").unwrap();
 
@@ -342,8 +342,8 @@ fn leftovers_of_killed_services_are_removed() {
     assert!(is_mounted(place), "what is in use stays");
 }
 
-/// The kernel takes a directory's lock to forget a name in it, and also while it looks up
-/// others there. A service thread that waits for this lock must not keep the connection
+/// The kernel takes a directory's lock to drop a cached name in it, and also while it looks up
+/// other names there. A service thread that waits for this lock must not keep the connection
 /// from breaking, or the processes that hold the lock would wait for ever. The same is true
 /// of the child process, which runs the barrier.
 #[test]

@@ -18,9 +18,9 @@ use std::path::Path;
 /// The path for which the corpus requests locks.
 const LOCKED: &str = "directory/name";
 
-/// Whatever is sent, every reply is well formed. The connection ends when the client has
-/// sent everything, even while a request waits, and what it held ends with it. The base has
-/// all committed transactions, each complete, and nothing else.
+/// Every reply is well formed. The connection ends when the client has sent everything, even
+/// while a request waits, and its attached transactions end with it. The base has all
+/// committed transactions, each complete, and nothing else.
 #[test]
 fn mutated_requests_are_answered_or_refused() {
     let mut random = Random::for_test("mutated_requests_are_answered_or_refused");
@@ -95,7 +95,7 @@ fn keep_locked(watcher: &mut Connection, holder: &mut Option<TransactionId>) {
     if holder.is_some_and(|holder| watcher.status(holder).is_ok()) {
         return;
     }
-    // A transaction that was kept open may have got the lock then.
+    // A transaction that a mutant has kept open may have got the lock instead.
     watcher.abort_all().unwrap();
     let options = atomdir::client::BeginOptions {
         detached: true,

@@ -76,7 +76,7 @@ impl TestStore {
         }
     }
 
-    /// The service keeps as few files open as it ever does.
+    /// Starts the service with a low limit of descriptors, so that it keeps few files open.
     pub fn start_service_with_few_descriptors(&self) -> StartService {
         let script = "ulimit -n 600; exec \"$0\" \"$@\"";
         let StartService::IfNeeded { program, arguments } = self.start_service() else {

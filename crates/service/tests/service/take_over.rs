@@ -51,7 +51,7 @@ fn a_transaction_aborted_during_a_take_over_leaves_no_view() {
 }
 
 #[test]
-fn a_commit_forced_during_a_take_over_finds_the_mount_whole() {
+fn a_commit_forced_during_a_take_over_succeeds_and_leaves_no_view() {
     let left = race(|other, id| {
         wait_until("the commit", || {
             let committed = other.commit_with(id, Others::End, &mut |_| {});
@@ -63,9 +63,9 @@ fn a_commit_forced_during_a_take_over_finds_the_mount_whole() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A client that asks without having closed the view, and one that did not mount it.
+/// Refused to the mounter while another client holds the transaction, and to that client.
 #[test]
-fn a_native_view_is_taken_over_by_its_mounter_alone_and_when_nobody_else_holds_it() {
+fn only_the_mounter_takes_over_a_native_view_and_only_when_nobody_else_holds_it() {
     let store = TestStore::new(NEVER_IDLE);
     let (mut mounter, mut other) = (store.connect(), store.connect());
     let native = BeginOptions {
@@ -82,13 +82,13 @@ fn a_native_view_is_taken_over_by_its_mounter_alone_and_when_nobody_else_holds_i
         let refused = attaching.join().unwrap().unwrap_err();
         assert!(refused.to_string().ends_with("no"), "{refused}");
     });
-    // It holds the transaction all the same.
+    // `other` holds the transaction although it did not get the mount.
     let in_use = Some(FailureKind::InUse);
     assert_eq!(mounter.take_over(id, true).unwrap_err().kind(), in_use);
     assert_eq!(other.take_over(id, true).unwrap_err().kind(), in_use);
     assert_eq!(other.close_view(id, true).unwrap_err().kind(), in_use);
     assert_eq!(mounter.close_view(id, true).unwrap_err().kind(), in_use);
-    // From now on nobody enters.
+    // The mounter is closing the view, so nobody else may enter it.
     let mut third = store.connect();
     assert_eq!(third.attach(id).unwrap_err().kind(), in_use);
     other.detach(id).unwrap();

@@ -186,10 +186,10 @@ fn is_refused<T>(result: Result<T, atomdir::client::RequestError>) -> bool {
     result.is_err_and(|error| error.kind() == Some(FailureKind::NotPermitted))
 }
 
-/// A user learns which of their own commits changed a path as far as no commit of others, which may
-/// have changed it as well, lies between.
+/// The log of a path lists a user's own commits back to the last commit of somebody else, which
+/// may have changed the path as well. A log that would go past it is refused.
 #[test]
-fn log_of_a_path_tells_nothing_of_others_commits() {
+fn log_of_a_path_reveals_nothing_about_commits_of_others() {
     if !is_root() {
         return;
     }
@@ -223,7 +223,8 @@ fn log_of_a_path_tells_nothing_of_others_commits() {
     assert_eq!(all, [last, second, hidden, first]);
 }
 
-/// The service holds the store's root open, whatever happens to the directories above.
+/// The service keeps the store's root open, so it has to check by itself that the user can
+/// still reach the root by its path.
 #[test]
 fn transactions_require_access_to_the_stores_path() {
     if !is_root() {

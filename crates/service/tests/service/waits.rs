@@ -62,7 +62,7 @@ fn begin_when_free(
     }
 }
 
-/// Only one at a time can be nested in it.
+/// In a serializable transaction only one other can be nested at a time.
 fn serializable() -> BeginOptions {
     BeginOptions {
         isolation: Isolation::Serializable,
@@ -190,7 +190,7 @@ fn a_nested_begin_waits_while_others_work_in_a_nested_transaction() {
 }
 
 #[test]
-fn a_nested_begin_does_not_wait_for_what_may_never_end() {
+fn a_nested_begin_is_refused_if_its_wait_might_never_end() {
     let store = TestStore::new(NEVER_IDLE);
     let mut owner = store.connect();
     let refused = |connection: &mut Connection, options: &BeginOptions| {

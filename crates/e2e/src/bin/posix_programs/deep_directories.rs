@@ -91,7 +91,7 @@ fn too_long_as_one_path() -> Outcome {
     )
 }
 
-/// A file that is open at the bottom moves along.
+/// The bottom directory, which is open, moves along.
 fn half_of_it_moves() -> Outcome {
     let bottom = descend("old", LEVELS, false)?;
     let middle = descend("old", LEVELS / 2, false)?;
@@ -107,7 +107,7 @@ fn half_of_it_moves() -> Outcome {
         place = openat(&place, level(number), DIRECTORY, Mode::empty())?;
     }
     same(
-        "by its new way",
+        "by its new path",
         get(&place, "after the move")?,
         b"where the bottom is now".to_vec(),
     )?;

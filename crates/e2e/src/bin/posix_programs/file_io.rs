@@ -67,7 +67,11 @@ fn cut() -> Outcome {
     expected.resize(30_000, 0);
     expected.extend(b"far");
     same("written behind the end", fs::read("cut")? == expected, true)?;
-    refused("below nothing", ftruncate(&file, u64::MAX), Errno::INVAL)
+    refused(
+        "a negative length",
+        ftruncate(&file, u64::MAX),
+        Errno::INVAL,
+    )
 }
 
 fn grown() -> Outcome {
@@ -89,13 +93,17 @@ fn emptied() -> Outcome {
     let other = File::open("emptied")?;
     let mut writer = File::create("emptied")?;
     same(
-        "seen at once by who had it open",
+        "length through an older descriptor",
         other.metadata()?.len(),
         0,
     )?;
     writer.write_all(b"anew")?;
     let mut buffer = [0; 10];
-    same("read by who had it open", other.read_at(&mut buffer, 0)?, 4)?;
+    same(
+        "read by an older descriptor",
+        other.read_at(&mut buffer, 0)?,
+        4,
+    )?;
     same("another file", reader.metadata()?.len(), LENGTH as u64)
 }
 
@@ -171,11 +179,11 @@ fn aligned() -> Outcome {
     let mut buffer = Aligned([0; 16384]);
     buffer.0.copy_from_slice(&bytes);
     direct.write_all_at(&buffer.0, 0)?;
-    same("read the other way", fs::read("direct")? == bytes, true)?;
+    same("read without it", fs::read("direct")? == bytes, true)?;
     buffer.0.fill(0);
     direct.read_exact_at(&mut buffer.0[..8192], 4096)?;
     same(
-        "read this way",
+        "read with O_DIRECT",
         buffer.0[..8192] == bytes[4096..12288],
         true,
     )
@@ -204,20 +212,20 @@ fn overwritten_in_small_pieces() -> Outcome {
 fn rights_of_descriptors() -> Outcome {
     let reader = openat(CWD, "source", OFlags::RDONLY, Mode::empty())?;
     refused(
-        "write to what is open to read",
+        "write to a read-only descriptor",
         rustix::io::pwrite(&reader, b"x", 0),
         Errno::BADF,
     )?;
     refused("truncate it", ftruncate(&reader, 0), Errno::INVAL)?;
     let writer = openat(CWD, "source", OFlags::WRONLY, Mode::empty())?;
     refused(
-        "read from what is open to write",
+        "read from a write-only descriptor",
         rustix::io::pread(&writer, &mut [0; 4], 0),
         Errno::BADF,
     )?;
     let path = openat(CWD, "source", OFlags::PATH, Mode::empty())?;
     refused(
-        "read from a place",
+        "read from an O_PATH descriptor",
         rustix::io::pread(&path, &mut [0; 4], 0),
         Errno::BADF,
     )?;
@@ -249,7 +257,7 @@ fn synced() -> Outcome {
     );
     let found = statvfs(".")?;
     same(
-        "room",
+        "free blocks",
         found.f_bavail <= found.f_bfree && found.f_bfree <= found.f_blocks,
         true,
     )?;

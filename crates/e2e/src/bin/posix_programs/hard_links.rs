@@ -1,5 +1,5 @@
-//! Several names for one file: old ones, new ones, across directories, and
-//! one fewer.
+//! Hard links: several names for one file, in one directory and across directories. Some
+//! existed before, some are added, some are removed.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -79,7 +79,7 @@ fn add_names() -> Outcome {
     one_file("there/two", "there/below/three", 3)?;
     fs::hard_link("single", "no more single")?;
     one_file("single", "no more single", 2)?;
-    // A new file with two names, and a name for what was renamed here.
+    // A new file gets a second name, is renamed, and gets a third.
     fs::write("new", b"new")?;
     fs::hard_link("new", "here/new")?;
     fs::rename("new", "renamed")?;
@@ -99,8 +99,7 @@ fn take_names_away() -> Outcome {
     fs::remove_file("there/many 6")?;
     fs::write("there/many 6", b"another file")?;
     one_file("here/many 0", "there/many 8", 9)?;
-    // Moved over one of its siblings' names in another directory: a file with
-    // one name fewer.
+    // A rename of another file onto one of the names takes that name away.
     fs::write("newcomer", b"takes the place of a name")?;
     fs::rename("newcomer", "there/many 10")?;
     one_file("here/many 0", "there/many 12", 8)

@@ -76,7 +76,7 @@ fn unlinked() -> Outcome {
     let place = format!("/proc/self/fd/{}", file.as_raw_fd());
     same("again", fs::read(&place)? == expected, true)?;
     same(
-        "called",
+        "target of the descriptor's link",
         fs::read_link(&place)?
             .to_string_lossy()
             .ends_with("/unlinked (deleted)"),

@@ -103,7 +103,7 @@ fn refusals() -> Outcome {
         rename("file", "/proc/file"),
         Errno::XDEV,
     )?;
-    refused("of here", rename(".", "elsewhere"), Errno::BUSY)?;
+    refused("of `.`", rename(".", "elsewhere"), Errno::BUSY)?;
     refused(
         "no replacing",
         rename_with("file", "second", RenameFlags::NOREPLACE),

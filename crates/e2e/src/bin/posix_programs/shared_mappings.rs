@@ -57,7 +57,7 @@ fn synced() -> Outcome {
     let file = open("synced")?;
     let map = Map::new(&file, PAGES * PAGE, MapFlags::SHARED)?;
     same(
-        "first sight",
+        "first read of the map",
         map.read(0, PAGES * PAGE),
         pattern(1, PAGES * PAGE),
     )?;
@@ -106,13 +106,13 @@ fn private() -> Outcome {
     let map = Map::new(open("untouched")?, PAGES * PAGE, MapFlags::PRIVATE)?;
     map.write(0, &pattern(9, PAGES * PAGE));
     same(
-        "behind a private map",
+        "the file of a private map",
         fs::read("untouched")?,
         pattern(3, PAGES * PAGE),
     )
 }
 
-/// Stores behind the end of the file, in its last page, are lost.
+/// Bytes written in the last page, behind the end of the file, are lost.
 fn odd_length() -> Outcome {
     let map = Map::new(open("odd length")?, 2 * PAGE, MapFlags::SHARED)?;
     same(

@@ -39,7 +39,7 @@ fn run() -> Outcome {
     )?;
     let wins = AtomicUsize::new(0);
     together(|_| (0..ROUNDS).try_for_each(|round| same_names(round, &wins)))?;
-    same("won by one each", wins.into_inner(), 3 * ROUNDS)?;
+    same("one winner each", wins.into_inner(), 3 * ROUNDS)?;
     one_file_in_turns()
 }
 
@@ -78,7 +78,7 @@ fn own_names(thread: usize, round: usize) -> Outcome {
     Ok(())
 }
 
-/// All threads make, move or remove one name, and exactly one succeeds.
+/// All threads make the same file, directory and hard link. Each time exactly one succeeds.
 fn same_names(round: usize, wins: &AtomicUsize) -> Outcome {
     let name = format!("contended {round}");
     win(

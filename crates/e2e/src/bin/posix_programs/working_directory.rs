@@ -107,7 +107,7 @@ fn stands_in_nothing(start: &Path) -> Outcome {
     let link = fs::read_link("/proc/self/cwd")?;
     same("/proc/self/cwd", link, start.join("doomed/inner (deleted)"))?;
     let made = openat(CWD, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU);
-    refused("made in nothing", made, Errno::NOENT)?;
+    refused("made in a removed directory", made, Errno::NOENT)?;
     println!(
         "links of what is no more: {}",
         fstat(openat(CWD, ".", OFlags::PATH, Mode::empty())?)?.st_nlink
@@ -115,7 +115,7 @@ fn stands_in_nothing(start: &Path) -> Outcome {
     Ok(env::set_current_dir(start)?)
 }
 
-/// The directories above are outside. `..` reaches the same directory as its path does.
+/// The parent is outside the view. `..` leads to the same directory as the parent's path.
 fn above(start: &Path) -> Outcome {
     let Some(parent) = start.parent() else {
         return Ok(());
