@@ -2,6 +2,7 @@
 
 use atomdir::client::find_with;
 use atomdir::{FindError, InitError, StoreLocation, Trust, find, init};
+use atomdir_testing::skip;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -172,7 +173,7 @@ fn an_unfit_control_directory_is_refused() {
 
     let memory = Scratch::below(Path::new("/dev/shm"));
     if fs::metadata(&memory.0).unwrap().dev() == fs::metadata(&site).unwrap().dev() {
-        eprintln!("SKIPPED: /dev/shm is not a file system of its own");
+        skip("stores", "/dev/shm is not a file system of its own");
     } else {
         let elsewhere = init(&site, Some(&memory.0)).unwrap_err();
         assert!(
@@ -218,8 +219,7 @@ fn a_control_directory_is_found_only_where_its_owner_put_it() {
     assert!(matches!(error, FindError::NotAControl { .. }), "{error}");
 
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can make a file another user's");
-        return;
+        return skip("stores", "only root can make a file another user's");
     }
     std::os::unix::fs::chown(site.join(".atomdir"), Some(65_534), None).unwrap();
     let error = find(&site).unwrap_err();

@@ -387,7 +387,7 @@ fn kills_during_a_commit_into_a_native_view_leave_all_or_nothing() {
                 added == 0 || (added == 200 && who == "nested"),
                 "{who}: {added}"
             );
-            store.call(["list"]);
+            store.call(["list"]).expect(0);
         });
     }
 }

@@ -294,39 +294,46 @@ fn prune_forgets_what_is_older_and_keeps_the_rest() {
     Fixture::for_each_owner("past-prune", "echo first > file", |one| {
         let store = &one.store;
         let kept = |text: &str| -> serde_json::Value { serde_json::from_str(text).expect("JSON") };
-        let mut apart = Duration::from_secs(2);
-        loop {
-            store.run("echo old > file").expect(0);
-            let old = SystemTime::now();
-            wait_since(old, apart);
-            let young = SystemTime::now();
-            store.run("echo young > file").expect(0);
-            let age = old.elapsed().expect("the clock is not set back").as_secs();
-            let limit = format!("{age}s");
-            let arguments = ["--json", "prune", "--older-than", &limit];
-            let pruned = kept(&store.call(arguments).expect(0).text());
-            let took = young.elapsed().expect("the clock is not set back");
-            let log = kept(&store.call(["--json", "log", "-n", "2"]).expect(0).text());
-            let [young, old] = [0, 1].map(|number| log["commits"][number]["commit"].to_string());
-            store.call(["undo", &old]).expect(NO_SUCH);
-            if took.as_secs() >= age {
-                // The younger commit has reached the age, too. This machine needs more time.
-                apart *= 2;
-                continue;
-            }
-            assert_eq!(pruned["commits"], 1, "{pruned}");
-            assert_eq!(pruned["oldest_commit"].to_string(), young);
-            assert!(
-                store
-                    .call(["at", &old, "--", "cat", "file"])
-                    .expect(0)
-                    .text()
-                    == "old\n"
-            );
-            store.call(["undo", &young]).expect(0);
-            let file = std::fs::read_to_string(one.base.join("file")).expect("it is there");
-            assert_eq!(file, "old\n");
-            break;
-        }
+        // A machine that commits slowly needs more time between the two commits.
+        let pruned_one = [2, 4, 8, 16, 32, 64]
+            .map(Duration::from_secs)
+            .into_iter()
+            .any(|apart| {
+                store.run("echo old > file").expect(0);
+                let old = SystemTime::now();
+                wait_since(old, apart);
+                let young = SystemTime::now();
+                store.run("echo young > file").expect(0);
+                let age = old.elapsed().expect("the clock is not set back").as_secs();
+                let limit = format!("{age}s");
+                let arguments = ["--json", "prune", "--older-than", &limit];
+                let pruned = kept(&store.call(arguments).expect(0).text());
+                let took = young.elapsed().expect("the clock is not set back");
+                let log = kept(&store.call(["--json", "log", "-n", "2"]).expect(0).text());
+                let [young, old] =
+                    [0, 1].map(|number| log["commits"][number]["commit"].to_string());
+                store.call(["undo", &old]).expect(NO_SUCH);
+                if took.as_secs() >= age {
+                    // The younger commit has reached the age, too.
+                    return false;
+                }
+                assert_eq!(pruned["commits"], 1, "{pruned}");
+                assert_eq!(pruned["oldest_commit"].to_string(), young);
+                assert!(
+                    store
+                        .call(["at", &old, "--", "cat", "file"])
+                        .expect(0)
+                        .text()
+                        == "old\n"
+                );
+                store.call(["undo", &young]).expect(0);
+                let file = std::fs::read_to_string(one.base.join("file")).expect("it is there");
+                assert_eq!(file, "old\n");
+                true
+            });
+        assert!(
+            pruned_one,
+            "the commits took longer than the time between them"
+        );
     });
 }

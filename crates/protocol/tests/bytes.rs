@@ -375,11 +375,17 @@ where
     );
 }
 
+fn all_requests() -> impl Iterator<Item = Request> {
+    let others = begins_from_the_past().into_iter().chain(native_views());
+    requests()
+        .into_iter()
+        .chain(others)
+        .chain([declared_reads()])
+}
+
 #[test]
 fn messages_round_trip_and_truncated_ones_are_refused() {
-    let others = begins_from_the_past().into_iter().chain(native_views());
-    let others = others.chain([declared_reads()]);
-    for request in requests().into_iter().chain(others) {
+    for request in all_requests() {
         assert_survives(&request, REQUEST_LENGTH_MAX);
     }
     for reply in replies() {
@@ -459,7 +465,7 @@ proptest! {
         with in any::<u8>(),
     ) {
         let mut frames: Vec<Vec<u8>> = Vec::new();
-        for request in requests() {
+        for request in all_requests() {
             frames.push(frame::encode(&request, REQUEST_LENGTH_MAX).unwrap());
         }
         for reply in replies() {

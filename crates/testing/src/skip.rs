@@ -6,8 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Reports that `test` did not run, on standard error past the test runner's capture,
-/// and in the skip file. The caller then returns.
+/// and in the skip file. The caller then returns. The test runner names the thread of a test after
+/// it, and this name counts, since several tests may share the caller.
 pub fn skip(test: &str, reason: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main").unwrap_or(test);
     let line = format!("SKIPPED: {test}: {reason}\n");
     // A lost message must not fail the test, which could not run anyway.
     let _ = std::io::stderr().write_all(line.as_bytes());

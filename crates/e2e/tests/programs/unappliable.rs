@@ -51,12 +51,11 @@ fn check_in(fixture: &Fixture, case: &Case, obstacle: &str) {
     // Undo this before anything can panic, or the cleanup would fail.
     shell(&fixture.base, case.after);
 
-    if outcome.code != 0 {
-        for part in [case.path, obstacle] {
-            says(&outcome, part);
-        }
-        assert_equal(case.name, &untouched, &seen, &CompareOptions::untouched());
+    assert_ne!(outcome.code, 0, "{outcome}");
+    for part in [case.path, obstacle] {
+        says(&outcome, part);
     }
+    assert_equal(case.name, &untouched, &seen, &CompareOptions::untouched());
     at_once.expect(0);
     reopened.expect(0);
     fixture.store.run("echo afterwards > afterwards").expect(0);

@@ -77,7 +77,8 @@ fn service_inherits_nothing_from_its_starter() {
                 .args(["-o", "sid=", "-p"])
                 .arg(service.file_name().expect("a number")),
         );
-        assert_ne!(session.text().trim(), std::process::id().to_string());
+        let own = rustix::process::getsid(None).expect("this process has a session");
+        assert_ne!(session.text().trim(), own.as_raw_nonzero().to_string());
         fixture.store.assert_at_rest();
     });
 }

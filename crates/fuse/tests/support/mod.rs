@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use atomdir_fuse::{Filesystem, MountFlags, MountOptions, Session, UnmountError};
+use atomdir_testing::skip;
 use memory::Memory;
 
 /// A mounted [`Memory`]. Drop unmounts it, even if the test fails.
@@ -43,11 +44,14 @@ pub fn mount() -> Option<Mounted> {
 
 pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
     if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse on this machine");
+        skip("a mount", "no /dev/fuse on this machine");
         return None;
     }
     if !rustix::process::geteuid().is_root() && !has_helper() {
-        eprintln!("SKIPPED: neither root nor fusermount3 (apt install fuse3)");
+        skip(
+            "a mount",
+            "neither root nor fusermount3 (apt install fuse3)",
+        );
         return None;
     }
     let path = fresh_directory();

@@ -2,6 +2,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use atomdir_testing::skip;
 use rustix::fs::{CWD, Mode};
 
 use super::fresh_directory;
@@ -10,11 +11,13 @@ use super::fresh_directory;
 pub fn run_as_ordinary_user() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: every test runs as an ordinary user already");
+        // Every test runs as an ordinary user already.
+        return;
     }
     let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
     if !has("fusermount3") || !has("setpriv") || !has("unshare") {
-        return eprintln!("SKIPPED: no fusermount3 (apt install fuse3), setpriv or unshare");
+        let missing = "no fusermount3 (apt install fuse3), setpriv or unshare";
+        return skip("as_an_ordinary_user", missing);
     }
     // That user must be able to reach the test program, a directory for mounts, and a
     // device that is open to all, as udev makes it.

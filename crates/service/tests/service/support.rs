@@ -3,12 +3,11 @@
 use atomdir::client::{ALLOW, BeginOptions, Connection, Settings};
 use atomdir::{ConnectError, StartService, StoreLocation, Trust};
 use atomdir_protocol::handshake;
-use atomdir_testing::wait_until;
+use atomdir_testing::{skip, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -170,21 +169,14 @@ pub fn wait_for_end(process: &OwnedFd) {
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: only root can act as several users");
+        skip("several users", "only root can act as several users");
     }
     root
 }
 
 /// Whether ordinary users can mount. If not, an ordinary user's service can show no views.
 pub fn users_can_mount() -> bool {
-    let device = std::fs::metadata("/dev/fuse").map(|device| device.mode() & 0o006 == 0o006);
-    let can_mount = device.unwrap_or(false) && Path::new("/usr/bin/fusermount3").exists();
-    if !can_mount {
-        eprintln!(
-            "SKIPPED: views of ordinary users need fusermount3 and a /dev/fuse they can open"
-        );
-    }
-    can_mount
+    atomdir_testing::users_can_mount("views of ordinary users")
 }
 
 pub fn is_mounted(path: &Path) -> bool {

@@ -7,8 +7,8 @@ use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, Options, St
 #[test]
 fn a_transaction_that_has_ended_is_not_shown() {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can mount without fusermount3");
-        return;
+        let test = "a_transaction_that_has_ended_is_not_shown";
+        return atomdir_testing::skip(test, "only root can mount without fusermount3");
     }
     let name = format!("atomdir-view-mount-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
