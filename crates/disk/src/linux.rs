@@ -179,8 +179,10 @@ impl Disk for LinuxDisk {
 
     fn xattr_names_at(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<Vec<u8>>> {
         match xattrs::names_at(directory, name) {
-            // Perhaps only /proc is missing.
-            Err(Errno::NOENT) => self.xattr_names(&self.open(directory, name, Access::Path)?),
+            // The kernel is older than 6.13, or a container forbids the call.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                self.xattr_names(&self.open(directory, name, Access::Path)?)
+            }
             names => names,
         }
     }

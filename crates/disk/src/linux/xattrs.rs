@@ -1,12 +1,13 @@
 //! Extended attributes of any kind of object, by any kind of handle.
 
+use std::ffi::CString;
+
 use rustix::buffer::spare_capacity;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::XattrFlags;
 use rustix::io::retry_on_intr;
 
 use super::attributes::by_path;
-use super::open::path_of;
 use crate::{Errno, Name, Result};
 
 /// Long enough for most values and lists, so that few need a buffer of the greatest length.
@@ -33,10 +34,33 @@ pub(super) fn names(object: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     Ok(split(&list))
 }
 
-/// One call in place of four that open the object first.
+/// listxattrat(2), which saves opening the object. It is as old as Linux 6.13, and neither libc nor
+/// rustix has it yet.
 pub(super) fn names_at(directory: &OwnedFd, name: &Name) -> Result<Vec<Vec<u8>>> {
-    let path = [path_of(directory).as_bytes(), b"/", name.as_bytes()].concat();
-    let list = read(|list| retry_on_intr(|| rustix::fs::llistxattr(&*path, spare_capacity(list))))?;
+    const LISTXATTRAT: libc::c_long = 465;
+    let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    let list = read(|list| {
+        let space = list.spare_capacity_mut();
+        // SAFETY: the kernel reads the name up to its NUL, and writes at most the given length
+        // into the buffer.
+        let length = unsafe {
+            libc::syscall(
+                LISTXATTRAT,
+                directory.as_raw_fd(),
+                name.as_ptr(),
+                libc::AT_SYMLINK_NOFOLLOW,
+                space.as_mut_ptr(),
+                space.len(),
+            )
+        };
+        let Ok(length) = usize::try_from(length) else {
+            let error = std::io::Error::last_os_error();
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        };
+        // SAFETY: the kernel has written so many bytes.
+        unsafe { list.set_len(length) };
+        Ok(length)
+    })?;
     Ok(split(&list))
 }
 
