@@ -39,7 +39,7 @@ pub enum Error {
     NoRow(String),
     #[error("no load is called {0:?}")]
     NoLoad(Vec<String>),
-    #[error("internal error: this side cannot {0}")]
+    #[error("this side cannot {0}")]
     NoSide(&'static str),
     /// An error of a database, another library, or the engine.
     #[error("{0}")]

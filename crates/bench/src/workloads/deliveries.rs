@@ -58,7 +58,7 @@ pub fn deliveries(bench: &Bench) -> Result<Vec<Row>> {
             let messages = bench.scaled(MESSAGES);
             let measured = in_turns(bench.rounds, &sides, |side| {
                 let agent = agents.iter().find(|agent| agent.side == side);
-                let agent = agent.ok_or(Error::NoSide("deliveries"))?;
+                let agent = agent.ok_or(Error::NoSide("deliver mail"))?;
                 let delivery = Delivery::prepare(bench, agent, format, MAILBOXES.min(messages))?;
                 bench.rest()?;
                 let before = bench.device.written();

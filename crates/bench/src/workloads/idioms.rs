@@ -151,7 +151,7 @@ pub(super) fn open(path: &Path, side: Side) -> Result<Store> {
 /// Runs what knows nothing of transactions in the view of one.
 fn in_view(store: &Store, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let tx = store.begin().map_err(atomdir::Error::from)?;
-    work(tx.view().ok_or(Error::NoSide("a view"))?)?;
+    work(tx.view().ok_or(Error::NoSide("have a view"))?)?;
     tx.commit().map_err(atomdir::Error::from)?;
     Ok(())
 }
