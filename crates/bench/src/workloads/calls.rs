@@ -1,4 +1,4 @@
-//! Single calls, each a transaction (Amino, which makes every call of a program one).
+//! Single calls, each a transaction, as in Amino, where every call of a program is one.
 
 use std::fs;
 use std::path::Path;
