@@ -109,7 +109,7 @@ if [ "$(id -u)" = 0 ]; then
     if as_nobody venv/bin/python -c pass; then
         run_pytest as_nobody venv/bin/pytest --ignore tests/test_fsspec_suite.py \
             --deselect tests/test_examples.py::test_a_row_and_its_file_appear_together \
-            --deselect tests/test_examples.py::test_a_kill_leaves_row_and_file_and_plainly_it_does_not
+            --deselect tests/test_examples.py::test_only_with_transactions_a_kill_leaves_no_file_without_a_row
     else
         echo "the user nobody cannot run $(command -v python3)" > "$results/python-skipped"
     fi

@@ -4,8 +4,8 @@
 #     crates/capi/install.sh PREFIX [PROFILE]
 #
 # It needs cargo and a C compiler. PROFILE is cargo's, by default release. DESTDIR is put before
-# every path, as packagers expect it. The shared library gets its name and the versions of its
-# symbols here, because rustc cannot give them to one that it links itself.
+# every path, as packagers expect. The script links the shared library itself, because rustc cannot
+# set its soname and the versions of its symbols.
 set -eu
 
 prefix=$1 profile=${2:-release}
@@ -16,7 +16,7 @@ soname=libatomdir.so.${version%%.*}
 lib=${DESTDIR:-}$prefix/lib
 include=${DESTDIR:-}$prefix/include
 
-# The tests of the whole workspace have built it already.
+# The tests of the whole workspace have built the library already.
 [ -n "${ATOMDIR_BUILT:-}" ] ||
     cargo build --locked --package atomdir-capi --profile "$profile"
 target=$(cargo metadata --format-version 1 --no-deps --locked |

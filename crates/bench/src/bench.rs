@@ -1,4 +1,4 @@
-//! The arguments that every workload gets.
+//! The settings of a run, which every workload gets.
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,25 @@ use crate::device::Device;
 use crate::error::{Describe, Result};
 use crate::measure::Side;
 
-/// More than most workloads touch anew.
+/// More memory than most workloads touch for the first time.
 const MEMORY_TOUCHED_BYTES: usize = 256 << 20;
 
 #[derive(Debug)]
 pub struct Bench {
     /// The `atomdir` that is measured.
     pub program: PathBuf,
-    /// A directory on the file system that is measured, for this run alone.
+    /// A directory on the measured file system, used by this run only.
     pub directory: PathBuf,
-    /// What is kept from one run to the next.
+    /// A directory for downloads and built programs, which later runs use again.
     pub cache: PathBuf,
     pub rounds: usize,
-    /// The names of the rows of `library` to measure; none: all.
+    /// The names of the rows of `library` to measure. Empty means all.
     pub rows: Vec<String>,
-    /// 1: about an hour in all; the papers' sizes are given where they are used.
+    /// Multiplies the sizes of the workloads. With 1, all take about an hour.
     pub scale: f64,
     pub corpus: Corpus,
     pub device: Device,
-    /// The views that `atomdir run` knows.
+    /// The kinds of views that `atomdir run` offers.
     pub views: Vec<Side>,
     /// Whether this user may mount an overlay.
     pub may_mount: bool,
@@ -36,14 +36,14 @@ impl Bench {
         ((amount as f64 * self.scale) as u64).max(1)
     }
 
-    /// Plain and each view.
+    /// The plain side, and one side for each kind of view.
     pub fn sides(&self) -> Vec<Side> {
         let mut sides = vec![Side::Plain];
         sides.extend(&self.views);
         sides
     }
 
-    /// The kind of view that `atomdir run` takes by itself.
+    /// The kind of view that `atomdir run` uses by default.
     pub fn default_view(&self) -> Side {
         match self.views.contains(&Side::Native) {
             true => Side::Native,
@@ -51,7 +51,7 @@ impl Bench {
         }
     }
 
-    /// Plain, a bare overlay, and each view.
+    /// The plain side, a bare overlay, and one side for each kind of view.
     pub fn sides_with_overlay(&self) -> Vec<Side> {
         let mut sides = self.sides();
         if self.may_mount {
@@ -60,18 +60,18 @@ impl Bench {
         sides
     }
 
-    /// For what takes long: few rounds tell enough.
+    /// Rounds of workloads that take long: a few are enough.
     pub fn few_rounds(&self) -> usize {
         self.rounds.min(2)
     }
 
-    /// For what takes milliseconds: many make a steady median.
+    /// Rounds of workloads that take milliseconds: the median is steady only with many.
     pub fn many_rounds(&self) -> usize {
         self.rounds * 8
     }
 
-    /// Everything written, and free memory that a virtual machine's host has
-    /// really given: its first touch can cost more than what is measured.
+    /// Brings disk and memory to rest before a measurement. Writes all dirty pages. Touches memory, so
+    /// that the host of a virtual machine provides it now: that can cost more than the workload.
     pub fn rest(&self) -> Result<()> {
         sync(&self.directory)?;
         let bytes = MEMORY_TOUCHED_BYTES as f64 * self.scale.min(1.0);

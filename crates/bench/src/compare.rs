@@ -1,4 +1,4 @@
-//! Checks that all sides of a workload left the same files behind.
+//! Checks that all sides of a workload have produced the same files.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,21 +13,20 @@ const MANIFEST: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o \
     \( -type f -printf '%P %y %m %U %G %s %T@\n' -o -type l -printf '%P %y %l\n' \
        -o -printf '%P %y %m %U %G\n' \) | sort";
 
-/// As MANIFEST without what two builds never share.
+/// Like MANIFEST, without the properties that differ between two builds.
 const NAMES: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o -printf '%P %y %m\n' | sort";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Degree {
-    /// Contents and attributes, with times of files.
+    /// Contents and attributes, including the times of files.
     Exact,
     /// Contents, names, kinds and modes.
     Contents,
-    /// Names, kinds and modes: contents name the directory and the time.
+    /// Names, kinds and modes, for workloads whose contents include the directory or the time.
     Names,
 }
 
-/// Compares what the sides left in their places, the first with each other,
-/// and clears it away.
+/// Compares the first side's files with those of each other side, and removes them all.
 pub fn sides(bench: &Bench, name: &str, degree: Degree, sides: &[Side]) -> Result<()> {
     let place = |side: Side| bench.directory.join(format!("{name}-{side}"));
     if let [first, others @ ..] = sides {
@@ -60,7 +59,7 @@ pub fn trees(workload: &str, degree: Degree, one: &Path, other: (Side, &Path)) -
         return differs(format!("- {left}\n+ {right}"));
     }
     if left.len() != right.len() {
-        return differs("one has entries more".to_owned());
+        return differs("one side has more entries".to_owned());
     }
     if degree == Degree::Names {
         return Ok(());

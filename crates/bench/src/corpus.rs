@@ -1,4 +1,5 @@
-//! What is unpacked and built: real files of this machine, real projects.
+//! Real files and projects for the workloads: an archive of this machine's files, and programs that
+//! are downloaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 use crate::error::{Describe, Result};
 use crate::programs::{make_directory, output, shell};
 
-/// Trees most development machines have, in the order they are taken.
+/// Directories that most development machines have, in the order in which they are packed.
 const SOURCES: &[&str] = &[
     "/usr/include",
     "/usr/share/perl",
@@ -32,7 +33,7 @@ impl Corpus {
     }
 }
 
-/// Packs so many files, links and directories, if there are as many.
+/// Packs files, links and directories of this machine, at most `entries_max`.
 pub fn pack(directory: &Path, entries_max: usize) -> Result<Corpus> {
     let archive = directory.join("corpus.tar");
     let list = directory.join("corpus.list");
@@ -58,14 +59,14 @@ pub fn pack(directory: &Path, entries_max: usize) -> Result<Corpus> {
     })
 }
 
-/// The source of a small C project, with apt, whose signatures vouch for it;
-/// the machine's own list of sources stays as it is. `None` without a network.
+/// Downloads the source of a small C project by apt, which checks its signature. Leaves the machine's
+/// own list of package sources alone. `None` if the download fails.
 pub fn c_project(directory: &Path, package: &str) -> Result<Option<PathBuf>> {
     let fetch = format!("{APT} apt update && apt source --download-only {package}");
     fetched(&directory.join(package), &fetch, ".orig.tar.")
 }
 
-/// PostMark as Debian has it, unpacked but not installed.
+/// Debian's PostMark, downloaded and unpacked but not installed. `None` if the download fails.
 pub fn postmark(directory: &Path) -> Result<Option<PathBuf>> {
     let place = directory.join("postmark");
     let fetch = format!("{APT} apt update && apt download postmark");
@@ -87,7 +88,7 @@ apt() {
 }
 "#;
 
-/// The file in `place` whose name has `pattern`, fetched if it is not there yet.
+/// The file in `place` whose name contains `pattern`. Runs `fetch` if there is none.
 fn fetched(place: &Path, fetch: &str, pattern: &str) -> Result<Option<PathBuf>> {
     make_directory(place)?;
     if find(place, pattern)?.is_none() && shell(place, fetch).is_err() {

@@ -1,5 +1,5 @@
-//! The kernel's counts of a block device's writes and flushes. They include the
-//! writes of other programs to that device; an image of the bench's own has none.
+//! The kernel's counts of a block device's writes and flushes. They include the writes of other
+//! programs. Only an image that the bench has made is used by no other program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// The device beneath a file system, if it has one that counts.
+/// The block device beneath a file system, if it has one with statistics.
 #[derive(Debug)]
 pub struct Device {
     statistics: Option<PathBuf>,
 }
 
-/// Places in the line of numbers (Documentation/block/stat.rst).
+/// Positions in the line of numbers (Documentation/block/stat.rst).
 const SECTORS_WRITTEN: usize = 6;
 const IN_FLIGHT: usize = 8;
 const FLUSHES: usize = 15;
@@ -38,7 +38,7 @@ impl Device {
             .map_err(std::io::Error::from)
             .describe("examine", directory)?;
         let direct = statistics(status.st_dev);
-        // Btrfs gives each subvolume a number of its own: ask what is mounted.
+        // Btrfs gives each subvolume a device number of its own: look up the mounted device instead.
         let statistics = direct.or_else(|| {
             let (source, _) = machine::mounted_at(directory)?;
             let device = rustix::fs::stat(source.as_str()).ok()?;
@@ -55,8 +55,8 @@ impl Device {
         })
     }
 
-    /// Waits until it has had nothing to do for a while, as far as it tells.
-    /// Where others use it too that may never be: then for some seconds.
+    /// Waits until the device was idle for `REST`, but at most `REST_AWAITED_MAX`, since other
+    /// programs may use it all the time.
     pub fn await_rest(&self) {
         let began = Instant::now();
         let (mut last, mut since) = (self.numbers(), began);
@@ -77,7 +77,8 @@ impl Device {
     }
 }
 
-/// Only whole disks count flushes, not their partitions.
+/// The statistics of a device. For a partition, those of its disk, since the kernel counts flushes
+/// only there.
 fn statistics(device: u64) -> Option<PathBuf> {
     let entry = format!("/sys/dev/block/{}:{}", major(device), minor(device));
     let entry = fs::canonicalize(entry).ok()?;

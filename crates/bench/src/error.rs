@@ -23,15 +23,15 @@ pub enum Error {
         side: &'static str,
         difference: String,
     },
-    #[error("{expected} commits were asked for, and {made} were made")]
+    #[error("the service made {made} commits instead of {expected}")]
     Commits { expected: u64, made: u64 },
-    #[error("after recovery {found} bytes are new, and should be {expected}")]
+    #[error("after recovery {found} bytes are new instead of {expected}")]
     Recovered { expected: u64, found: String },
-    #[error("'{path}' is not as it should be after a commit or its undo: {found}")]
+    #[error("'{path}' has wrong contents after a commit or its undo: {found}")]
     Undone { path: PathBuf, found: String },
-    #[error("{expected} messages were to be delivered, and {found} were found")]
+    #[error("the mailboxes have {found} messages instead of {expected}")]
     Delivered { expected: u64, found: u64 },
-    #[error("a search should find {expected} entries and has found {found}")]
+    #[error("a search has found {found} entries instead of {expected}")]
     Entries { expected: u64, found: u64 },
     #[error("no workload is called {0}")]
     NoWorkload(String),
@@ -39,16 +39,16 @@ pub enum Error {
     NoRow(String),
     #[error("no load is called {0:?}")]
     NoLoad(Vec<String>),
-    #[error("nothing in this side can do {0}")]
+    #[error("this side cannot {0}")]
     NoSide(&'static str),
-    /// A database, another library, or the engine.
+    /// An error of a database, another library, or the engine.
     #[error("{0}")]
     Peer(String),
     #[error("crates/sqlite/bench/measure.py printed {0:?}, which has no figures")]
     Printed(String),
-    #[error("{} is not what --json prints: {problem}", path.display())]
+    #[error("'{}' is not output of atomdir-bench --json: {problem}", path.display())]
     NotRows { path: PathBuf, problem: String },
-    #[error("{} has no lines {begin:?} and {end:?}, between which the tables stand", path.display())]
+    #[error("'{}' needs the lines {begin:?} and {end:?}; the tables go between them", path.display())]
     NoMarkers {
         path: PathBuf,
         begin: &'static str,
@@ -56,7 +56,7 @@ pub enum Error {
     },
     #[error("{0} of the workloads failed")]
     Workloads(usize),
-    #[error("a process that was to commit printed {found:?} and should have printed {expected:?}")]
+    #[error("a committing process printed {found:?} instead of {expected:?}")]
     OutOfStep {
         expected: &'static str,
         found: String,

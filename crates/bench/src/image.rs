@@ -1,4 +1,4 @@
-//! A file system of the bench's own, in a file.
+//! A file system that the bench makes in a file (an image), and mounts.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -29,13 +29,14 @@ impl FileSystem {
 }
 
 const IMAGE_BYTES: u64 = 64 << 30;
-/// The length of a disk in memory. In the end all of it is used, since freed blocks stay written.
+/// The length of a disk in memory. All of this memory is used in the end, since blocks that the file
+/// system frees keep their contents.
 const SLOW_IMAGE_MIB: u64 = 6 << 10;
 
-/// Serves a disk in memory, each flush of which takes longer.
+/// The program that serves a disk in memory with slow flushes.
 const SLOW_DISK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/bench/slow_disk.c");
 
-/// Mounted until this is dropped.
+/// A mounted image. Dropping it unmounts the file system.
 #[derive(Debug)]
 pub struct Image {
     pub root: PathBuf,
@@ -43,7 +44,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image is sparse: it takes what is written to it. With `flush_us` it is in memory, and
+    /// Makes an image and mounts it. The image is a sparse file. With `flush_us` it is in memory, and
     /// each flush takes so many microseconds longer.
     pub fn mount(
         file_system: FileSystem,
@@ -70,7 +71,7 @@ impl Image {
         output(Command::new(program).args(arguments).arg(&image))?;
         let device = attach(&image)?;
         let mounted = output(Command::new("mount").arg(device.trim()).arg(&root));
-        // Once mounted the device goes with the mount; otherwise, now.
+        // Detaching takes effect when the file system is unmounted; at once if the mount failed.
         let detached = output(Command::new("losetup").args(["--detach", device.trim()]));
         mounted?;
         detached?;
@@ -86,7 +87,7 @@ impl Drop for Image {
     }
 }
 
-/// Served until this is dropped.
+/// A running server of a disk with slow flushes. Dropping it ends the server.
 #[derive(Debug)]
 struct SlowDisk {
     place: PathBuf,
@@ -126,7 +127,8 @@ impl SlowDisk {
 }
 
 impl Drop for SlowDisk {
-    /// The server ends with its mount. The loop device lets go of it a moment after its own.
+    /// Unmounts the server's file system, which ends the server. Tries again, since the loop device
+    /// may keep the disk open for a moment after it was unmounted.
     fn drop(&mut self) {
         for _ in 0..500 {
             if output(Command::new("umount").arg(&self.place)).is_ok() {
@@ -141,17 +143,17 @@ impl Drop for SlowDisk {
     }
 }
 
-/// Where a disk with slow flushes is served for a run whose own directory this is.
+/// The mount point of the server's file system, in the directory of a run.
 pub fn slow_disk(directory: &Path) -> PathBuf {
     directory.join("slow")
 }
 
-/// Where it is mounted for a run whose own directory this is.
+/// The mount point of the image, in the directory of a run.
 pub fn root(directory: &Path) -> PathBuf {
     directory.join("mounted")
 }
 
-/// Direct where that can be, so that the image takes no second place in memory.
+/// Attaches a loop device. Uses direct I/O if possible, so that the image is not cached a second time.
 fn attach(image: &Path) -> Result<String> {
     let losetup = |direct: &str| {
         let mut command = Command::new("losetup");

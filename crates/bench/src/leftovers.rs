@@ -1,4 +1,4 @@
-//! Removes what killed runs of the bench left behind.
+//! Removes the directories and mounts of runs that were killed.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,13 @@ use crate::programs::{clear, output};
 
 const PREFIX: &str = "atomdir-bench-";
 
-/// A run's own directory: named for its process.
+/// The name of this run's directory, which contains its process id.
 pub fn directory_name() -> String {
     format!("{PREFIX}{}", std::process::id())
 }
 
-/// Clears the directories of processes that are no more. Services that still
-/// run there end when they find their store gone.
+/// Removes the directories of runs whose process has ended. Services that still run there end by
+/// themselves when their store is gone.
 pub fn clear_in(directory: &Path) -> Result<()> {
     for entry in fs::read_dir(directory).describe("list", directory)? {
         let entry = entry.describe("list", directory)?;

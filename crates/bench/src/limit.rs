@@ -1,4 +1,4 @@
-//! A memory limit around processes, and what they have in the page cache.
+//! A limit of the memory and page cache that some processes use together.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -6,34 +6,34 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Describe, Result};
 
-/// Where the kernel has its controllers, in version 1 and in version 2, and the limit's name there.
+/// The directory of the memory controller, and the file of its limit, in cgroups version 1 and 2.
 const PLACES: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
     ("/sys/fs/cgroup", "memory.max"),
 ];
 
-/// Removed when this is dropped, once the processes in it have ended.
+/// A control group with a memory limit. Dropping it removes the group; its processes must have ended.
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: PathBuf,
 }
 
 impl MemoryLimit {
-    /// `None`: this user may not, or the kernel has no such limit.
+    /// `None` if this user may not set a limit, or the kernel has none.
     pub fn new(bytes: u64) -> Option<MemoryLimit> {
         let name = format!("atomdir-bench-{}", std::process::id());
         PLACES.iter().find_map(|(parent, file)| {
             let group = Path::new(parent).join(&name);
             fs::create_dir(&group).ok()?;
             let limit = MemoryLimit { group };
-            // It is there by itself only where the kernel limits memory.
+            // The file exists only if the kernel has the memory controller, so do not create it.
             let opened = OpenOptions::new().write(true).open(limit.group.join(file));
             let written = opened.and_then(|mut file| write!(file, "{bytes}"));
             written.ok().map(|()| limit)
         })
     }
 
-    /// Limits a process and those that it has started.
+    /// Limits a process and its descendants.
     pub fn include(&self, process: u32) -> Result<()> {
         let file = self.processes();
         fs::write(&file, process.to_string()).describe("write", &file)?;
@@ -48,7 +48,7 @@ impl MemoryLimit {
         Ok(())
     }
 
-    /// A shell command that limits the shell and all that it starts.
+    /// A shell command that limits the shell and all its later children.
     pub fn command(&self) -> String {
         format!("echo $$ > '{}'", self.processes().display())
     }
@@ -66,7 +66,7 @@ impl Drop for MemoryLimit {
     }
 }
 
-/// Makes the kernel drop what it has cached of a file.
+/// Makes the kernel drop the cached pages of a file.
 pub fn forget(path: &Path) -> Result<()> {
     let file = fs::File::open(path).describe("open", path)?;
     file.sync_all().describe("flush", path)?;

@@ -1,4 +1,4 @@
-//! Describes the machine that was measured.
+//! Describes the machine on which the bench runs.
 
 use std::fs;
 use std::path::Path;
@@ -12,9 +12,9 @@ pub struct Machine {
     pub memory_gib: u64,
     pub kernel: String,
     pub file_system: String,
-    /// How requests for views come: over io_uring or `/dev/fuse`.
+    /// How requests for views reach the service: over io_uring or `/dev/fuse`.
     pub views_over: &'static str,
-    /// How much else was going on when the bench began.
+    /// The load average at the start.
     pub load: String,
 }
 
@@ -77,15 +77,15 @@ fn field(file: &str, name: &str) -> String {
     value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
 }
 
-/// Without one ext4 gives no inode again for minutes after its removal, and each
-/// creation passes over those: what was removed before is measured too.
+/// Whether an ext4 has a journal. Without one, ext4 does not reuse a removed file's inode for minutes,
+/// and each creation searches past these inodes. Then earlier removals make workloads slower.
 fn has_journal(source: &str) -> bool {
     let device = fs::canonicalize(source).unwrap_or_else(|_| source.into());
     let name = device.file_name().unwrap_or_default().to_string_lossy();
     let Ok(journals) = fs::read_dir("/proc/fs/jbd2") else {
         return true;
     };
-    // Each is named for its device and its inode.
+    // Each entry is named `DEVICE-INODE`.
     journals.flatten().any(|journal| {
         let journal = journal.file_name();
         let of = journal
@@ -95,7 +95,7 @@ fn has_journal(source: &str) -> bool {
     })
 }
 
-/// What is mounted where `directory` lies, and the file system's kind.
+/// The device that is mounted where `directory` lies, and the kind of its file system.
 pub fn mounted_at(directory: &Path) -> Option<(String, String)> {
     let directory = fs::canonicalize(directory).ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;

@@ -1,8 +1,7 @@
-//! What Atomdir costs beside the plain file system, in one table.
+//! Compares the costs of Atomdir with those of the plain file system, in one table.
 //!
-//! All sides of a workload take turns in one run, in fresh directories of one
-//! file system, with what they read in the page cache; their outcomes are
-//! compared.
+//! All sides of a workload take turns in one run, in fresh directories of one file system. The files
+//! that they read are in the page cache. All sides must produce the same files.
 
 mod bench;
 mod compare;
@@ -46,10 +45,10 @@ use report::Row;
     after_help = workload_names()
 )]
 struct Arguments {
-    /// Measured rounds of each workload; short ones take more, long ones fewer
+    /// Measured rounds of each workload; short workloads take more rounds, long ones fewer
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How large the workloads are: 16 is Valor's 2 GiB
+    /// Multiplies the sizes of the workloads; 16 is the size in Valor's paper, 2 GiB
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Only these workloads [default: all]
@@ -61,28 +60,28 @@ struct Arguments {
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// Measure what five papers have measured, and print their figures beside these
+    /// Run the workloads of five papers, and print the papers' figures beside the results
     #[arg(long)]
     papers: bool,
-    /// Measure nothing: take the rows that an earlier run has printed as JSON; may be repeated
+    /// Measure nothing; use the rows that an earlier run has printed as JSON; may be repeated
     #[arg(long, value_name = "FILE", requires = "papers")]
     from: Vec<PathBuf>,
     /// Draw the papers' figures into this directory, as SVG
     #[arg(long, value_name = "DIR", requires = "papers")]
     plots: Option<PathBuf>,
-    /// Write the papers' tables into this document, in the place it has for them
+    /// Write the papers' tables into this document, between its marker lines
     #[arg(long, value_name = "FILE", requires = "papers")]
     markdown: Option<PathBuf>,
     /// The atomdir to measure [default: the one built beside this program]
     #[arg(long, value_name = "PATH")]
     atomdir: Option<PathBuf>,
-    /// Where to work: on the file system to be measured
+    /// The directory to work in, on the file system to be measured
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     directory: PathBuf,
-    /// Measure a new file system in an image there, as root
+    /// Make a new file system in an image in that directory, and measure it; as root
     #[arg(long, value_enum, value_name = "KIND")]
     file_system: Option<FileSystem>,
-    /// The image is in memory, and each flush of it takes so many microseconds longer (needs cc and
+    /// Keep the image in memory, and make each flush N microseconds longer (needs cc and
     /// libfuse3-dev)
     #[arg(long, value_name = "N", requires = "file_system")]
     flush_us: Option<u64>,
@@ -107,7 +106,7 @@ fn workload_names() -> String {
 }
 
 fn main() -> ExitCode {
-    // This program is also the one that some workloads run.
+    // Some workloads run this program itself, as the program in a transaction.
     let words: Vec<String> = std::env::args().collect();
     let done = match words.get(1) {
         Some(word) if word == load::WORD => load::run(&words[2..]),
@@ -157,7 +156,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
         measured.add(&json);
         show_papers(arguments, &measured)?;
     }
-    // At last, so that what was measured is shown in any case.
+    // Report this error last, so that the results are shown in any case.
     cleared?;
     match failures {
         0 => Ok(()),
@@ -178,7 +177,8 @@ fn show_papers(arguments: &Arguments, measured: &Measured) -> Result<()> {
     }
 }
 
-/// The rows, and how many workloads failed: what the others have measured is not lost.
+/// Runs the workloads. Returns the machine, the rows, and how many workloads failed: the rows of the
+/// others are shown all the same.
 fn measure_in(
     arguments: &Arguments,
     program: PathBuf,
@@ -228,13 +228,13 @@ fn measure_in(
         eprintln!("measured {name} in {:.0} s", began.elapsed().as_secs_f64());
     }
     let minutes = began_all.elapsed().as_secs_f64() / 60.0;
-    eprintln!("measured all that was asked for in {minutes:.1} min");
+    eprintln!("measured all these workloads in {minutes:.1} min");
     Ok((machine, rows, failures))
 }
 
 const CORPUS_ENTRIES: u64 = 9000;
 
-/// The views that `run` offers.
+/// The kinds of views that `run` offers.
 fn views(program: &Path) -> Result<Vec<Side>> {
     let help = programs::output(std::process::Command::new(program).args(["run", "--help"]))?;
     Ok(match help.contains("--view") {

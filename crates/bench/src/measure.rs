@@ -1,5 +1,5 @@
-//! Measures several ways of doing the same in turns, so that other work on the
-//! machine affects all of them alike.
+//! Measures several ways to do the same work in turns, so that other load on the machine affects all
+//! of them alike.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -7,30 +7,30 @@ use std::time::{Duration, Instant};
 use crate::device::Written;
 use crate::error::Result;
 
-/// One way of doing the same.
+/// One of the ways to do the same work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The file system as it is.
+    /// The plain file system.
     Plain,
-    /// A write-ahead logger that does no more than it must (Valor).
+    /// An ideal write-ahead logger, which does no more than necessary (Valor).
     Logger,
-    /// The kernel's overlay with renames as its commit: it guarantees nothing.
+    /// The kernel's overlay, with renames as its commit. It has no guarantees.
     Overlay,
     /// In a transaction, in an exact view.
     Exact,
     /// In a transaction, in a native view.
     Native,
-    /// Appending the same bytes to a file and flushing it.
+    /// Appends the same bytes to a file, and flushes it.
     Append,
     /// In a transaction of the library, in the program's own process.
     Embedded,
-    /// In a transaction of the library, by the service.
+    /// In a transaction of the library, through the service.
     Service,
     /// SQLite with a rollback journal.
     Rollback,
     /// SQLite with a write-ahead log.
     Sqlite,
-    /// SQLite's rewrite in Rust, with its mode of several writers.
+    /// SQLite's rewrite in Rust, in its mode for several writers.
     Turso,
     Lmdb,
     BerkeleyDb,
@@ -89,7 +89,7 @@ impl Side {
         }
     }
 
-    /// Whether it works in a store.
+    /// Whether the side works in a store with a service.
     pub fn has_store(self) -> bool {
         matches!(self, Side::Exact | Side::Native | Side::Tool)
     }
@@ -104,9 +104,9 @@ impl fmt::Display for Side {
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub milliseconds: f64,
-    /// What it made the disk do, where that was counted.
+    /// The disk's flushes and bytes written, if they were counted.
     pub written: Option<Written>,
-    /// What the kernel asked of the service for it, where there is one.
+    /// How many requests the kernel sent to the service, if there is one.
     pub requests: Option<u64>,
 }
 
@@ -183,7 +183,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// The series of each side that took part.
+/// The series of each side that was measured.
 #[derive(Debug, Clone, Default)]
 pub struct Sides(Vec<(Side, Series)>);
 
@@ -203,14 +203,14 @@ impl Sides {
         }
     }
 
-    /// Puts the series of `side` from others in place of the one here.
+    /// Replaces the series of `side` by the one in `others`.
     pub fn take_from(&mut self, others: &Sides, side: Side) {
         self.0.retain(|(of, _)| *of != side);
         let series = others.of(side).cloned();
         self.0.extend(series.map(|series| (side, series)));
     }
 
-    /// The better of those that took part and work in a store.
+    /// The fastest side that works in a store.
     pub fn best_view(&self) -> Option<&Series> {
         self.0
             .iter()
@@ -224,7 +224,7 @@ impl Sides {
     }
 }
 
-/// One time through a workload, and the steps it was made of.
+/// One run of a workload, and the durations of its steps.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub whole: Sample,
@@ -267,9 +267,8 @@ impl Measured {
     }
 }
 
-/// One round that does not count, since memory and disk are slow at first
-/// touch, then `rounds` that do; who goes first takes turns. `once` measures,
-/// and also prepares and clears away, which does not count.
+/// Runs all sides in `rounds` rounds, after one that does not count, since memory and disk are slow at
+/// first. Each round begins with another side. `once` prepares, measures one side, and cleans up.
 pub fn in_turns(
     rounds: usize,
     sides: &[Side],

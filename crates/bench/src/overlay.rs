@@ -1,6 +1,5 @@
-//! The peer to beat: the kernel's overlay over the directory itself, and
-//! renames from its upper layer as the commit. It isolates nobody from others,
-//! finds no conflicts, and a crash leaves half of a commit.
+//! The competitor: the kernel's overlay over the directory, and renames from its upper layer as the
+//! commit. It does not isolate, finds no conflicts, and a crash can leave half of a commit.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -49,7 +48,7 @@ impl Overlay {
         self.layers.join("upper")
     }
 
-    /// Brings the upper layer into the base.
+    /// Unmounts the overlay, and moves the upper layer's files into the base.
     pub fn land(mut self) -> Result<()> {
         self.unmount()?;
         land(&self.upper(), &self.base)
@@ -83,8 +82,8 @@ fn land(upper: &Path, base: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The workloads replace no directory by another, so none is opaque over one
-/// that is there.
+/// Moves one entry. Does not handle an opaque directory over an existing one: no workload replaces a
+/// directory by another.
 fn land_entry(entry: &DirEntry, place: &Path) -> io::Result<Result<()>> {
     let kind = entry.file_type()?;
     if kind.is_char_device() && entry.metadata()?.rdev() == 0 {
@@ -97,7 +96,7 @@ fn land_entry(entry: &DirEntry, place: &Path) -> io::Result<Result<()>> {
     Ok(Ok(()))
 }
 
-/// What a whiteout stands for; it may never have been in the base.
+/// Removes the object that a whiteout hides. It may never have been in the base.
 fn remove(place: &Path) -> io::Result<()> {
     match fs::symlink_metadata(place) {
         Ok(status) if status.is_dir() => fs::remove_dir_all(place),

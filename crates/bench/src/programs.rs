@@ -1,4 +1,4 @@
-//! Running programs, and a store of the `atomdir` that is measured.
+//! Runs programs, and the store of the `atomdir` that is measured.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Describe, Error, Result};
 
-/// Runs to its end and gives what it printed; anything but success is an error.
+/// Runs a command and returns its standard output. Fails if the command does.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let program = PathBuf::from(command.get_program());
@@ -36,7 +36,7 @@ pub fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).describe("make", path)
 }
 
-/// Removes a tree, if it is there.
+/// Removes a tree, if it exists.
 pub fn clear(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -65,7 +65,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Its service runs then, also if it had nothing to do for long.
+    /// Starts the service again if it has ended, as it does when idle.
     pub fn start(&self) -> Result<()> {
         output(&mut self.command(["run", "--", "true"])).map(|_| ())
     }
@@ -83,7 +83,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Already stopped, or the failure that brought us here is reported.
+        // Ignore the error: the service may be stopped already, or another error is being reported.
         let _ = self.stop();
     }
 }

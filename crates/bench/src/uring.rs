@@ -1,16 +1,16 @@
-//! FUSE over io_uring, which the kernel leaves off, is on while this measures.
+//! Switches FUSE over io_uring on during a run. The kernel has it off by default.
 
 use std::fs;
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// On drop the switch is as it was.
+/// Dropping it sets the kernel's switch back to its old value.
 pub struct Switched {
     was: Option<String>,
 }
 
 impl Switched {
-    /// As root, on a kernel that has it, unless services are kept from it.
+    /// Switches it on if this is root, the kernel has the switch, and ATOMDIR_FUSE allows it.
     pub fn on() -> Switched {
         let was = fs::read_to_string(SWITCH).ok().filter(|_| !is_refused());
         let switched = was.filter(|_| fs::write(SWITCH, "Y").is_ok());

@@ -1,4 +1,4 @@
-//! Where one side of a workload runs.
+//! The directory in which one side of a workload runs, and its store if it has one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,12 +20,12 @@ pub struct Workspace<'a> {
     store: Option<Store>,
 }
 
-/// What every script may use: it says how far it is.
+/// Defined in every script: `step NAME` prints that a step has ended, and when.
 const PRELUDE: &str = r#"step() { echo "step $1 $(date +%s%N)"; }; "#;
 
 impl<'a> Workspace<'a> {
-    /// A fresh directory with what `fill` makes; for a view and a tool it is a store whose
-    /// service runs. Nothing remains to be written.
+    /// Makes a fresh directory, and fills it by `fill`. For a view or a tool it is a store with a
+    /// running service. No dirty pages are left.
     pub fn fresh(
         bench: &'a Bench,
         side: Side,
@@ -49,15 +49,15 @@ impl<'a> Workspace<'a> {
         })
     }
 
-    /// Runs a script, which must succeed, and makes what it did durable.
+    /// Runs a script, which must succeed, and makes its changes durable.
     ///
-    /// Lines `step NAME NANOSECONDS` in what it prints end the steps it is made
-    /// of; a step called `-` is not listed. What is left is the step `commit`.
+    /// The script prints a line `step NAME NANOSECONDS` at the end of each step. A step called `-` is
+    /// not listed. The time that no listed step has taken is the step `commit`.
     pub fn run(&self, script: &str) -> Result<Outcome> {
         self.run_with(&[], script)
     }
 
-    /// In a view with further options of `atomdir run`.
+    /// Like [`run`](Self::run); an exact view gets further options of `atomdir run`.
     pub fn run_with(&self, options: &[&str], script: &str) -> Result<Outcome> {
         if let Some(store) = &self.store {
             store.start()?;
@@ -67,7 +67,7 @@ impl<'a> Workspace<'a> {
         Ok(Outcome { whole, steps })
     }
 
-    /// Runs a script when no service runs, so that its start counts as well.
+    /// Stops the service and runs a script, so that the start of the service counts as well.
     pub fn run_cold(&self, script: &str) -> Result<Outcome> {
         if let Some(store) = &self.store {
             store.stop()?;
@@ -75,7 +75,7 @@ impl<'a> Workspace<'a> {
         Ok(timed(|| self.perform(&[], script))?.0.into())
     }
 
-    /// Returns what the script has printed. What it did is durable then.
+    /// Runs a script and makes its changes durable. Returns what it has printed.
     fn perform(&self, options: &[&str], script: &str) -> Result<String> {
         let script = format!("{PRELUDE}{script}");
         let shell = ["/bin/sh", "-ec", script.as_str()];
@@ -115,7 +115,7 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// As [`counted`], with the requests of the service.
+    /// Like [`counted`], and counts the requests to the service as well.
     pub fn counted<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
         let requests = self.view_requests()?;
         let (mut sample, value) = counted(self.bench, &self.path, action)?;
@@ -143,8 +143,8 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Flushes are counted up to the end of what is measured; bytes until all
-/// of it has been written, so that no side gains by leaving it for later.
+/// Times an action, and counts flushes up to its end, and bytes until all dirty pages are written, so
+/// that no side gains by leaving writes for later.
 pub fn counted<T>(
     bench: &Bench,
     path: &Path,

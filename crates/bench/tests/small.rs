@@ -1,4 +1,4 @@
-//! The bench itself, very small: it runs, checks what it did, and says it all.
+//! Very small runs of the bench: all workloads succeed, and all rows are printed.
 #![cfg(test)]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use atomdir_testing::{Outcome, Scratch, binary, capture_output, full_tier, skip, tools_present};
 use serde_json::Value;
 
-/// Those that take a second or a few.
+/// The workloads that take a few seconds at most.
 const WORKLOADS: &[&str] = &[
     "empty",
     "nested",
@@ -39,10 +39,10 @@ const WORKLOADS: &[&str] = &[
     "archives",
 ];
 
-/// It builds a program four times.
+/// Takes long, since it builds a program four times.
 const LONG_WORKLOAD: &str = "history";
 
-/// What the bench makes of rows that are there.
+/// Runs the bench without measuring, to show rows that an earlier run has printed.
 fn show(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir-bench"));
     capture_output(command.args(arguments).current_dir(scratch.path()))
@@ -52,7 +52,7 @@ fn bench(directory: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir-bench"));
     command
         .args(["--rounds", "1", "--scale", "0.01"])
-        // The kernel's switch is the whole machine's.
+        // Do not change the kernel's switch for io_uring: it is that of the whole machine.
         .env("ATOMDIR_FUSE", "classic")
         .arg("--directory")
         .arg(directory)
@@ -87,14 +87,14 @@ fn a_small_run_measures_all_sides() {
     let unpack = of("unpack, durable");
     assert!(unpack["met"].is_boolean(), "{unpack}");
     assert!(unpack["sides"]["exact"]["view_requests"].as_f64() > Some(0.0));
-    // What cancels out is never written: all requests, and nothing to flush.
+    // The kernel sends requests for files that are created and removed again.
     let cancel = &of("create, unlink, sync")["sides"]["exact"];
     assert!(cancel["view_requests"].as_f64() > Some(0.0), "{cancel}");
     papers_are_shown_from(&scratch, &outcome.stdout);
     if rows.iter().any(|row| row["workload"] == "sqlite") {
         sqlite_tables_are_written_from(&scratch);
     }
-    // Nothing is left but what later runs need.
+    // Only files that later runs need, and those of this test, are left.
     let left = std::fs::read_dir(scratch.path()).expect("the directory");
     for entry in left {
         let name = entry.expect("an entry").file_name();
@@ -110,7 +110,7 @@ const LEFT: &[&str] = &[
     "sqlite.md",
 ];
 
-/// The tables of docs/sqlite.md, from the same run in place of both.
+/// Writes the tables of docs/sqlite.md into a copy. One run takes the place of both.
 fn sqlite_tables_are_written_from(scratch: &Scratch) {
     let sqlite = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/bench/tables.py");
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sqlite.md");
@@ -150,7 +150,8 @@ fn a_small_run_measures_slapd() {
     }
 }
 
-/// Every row that the papers' figures need is in the run, if its workload is. Nothing is measured.
+/// Shows the papers' figures from a run. If a workload is in the run, it must have every row that the
+/// figures need.
 fn papers_are_shown_from(scratch: &Scratch, run: &[u8]) {
     let (json, document) = (scratch.join("run.json"), scratch.join("papers.md"));
     std::fs::write(&json, run).expect("written");

@@ -1,4 +1,4 @@
-//! Lists of what a transaction has changed.
+//! Lists of changes.
 
 use crate::error::{c_string, count, status};
 use crate::handle::{borrow, give, require, take};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 pub struct Changes {
     left: std::vec::IntoIter<ChangedPath>,
-    /// Strings that C has got. They stay where they are, although the vector may move.
+    /// Strings to which C has pointers. They do not move when the vector grows.
     returned: Vec<CString>,
 }
 
@@ -31,7 +31,7 @@ impl Changes {
         }
     }
 
-    /// A copy of the text that lives, and stays where it is, until the list is closed.
+    /// Copies the text. The copy does not move, and lives until the list is closed.
     pub(crate) fn keep(&mut self, text: &[u8]) -> &CStr {
         let place = self.returned.len();
         self.returned.push(c_string(text));
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn atomdir_changes_next(
             return Ok(0);
         };
         let found = ChangeView {
-            // One of the letters of ASCII.
+            // The letter is ASCII, so the cast loses nothing.
             letter: next.change.letter() as c_char,
             path: changes.keep_path(&next.path),
             old_path: next

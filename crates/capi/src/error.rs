@@ -1,4 +1,4 @@
-//! Codes, and what a thread can ask about its last failure.
+//! Error codes, and the message and the conflicts of a thread's last error.
 
 use crate::names::c_time;
 use atomdir::client::io_reason;
@@ -48,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// A positive number of an error of the system.
+    /// A failure with a system error. `errno` is positive, as in errno.h.
     pub(crate) fn errno(errno: c_int, message: impl ToString) -> Failure {
         Failure::new(-errno, message)
     }
@@ -281,7 +281,7 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
 }
 
-/// Text from elsewhere may contain a zero byte, at which C would cut it off.
+/// Makes a C string. Removes zero bytes, at which C would cut the text off.
 pub(crate) fn c_string(bytes: &[u8]) -> CString {
     let bytes: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
     CString::new(bytes).unwrap_or_default()
@@ -310,7 +310,7 @@ fn last_conflict(conflict: &Conflict) -> LastConflict {
     }
 }
 
-/// The description also says why it was not merged.
+/// A conflict whose description also has the reason why it was not merged.
 fn last_not_merged(one: &NotMerged) -> LastConflict {
     LastConflict {
         description: c_string(one.to_string().as_bytes()),
@@ -324,12 +324,12 @@ fn report(failure: Failure) -> c_int {
         message: c_string(failure.message.as_bytes()),
         conflicts: failure.conflicts,
     };
-    // A thread that is ending has nobody left who could ask.
+    // This fails only while the thread ends, when no code of the program runs in it any more.
     let _ = LAST.try_with(|slot| *slot.borrow_mut() = last);
     failure.code
 }
 
-/// Keeps conflicts that a call has found which did not fail.
+/// Keeps the conflicts that a successful call has found.
 pub(crate) fn keep_conflicts(conflicts: &[Conflict]) {
     let conflicts = conflicts.iter().map(last_conflict).collect();
     let _ = LAST.try_with(|slot| slot.borrow_mut().conflicts = conflicts);
@@ -337,12 +337,15 @@ pub(crate) fn keep_conflicts(conflicts: &[Conflict]) {
 
 /// Runs the body of a function that returns a count.
 pub(crate) fn count(body: impl FnOnce() -> Result<usize>) -> isize {
-    // A body that panics has changed no result, and what it has locked is unlocked.
+    // A body that panics has not written any result, and its locks are released.
     let done = catch_unwind(AssertUnwindSafe(body));
     let failure = match done {
         Ok(Ok(count)) => return isize::try_from(count).unwrap_or(isize::MAX),
         Ok(Err(failure)) => failure,
-        Err(_) => Failure::new(INTERNAL, "a fault in the library; it has printed where"),
+        Err(_) => Failure::new(
+            INTERNAL,
+            "a bug in the library; please report what it has printed",
+        ),
     };
     report(failure) as isize
 }
@@ -398,7 +401,7 @@ pub unsafe extern "C" fn atomdir_conflict_at(index: size_t, conflict: *mut Confl
             unsafe { conflict.write(found) };
             0
         }
-        // The message stays that of the failure, which is still being looked at.
+        // Keep the message of the last failure, whose conflicts the program is reading.
         _ => -libc::EINVAL,
     }
 }

@@ -22,11 +22,12 @@ pub unsafe extern "C" fn atomdir_read_file(
         // SAFETY: the caller's promise.
         let (transaction, path) = unsafe { (borrow(tx)?, path(name)?) };
         let contents = transaction.tx.read(path)?;
-        // SAFETY: one more byte than there are is allocated, and they do not overlap.
+        // SAFETY: the copy has room for the contents and one byte more, and does not overlap them.
         unsafe {
             let copy = libc::malloc(contents.len() + 1).cast::<u8>();
             if copy.is_null() {
-                return Err(Failure::errno(libc::ENOMEM, "there is not enough memory"));
+                let message = format!("cannot allocate {} bytes for the file", contents.len());
+                return Err(Failure::errno(libc::ENOMEM, message));
             }
             std::ptr::copy_nonoverlapping(contents.as_ptr(), copy, contents.len());
             copy.add(contents.len()).write(0);
@@ -72,7 +73,7 @@ fn open_options(flags: c_int, mode: u32) -> Result<OpenOptions> {
         | libc::O_NOFOLLOW
         | libc::O_CLOEXEC;
     if flags & !known != 0 {
-        return Err(Failure::invalid("some of these flags are not supported"));
+        return Err(Failure::invalid("some of the flags are not supported"));
     }
     let access = flags & libc::O_ACCMODE;
     let has = |flag| flags & flag != 0;
@@ -223,7 +224,7 @@ pub(crate) fn c_stat(metadata: &Metadata) -> libc::stat {
     stat
 }
 
-/// Seconds since 1970, and nanoseconds, which are never negative.
+/// Seconds since 1970, and nanoseconds, which are never negative, also before 1970.
 fn c_time(time: SystemTime) -> (i64, i64) {
     let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
     match time.duration_since(SystemTime::UNIX_EPOCH) {

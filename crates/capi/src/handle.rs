@@ -1,4 +1,4 @@
-//! Pointers from C.
+//! Handles, strings and arrays that C passes as pointers.
 
 use crate::error::{Failure, Result};
 use libc::c_char;
@@ -15,10 +15,10 @@ pub(crate) unsafe fn borrow<'a, T>(handle: *const T) -> Result<&'a T> {
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::invalid("the handle is NULL"))
 }
 
-/// Takes a handle back from C. `None` for null.
+/// Takes a handle back from C, so that dropping the result frees it. `None` for null.
 ///
 /// # Safety
-/// The pointer is null, or a handle that nobody uses any more.
+/// The pointer is null, or a handle that is not used any more.
 pub(crate) unsafe fn take<T>(handle: *mut T) -> Option<Box<T>> {
     // SAFETY: every handle comes from `give`.
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
@@ -35,7 +35,9 @@ pub(crate) unsafe fn give<T>(slot: *mut *mut T, value: T) {
 
 pub(crate) fn require<T>(pointer: *const T) -> Result<()> {
     match pointer.is_null() {
-        true => Err(Failure::invalid("the place for the result is NULL")),
+        true => Err(Failure::invalid(
+            "the handle, or the pointer for a result, is NULL",
+        )),
         false => Ok(()),
     }
 }
@@ -84,7 +86,7 @@ pub(crate) unsafe fn paths<'a>(paths: *const *const c_char) -> Result<Vec<&'a Pa
 /// Data from C.
 ///
 /// # Safety
-/// `data` points to so many bytes, which do not change meanwhile; or `size` is 0.
+/// `data` points to `size` bytes, which do not change while the result is used; or `size` is 0.
 pub(crate) unsafe fn bytes<'a>(data: *const libc::c_void, size: usize) -> Result<&'a [u8]> {
     match (data.is_null(), size) {
         (_, 0) => Ok(&[]),
@@ -104,10 +106,10 @@ pub(crate) unsafe fn copy(value: &[u8], target: *mut libc::c_void, size: usize) 
     }
     require(target)?;
     if value.len() > size {
-        let message = format!("{} bytes do not fit into {size}", value.len());
+        let message = format!("the buffer has {size} bytes and needs {}", value.len());
         return Err(Failure::errno(libc::ERANGE, message));
     }
-    // SAFETY: the caller's promise, and it fits.
+    // SAFETY: the caller's promise, and the value fits.
     unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), target.cast(), value.len()) };
     Ok(value.len())
 }

@@ -1,13 +1,13 @@
 //! A transaction around the ordinary system calls of a thread.
 //!
 //! The thread gets a mount namespace of its own, in which the transaction's view is mounted over
-//! the store. Ending the transaction brings it back to where it was: the old namespace, with the
-//! old root and working directory.
+//! the store. At the end of the transaction it returns to its old namespace, root and working
+//! directory.
 //!
 //! Invariants
 //! 1. A call that fails leaves the thread in the namespace in which it was.
-//! 2. The thread leaves the view before the commit. So what the commit reports comes to a thread
-//!    that is outside, and a thread that cannot leave commits nothing.
+//! 2. The thread leaves the view before the commit. So it is outside the view when the commit returns,
+//!    also with an error, and a thread that cannot leave commits nothing.
 
 use crate::error::{Failure, Result, status};
 use crate::handle::path;
@@ -32,8 +32,8 @@ use std::path::{Path, PathBuf};
 struct Here {
     tx: SharedTransaction,
     before: Before,
-    /// In a child that was forked off meanwhile, the thread is in the view, and the transaction
-    /// is its parent's.
+    /// The process that began the transaction. A child that it forks inherits this thread in the view,
+    /// but the transaction belongs to the parent.
     process: u32,
 }
 
@@ -41,7 +41,7 @@ thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
 
-/// Where the thread was.
+/// The mount namespace and the directories of the thread before the transaction.
 struct Before {
     namespace: OwnedFd,
     root: OwnedFd,
@@ -57,7 +57,7 @@ impl Before {
         Ok(Before {
             namespace: namespace.map_err(|errno| {
                 step(
-                    "open /proc/thread-self/ns/mnt, by which the thread would come back",
+                    "open /proc/thread-self/ns/mnt, by which the thread would return",
                     errno,
                 )
             })?,
@@ -66,12 +66,12 @@ impl Before {
         })
     }
 
-    /// Brings the thread back.
+    /// Returns the thread to that namespace and those directories.
     fn restore(&self) -> Result<()> {
         let kind = Some(LinkNameSpaceType::Mount);
-        let failed = |errno| step("go back to the thread's mount namespace", errno);
-        // A thread that this one has started shares its directories, and then the kernel does
-        // not let it change its namespace.
+        let failed = |errno| step("return to the thread's mount namespace", errno);
+        // The kernel refuses to change the namespace of a thread that shares its directories with
+        // another one, as with a thread that this one has started.
         // SAFETY: only directories, umask and root are no longer shared.
         unsafe { unshare_unsafe(UnshareFlags::FS) }.map_err(failed)?;
         move_into_link_name_space(self.namespace.as_fd(), kind).map_err(failed)?;
@@ -92,17 +92,17 @@ fn working_directory() -> Result<Option<PathBuf>> {
     match getcwd(Vec::new()) {
         Ok(path) => {
             let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
-            // The kernel marks one that is not below the root.
+            // If it is not below the root, the kernel returns a relative path.
             Ok(Some(path).filter(|path| path.is_absolute()))
         }
-        // It was removed.
+        // The working directory was removed.
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Fails if the thread may not leave its mount namespace, or could not come back, because that
-/// namespace belongs to a user namespace above the thread's own.
+/// Fails if the thread may not leave its mount namespace, or could not return to it: the namespace
+/// then belongs to a user namespace above the thread's own.
 fn require_rights(namespace: &OwnedFd) -> Result<()> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_CHROOT;
     if !capabilities(None)?.effective.contains(needed) {
@@ -113,7 +113,7 @@ fn require_rights(namespace: &OwnedFd) -> Result<()> {
     if owner < 0 {
         return Err(not_permitted());
     }
-    // SAFETY: the descriptor is new, and nobody else has it.
+    // SAFETY: the descriptor is new, so this is its only owner.
     drop(unsafe { OwnedFd::from_raw_fd(owner) });
     Ok(())
 }
@@ -124,21 +124,21 @@ const NS_GET_USERNS: libc::Ioctl = 0xb701;
 fn not_permitted() -> Failure {
     Failure::errno(
         libc::EPERM,
-        "a mount namespace for a thread needs CAP_SYS_ADMIN and CAP_SYS_CHROOT, as root has them, \
-         or root in user and mount namespaces of its own; without them, use atomdir_begin, or run \
-         the program by `atomdir run`",
+        "a mount namespace for a thread needs CAP_SYS_ADMIN and CAP_SYS_CHROOT: run the program as \
+         root, or as root in user and mount namespaces of its own (unshare -rm); without them, use \
+         atomdir_begin, or run the program by `atomdir run`",
     )
 }
 
-/// Mounts the view over the store in a namespace of this thread.
+/// Makes a mount namespace for this thread, and mounts the view over the store in it.
 fn enter(root: &Path, view: &Path, before: &Before) -> Result<()> {
     let working = working_directory()?;
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let view = openat(CWD, view, directory, Mode::empty())?;
     // SAFETY: only directories, umask and root are no longer shared.
     unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-    // The kernel moves the working directory, and no other, to the new namespace's copy of its
-    // mount, and only those copies can be mounted again.
+    // In the new namespace only its own copies of mounts can be bound. The kernel moves the working
+    // directory to the copy of its mount, but no other open directory. So enter the view here.
     fchdir(&view)?;
     // SAFETY: only mounts are no longer shared.
     let unshared = unsafe { unshare_unsafe(UnshareFlags::NEWNS) };
@@ -153,7 +153,7 @@ fn enter(root: &Path, view: &Path, before: &Before) -> Result<()> {
         let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", flags).map_err(|errno| step("keep mounts in the namespace", errno))?;
         mount_bind(".", root).map_err(|errno| step("mount the view over the store", errno))?;
-        // By its path, so that a relative path into the store leads to the view, too.
+        // Enter the working directory by its path, so that relative paths lead into the view, too.
         match &working {
             Some(working) => rustix::process::chdir(working)
                 .map_err(|errno| step("enter the working directory in the view", errno)),
@@ -174,28 +174,30 @@ pub unsafe extern "C" fn atomdir_begin_here(start: *const c_char) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
         let path = unsafe { path(start) }?;
-        let message = "this thread is in a transaction already";
+        let message = "this thread is already in a transaction";
         HERE.with_borrow(|here| match here {
             Some(here) if here.process == std::process::id() => {
                 Err(Failure::errno(libc::EALREADY, message))
             }
             Some(_) => Err(Failure::errno(
                 libc::EBUSY,
-                "this process was forked in its parent's transaction, and is in its view",
+                "this process was forked in a transaction of its parent, and is in its view",
             )),
             None => Ok(()),
         })?;
-        // First of all, so that no service starts in vain.
+        // Check this first, so that no service is started if it fails.
         let before = Before::now()?;
         require_rights(&before.namespace)?;
         let store = open_service(path, true)?;
         if store.root() == Path::new("/") {
-            return Err(Failure::invalid("the store is the root directory"));
+            return Err(Failure::invalid(
+                "the store is the root directory, over which no view can be mounted",
+            ));
         }
         let tx = SharedTransaction::from(store.begin()?);
         let view = tx
             .view()
-            .ok_or_else(|| Failure::invalid("there is no view"))?;
+            .ok_or_else(|| Failure::invalid("the transaction has no view"))?;
         enter(store.root(), view, &before)?;
         let here = Here {
             tx,
@@ -210,10 +212,10 @@ pub unsafe extern "C" fn atomdir_begin_here(start: *const c_char) -> c_int {
 /// Leaves the view, and returns the transaction.
 fn leave() -> Result<SharedTransaction> {
     let here = HERE.take();
-    let here = here.ok_or_else(|| Failure::invalid("this thread is in no transaction"))?;
+    let here = here.ok_or_else(|| Failure::invalid("this thread is not in a transaction"))?;
     if here.process != std::process::id() {
         HERE.set(Some(here));
-        let message = "this process was forked in its parent's transaction";
+        let message = "this process was forked in a transaction of its parent, who must end it";
         return Err(Failure::errno(libc::EBUSY, message));
     }
     match here.before.restore() {
@@ -227,7 +229,7 @@ fn leave() -> Result<SharedTransaction> {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn atomdir_commit_here() -> c_int {
-    // Dropping the transaction aborts it, if the commit fails.
+    // If the commit fails, dropping the transaction aborts it.
     status(|| Ok(leave()?.commit().map(drop)?))
 }
 

@@ -1,10 +1,9 @@
-//! The library for C. `include/atomdir.h` is its documentation; here is what stands behind each
-//! function.
+//! The library for C. `include/atomdir.h` documents its functions.
 //!
 //! Invariants
 //! 1. No panic leaves a function: it becomes `ATOMDIR_EINTERNAL`.
-//! 2. A handle is a box that the caller owns. Functions borrow it, but for those that free it.
-//! 3. A function that fails changes none of its results.
+//! 2. A handle is a box that the caller owns. All functions borrow it, except those that free it.
+//! 3. A function that fails writes nothing to its results.
 
 mod changes;
 mod error;

@@ -1,4 +1,4 @@
-//! Lists of open transactions, and of those that others ended.
+//! Lists of open transactions, and of transactions that were not ended by their users.
 
 use crate::error::{Result, c_string, count, status};
 use crate::handle::{borrow, give, require, take};
@@ -17,10 +17,10 @@ const DIED: c_int = 4;
 const NOBODY: uid_t = uid_t::MAX;
 const NOT_KNOWN: u64 = u64::MAX;
 
-/// A list of which C gets one element after the other.
+/// A list that C reads element by element.
 pub struct List<T> {
     left: std::vec::IntoIter<T>,
-    /// Strings that C has got. They stay where they are, although the vector may move.
+    /// Strings to which C has pointers. They do not move when the vector grows.
     returned: Vec<CString>,
 }
 
@@ -39,7 +39,7 @@ impl<T> List<T> {
         kept
     }
 
-    /// Gives C the next element, as `view` shows it.
+    /// Writes the next element for C, converted by `view`. Returns 0 at the end.
     ///
     /// # Safety
     /// `list` is null, or a handle that no other thread uses, and `found` is null or may be written.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn atomdir_transactions_close(list: *mut List<OpenTransact
     });
 }
 
-/// A transaction that others ended, as `struct atomdir_ended_info`.
+/// A transaction that was not ended by its user, as `struct atomdir_ended_info`.
 #[repr(C)]
 pub struct EndedView {
     id: u64,

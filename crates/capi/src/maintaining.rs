@@ -1,4 +1,4 @@
-//! Forgetting history, and settings.
+//! Dropping history, and settings.
 
 use crate::error::{Failure, c_string, count, status};
 use crate::handle::{borrow, copy, text};
@@ -9,7 +9,7 @@ use libc::{c_char, c_int, size_t, ssize_t, timespec};
 use std::ffi::CStr;
 use std::time::Duration;
 
-/// What is kept, as `struct atomdir_history`.
+/// The history that is kept, as `struct atomdir_history`.
 #[repr(C)]
 pub struct HistoryView {
     commits: u64,

@@ -1,4 +1,4 @@
-//! Names and attributes.
+//! Functions for names, directories and attributes.
 
 use crate::error::{Failure, Result, c_string, count, status};
 use crate::files::c_stat;
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn atomdir_rename(
             0 => Ok(tx.rename(from, to)?),
             NO_REPLACE => Ok(tx.rename_new(from, to)?),
             EXCHANGE => Ok(tx.exchange(from, to)?),
-            _ => Err(Failure::invalid("these flags are unknown")),
+            _ => Err(Failure::invalid("the flags are unknown")),
         }
     };
     // SAFETY: the caller's promise.
@@ -137,10 +137,10 @@ pub unsafe extern "C" fn atomdir_readlink(
     })
 }
 
-/// A directory that is being listed.
+/// The entries of a directory, which C reads one after the other.
 pub struct Directory {
     entries: std::vec::IntoIter<DirectoryEntry>,
-    /// C has pointers to them until the directory is closed.
+    /// Names to which C has pointers until the directory is closed.
     names: Vec<CString>,
 }
 
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn atomdir_dir_next(directory: *mut Directory, entry: *mut
             kind: next.kind.type_bits(),
             inode: next.inode,
         };
-        // The string stays where it is, although the vector may move.
+        // The string does not move when the vector grows.
         directory.names.push(name);
         // SAFETY: the caller's promise.
         unsafe { entry.write(found) };
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn atomdir_dir_close(directory: *mut Directory) {
     });
 }
 
-/// Writes what `look` finds out about an object.
+/// Writes the attributes of an object that `look` returns.
 ///
 /// # Safety
 /// `tx` is a handle, `name` a string, and `stat` may be written.
@@ -315,9 +315,9 @@ fn time(time: libc::timespec) -> Result<Option<SystemTime>> {
     system_time(time).map(Some)
 }
 
-/// A time as C has it.
+/// Converts a time for C.
 pub(crate) fn c_time(time: Timestamp) -> libc::timespec {
-    // SAFETY: a structure of numbers, for which zeros are values.
+    // SAFETY: the structure consists of numbers, and zero is valid for each.
     let mut found: libc::timespec = unsafe { std::mem::zeroed() };
     found.tv_sec = time.seconds as libc::time_t;
     found.tv_nsec = time.nanoseconds.into();
@@ -334,7 +334,7 @@ pub(crate) fn system_time(time: libc::timespec) -> Result<SystemTime> {
     let fraction = fraction.filter(|fraction| *fraction < 1_000_000_000);
     let exact = whole.zip(fraction);
     let exact = exact.map(|(whole, fraction)| whole + Duration::from_nanos(fraction));
-    exact.ok_or_else(|| Failure::invalid("this is no time"))
+    exact.ok_or_else(|| Failure::invalid("the time is not valid"))
 }
 
 /// # Safety
@@ -354,7 +354,11 @@ pub unsafe extern "C" fn atomdir_getxattr(
         // SAFETY: the caller's promise.
         let attribute = OsStr::from_bytes(unsafe { text(attribute) }?.to_bytes());
         let found = transaction.tx.xattr(path, attribute)?;
-        let missing = || Failure::errno(libc::ENODATA, "there is no attribute of that name");
+        let missing = || {
+            let (path, name) = (path.display(), attribute.display());
+            let message = format!("'{path}' has no extended attribute '{name}'");
+            Failure::errno(libc::ENODATA, message)
+        };
         // SAFETY: the caller's promise.
         unsafe { copy(&found.ok_or_else(missing)?, value, size) }
     })

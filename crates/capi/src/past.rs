@@ -11,7 +11,7 @@ use libc::{c_char, c_int, size_t, ssize_t, timespec, uid_t};
 use std::ffi::{CStr, CString};
 use std::os::fd::IntoRawFd;
 
-/// Instead of a commit.
+/// In place of a commit's number: the store's present state.
 const NOW: u64 = u64::MAX;
 const OUTSIDE_AS_NOW: c_int = 1;
 const MINE: c_int = 1;
@@ -31,7 +31,7 @@ unsafe fn array<'a, T>(values: *const T, length: size_t) -> Result<&'a [T]> {
     }
 }
 
-/// The last commits, as they are read one after the other.
+/// A list of commits, which C reads one after the other.
 pub struct Log {
     commits: std::vec::IntoIter<CommitSummary>,
     labels: Vec<CString>,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn atomdir_log_next(log: *mut Log, commit: *mut CommitView
         };
         let label = c_string(&next.label);
         let found = CommitView::new(&next, &label);
-        // The string stays where it is, although the vector may move.
+        // The string does not move when the vector grows.
         log.labels.push(label);
         // SAFETY: the caller's promise.
         unsafe { commit.write(found) };
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn atomdir_at(
                 keep_conflicts(&not_as_then);
                 shown
             }
-            _ => return Err(Failure::invalid("these flags are unknown")),
+            _ => return Err(Failure::invalid("the flags are unknown")),
         };
         // SAFETY: the caller's promise.
         unsafe { give(tx, Transaction::new(shown.into())) };
@@ -291,9 +291,13 @@ pub unsafe extern "C" fn atomdir_view_directory(tx: *mut Transaction) -> c_int {
         // SAFETY: the caller's promise.
         let opened = unsafe { borrow(tx) }?.tx.view_directory()?;
         let directory = opened.ok_or_else(|| {
-            Failure::errno(libc::EOPNOTSUPP, "without a service there is no view")
+            Failure::errno(
+                libc::EOPNOTSUPP,
+                "the transaction has no view, since the store is open in this process; use its \
+                 service",
+            )
         })?;
-        // The kernel's descriptors are not negative.
+        // A valid descriptor is not negative, so the cast loses nothing.
         Ok(directory.into_raw_fd() as usize)
     }) as c_int
 }
@@ -379,7 +383,7 @@ pub unsafe extern "C" fn atomdir_commit_with_sides(
             MINE => Ok(Take::Mine),
             THEIRS => Ok(Take::Theirs),
             MERGE => Ok(Take::Merge),
-            _ => Err(Failure::invalid("this side is unknown")),
+            side => Err(Failure::invalid(&format!("the side {side} is unknown"))),
         });
         let sides = sides.collect::<Result<Vec<Take>>>()?;
         let committed = transaction.commit_by(|tx| tx.commit_with_sides(&sides))?;

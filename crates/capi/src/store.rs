@@ -1,4 +1,4 @@
-//! Stores.
+//! Functions for stores.
 
 use crate::error::{Failure, Result, c_string, status};
 use crate::handle::{borrow, give, path, require, string, take};
@@ -17,7 +17,7 @@ pub struct Store {
     root: CString,
 }
 
-/// Opens a store by its service, which the command starts if none runs.
+/// Opens a store through its service. If `start`, the command starts one if none runs.
 pub(crate) fn open_service(path: &Path, start: bool) -> Result<atomdir::Store> {
     let mut options = StoreOptions::new();
     options.door(Door::Service);
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn atomdir_open(
             EMBEDDED => StoreOptions::new().door(Door::Embedded).open(path)?,
             SERVICE => open_service(path, false)?,
             START => open_service(path, true)?,
-            _ => return Err(Failure::invalid("these flags are unknown")),
+            _ => return Err(Failure::invalid("the flags are unknown")),
         };
         let root = c_string(opened.root().as_os_str().as_bytes());
         let opened = Store {
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn atomdir_close(store: *mut Store) -> c_int {
             return Ok(());
         };
         match store.store.close() {
-            // It closes with the last transaction.
+            // The store closes when its last transaction ends.
             Ok(()) | Err(StoreError::InUse) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -45,7 +45,8 @@ pub unsafe extern "C" fn atomdir_texts_open(
         let tx = &unsafe { borrow(tx) }?.tx;
         let listed = tx.listed_conflicts()?;
         let conflict = listed.get(index);
-        let conflict = conflict.ok_or_else(|| Failure::invalid("no such conflict was listed"))?;
+        let conflict = conflict
+            .ok_or_else(|| Failure::invalid("the last list of conflicts has no such index"))?;
         let found = tx.texts_in_conflict(conflict)?;
         let found = found.map_err(|why| Failure::refused(format!("{conflict}; {why}")))?;
         // SAFETY: the caller's promise.
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn atomdir_texts_get(
             MINE => (&texts.versions.mine, false),
             THEIRS => (&texts.versions.theirs, false),
             MERGED => (&texts.merged, !texts.is_merged),
-            _ => return Err(Failure::invalid("this version is unknown")),
+            _ => return Err(Failure::invalid("the version is unknown")),
         };
         // SAFETY: the caller's promise.
         unsafe {

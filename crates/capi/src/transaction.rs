@@ -1,4 +1,4 @@
-//! Transactions.
+//! Functions for transactions.
 
 use crate::error::{CONFLICT, Failure, Result, c_string, status};
 use crate::handle::{borrow, give, paths, require, string, take, text};
@@ -50,7 +50,7 @@ fn options<'a>(
     label: Option<&CStr>,
 ) -> Result<atomdir::TransactionOptions<'a>> {
     if flags & !(SERIALIZABLE | LAZY | EARLY | OWN_READS) != 0 {
-        return Err(Failure::invalid("these flags are unknown"));
+        return Err(Failure::invalid("the flags are unknown"));
     }
     let mut options = store.store.transaction();
     if flags & SERIALIZABLE != 0 {
@@ -179,8 +179,7 @@ pub unsafe extern "C" fn atomdir_abort(tx: *mut Transaction) {
 type Body = Option<unsafe extern "C" fn(*mut Transaction, *mut c_void) -> c_int>;
 
 /// # Safety
-/// `store` is a handle, `label` null or a string. `body` can be called with `argument` again and
-/// again.
+/// `store` is a handle, `label` null or a string. `body` can be called with `argument` several times.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_run(
     store: *mut Store,
@@ -189,7 +188,7 @@ pub unsafe extern "C" fn atomdir_run(
     body: Body,
     argument: *mut c_void,
 ) -> c_int {
-    // The body's last return value. The body has reported its failure itself.
+    // The body's last return value. A body that fails sets the message itself.
     let mut returned = 0;
     let done = status(|| {
         let body = body.ok_or_else(|| Failure::invalid("the function is NULL"))?;
@@ -216,7 +215,7 @@ pub unsafe extern "C" fn atomdir_run(
         match done {
             Err(error) if returned != 0 && of_the_body(&error) => Ok(()),
             _ if returned == 0 && open_files > 0 => Err(files_open(open_files)),
-            // Perhaps there could be no other try.
+            // Success; or the commit failed, or a transaction could not begin.
             done => {
                 returned = 0;
                 Ok(done?)
@@ -230,7 +229,9 @@ pub unsafe extern "C" fn atomdir_run(
 }
 
 fn files_open(count: usize) -> Failure {
-    Failure::in_use(format!("{count} files are open in the transaction"))
+    Failure::in_use(format!(
+        "{count} files are open in the transaction; close them first"
+    ))
 }
 
 /// # Safety
@@ -302,10 +303,10 @@ pub unsafe extern "C" fn atomdir_lock_all(
         // SAFETY: the caller's promise.
         let (transaction, paths) = unsafe { (borrow(tx)?, paths(names)?) };
         if paths.is_empty() {
-            return Err(Failure::invalid("there is no path to lock"));
+            return Err(Failure::invalid("no path to lock is given"));
         }
         if flags & !(SHARED | SUBTREE) != 0 {
-            return Err(Failure::invalid("these flags are unknown"));
+            return Err(Failure::invalid("the flags are unknown"));
         }
         let mode = match flags & SHARED {
             0 => LockMode::Exclusive,

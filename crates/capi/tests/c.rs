@@ -1,4 +1,4 @@
-//! The library as C programs use it: it is installed into a scratch directory, and the programs in
+//! The library as C programs use it. It is installed into a scratch directory, and the programs in
 //! `programs/` are compiled against it, as C and as C++.
 
 use atomdir_testing::documents::{assert_contains_code, code_blocks};
@@ -17,7 +17,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The library is built and installed once, with the profile of these tests.
+/// Builds and installs the library once, with the profile of these tests. Returns the prefix.
 fn installed() -> &'static Path {
     static INSTALLED: OnceLock<(Scratch, Child, PathBuf)> = OnceLock::new();
     let (_, _, prefix) = INSTALLED.get_or_init(|| {
@@ -41,8 +41,8 @@ fn installed() -> &'static Path {
     prefix
 }
 
-/// Removes the directory when this process ends, in whatever way: nobody drops a static. The guard
-/// waits until its input is closed.
+/// Starts a guard process that removes the directory when this process ends, even if it is killed: a
+/// static is never dropped. The guard waits until its input is closed.
 fn remove_at_end(directory: &Path) -> Child {
     let remove = "trap '' HUP INT TERM; read end
         [ -n \"${ATOMDIR_KEEP+kept}\" ] || rm -rf -- \"$1\"";
@@ -52,7 +52,7 @@ fn remove_at_end(directory: &Path) -> Child {
     guard.stderr(Stdio::null()).spawn().expect("a shell starts")
 }
 
-/// Compiles a program of `programs/` without a warning. Returns its path.
+/// Compiles a program of `programs/`; a warning is an error. Returns its path.
 fn compile(compiler: &[&str], name: &str, link: &[&str], scratch: &Scratch) -> PathBuf {
     let prefix = installed();
     let program = scratch.join(format!("{name}-{}", compiler[0]));
@@ -71,12 +71,12 @@ fn compile(compiler: &[&str], name: &str, link: &[&str], scratch: &Scratch) -> P
 const SHARED: &[&str] = &["-latomdir"];
 const STATIC: &[&str] = &["-l:libatomdir.a", "-lgcc_s", "-lm", "-ldl"];
 
-/// Runs a program as a user.
+/// Runs a program as a user. It must succeed.
 fn run(user: &User, program: &Path, arguments: &[&str]) {
     capture_output(&mut command(user, program, arguments)).expect(0);
 }
 
-/// A program that a user runs. It finds the library, and the command.
+/// A command that runs a program as a user, with the library and the command `atomdir` in its paths.
 fn command(user: &User, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     user.dress(&mut command);
@@ -89,9 +89,9 @@ fn command(user: &User, program: &Path, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn the_header_the_library_and_its_versions_agree() {
+fn exported_symbols_match_the_header_and_have_versions() {
     if !tools_present(
-        "the_header_the_library_and_its_versions_agree",
+        "exported_symbols_match_the_header_and_have_versions",
         &["cc", "nm"],
     ) {
         return;
@@ -172,8 +172,8 @@ fn programs_in_c_and_cpp_use_the_library_in_their_own_process() {
 }
 
 #[test]
-fn pkg_config_names_what_a_program_links_with() {
-    let name = "pkg_config_names_what_a_program_links_with";
+fn programs_link_with_the_flags_of_pkg_config() {
+    let name = "programs_link_with_the_flags_of_pkg_config";
     if !tools_present(name, &["cc", "pkg-config"]) {
         return;
     }
@@ -186,7 +186,7 @@ fn pkg_config_names_what_a_program_links_with() {
         let flags = capture_output(&mut ask).expect(0).text();
         let program = scratch.join(format!("library{}", is_static.concat()));
         let mut compile = Command::new("cc");
-        // The compiler's own option for programs without shared libraries.
+        // The compiler's name for pkg-config's option `--static`.
         compile.args(is_static.iter().map(|_| "-static"));
         compile.arg("-D_GNU_SOURCE").arg("-o").arg(&program);
         compile.arg(here().join("tests/programs/library.c"));
@@ -199,8 +199,8 @@ fn pkg_config_names_what_a_program_links_with() {
 }
 
 #[test]
-fn a_c_program_uses_the_library_by_the_service() {
-    let name = "a_c_program_uses_the_library_by_the_service";
+fn a_c_program_uses_the_library_through_the_service() {
+    let name = "a_c_program_uses_the_library_through_the_service";
     if !tools_present(name, &["cc"]) {
         return;
     }
@@ -217,8 +217,8 @@ fn a_c_program_uses_the_library_by_the_service() {
 }
 
 #[test]
-fn a_c_program_looks_at_the_past_and_takes_sides() {
-    let name = "a_c_program_looks_at_the_past_and_takes_sides";
+fn a_c_program_reads_history_and_resolves_conflicts() {
+    let name = "a_c_program_reads_history_and_resolves_conflicts";
     if !tools_present(name, &["cc"]) {
         return;
     }
@@ -235,10 +235,11 @@ fn a_c_program_looks_at_the_past_and_takes_sides() {
     });
 }
 
-/// A program whose service dies gets errors, loses its transaction whole, and can go on.
+/// If the service is killed, the program's calls fail, none of its changes are left, and it can open
+/// the store again.
 #[test]
-fn a_c_program_outlives_the_service() {
-    let name = "a_c_program_outlives_the_service";
+fn a_c_program_goes_on_after_the_service_is_killed() {
+    let name = "a_c_program_goes_on_after_the_service_is_killed";
     if !tools_present(name, &["cc"]) {
         return;
     }
@@ -270,8 +271,8 @@ fn a_c_program_outlives_the_service() {
 }
 
 #[test]
-fn the_code_in_the_documents_compiles_and_runs() {
-    let name = "the_code_in_the_documents_compiles_and_runs";
+fn code_in_the_documents_compiles_and_runs() {
+    let name = "code_in_the_documents_compiles_and_runs";
     if !tools_present(name, &["cc"]) {
         return;
     }
@@ -300,11 +301,11 @@ fn the_code_in_the_documents_compiles_and_runs() {
     }
 }
 
-/// minigzip, of zlib, replaces files by compressed ones, and stops at the first error. With three
-/// calls around its `main`, and no other change, it replaces all of them or none.
+/// zlib's minigzip replaces files by compressed ones, and stops at the first error. With three calls
+/// around its unchanged `main`, it replaces all of them or none.
 #[test]
-fn three_calls_around_a_program_of_others() {
-    let name = "three_calls_around_a_program_of_others";
+fn three_calls_make_an_unchanged_program_atomic() {
+    let name = "three_calls_make_an_unchanged_program_atomic";
     if !tools_present(name, &["cc", "apt-get", "tar"]) {
         return;
     }
@@ -344,7 +345,7 @@ cc -D_GNU_SOURCE -I{prefix}/include -o ../around {programs}/around.c *.o -L{pref
         let arguments: Vec<&str> = [base].into_iter().chain(files).collect();
         capture_output(&mut command(user, &scratch.join("around"), &arguments))
     };
-    // The last file is missing: the program has replaced the others when it stops.
+    // The last file is missing, so the program stops after it has replaced the others.
     with(&[&all[..], &[format!("{base}/missing")]].concat()).expect(1);
     same_as_the_copy("after a failure");
     with(&all).expect(0);
@@ -353,8 +354,8 @@ cc -D_GNU_SOURCE -I{prefix}/include -o ../around {programs}/around.c *.o -L{pref
 }
 
 #[test]
-fn three_calls_put_one_thread_into_a_transaction() {
-    let name = "three_calls_put_one_thread_into_a_transaction";
+fn three_calls_put_only_their_thread_into_a_transaction() {
+    let name = "three_calls_put_only_their_thread_into_a_transaction";
     if !tools_present(name, &["cc"]) {
         return;
     }
@@ -370,7 +371,7 @@ fn three_calls_put_one_thread_into_a_transaction() {
         assert!(over.is_none(), "{over:?} was mounted outside the thread");
     }
     {
-        // In namespaces that were made for the program, as in a container.
+        // Run the program in namespaces of its own, as in a container.
         let fixture = Fixture::new("capi-here", "");
         let base = fixture.base.to_str().expect("it is text");
         let program = program.to_str().expect("it is text");
@@ -378,7 +379,7 @@ fn three_calls_put_one_thread_into_a_transaction() {
         let arguments = ["-rm", "--propagation", "slave", program, base];
         run(fixture.store.user(), unshare, &arguments);
     }
-    // A user namespace does not suffice, since it has no way back into the mount namespace.
+    // A user namespace alone is refused: the thread could not return to its mount namespace.
     let program = compile(&["cc", "-std=c99"], "refused", SHARED, &scratch);
     let named = program.to_str().expect("it is text");
     let fixture = Fixture::new("capi-refused", "");

@@ -1,12 +1,12 @@
-//! Search filters (RFC 4515), as slapd sends them: with normalized values, and a `?` before what
-//! it could not make sense of.
+//! Search filters (RFC 4515), as slapd sends them: values are normalized, and a `?` marks an item
+//! that slapd could not interpret.
 
 use crate::ldif::Line;
 use crate::name::hexadecimal_pair;
 use crate::schema::Schema;
 use std::cmp::Ordering;
 
-/// A filter nested deeper than this is refused, so that it cannot use up the stack.
+/// A filter nested deeper than this is refused, so that the parser cannot overflow the stack.
 const DEPTH_MAX: usize = 100;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -18,10 +18,10 @@ pub enum Filter {
     Equal(String, Vec<u8>),
     AtLeast(String, Vec<u8>),
     AtMost(String, Vec<u8>),
-    /// The parts between the stars. The first and the last are empty if the value may begin or
+    /// The parts between the stars. An empty first or last part means that the value may begin or
     /// end with anything.
     Substrings(String, Vec<Vec<u8>>),
-    /// What can be neither true nor false.
+    /// LDAP's "undefined", which is neither true nor false.
     Undefined,
 }
 
@@ -31,7 +31,7 @@ impl Filter {
         rest.is_empty().then_some(filter)
     }
 
-    /// Whether the entry matches; `None` if that is not defined.
+    /// Whether the entry matches; `None` for LDAP's "undefined".
     pub fn matches(&self, schema: &Schema, entry: &[Line]) -> Option<bool> {
         match self {
             Filter::And(all) => {
@@ -152,7 +152,7 @@ fn parse(text: &str, depth: usize) -> Option<(Filter, &str)> {
             Some((Filter::Not(Box::new(filter)), rest.strip_prefix(')')?))
         }
         _ => {
-            // A bracket in a value is escaped.
+            // Brackets in values are escaped, so the first one ends the item.
             let end = inside.find(')')?;
             Some((parse_item(&inside[..end])?, &inside[end + 1..]))
         }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_select_as_rfc_4511_says() {
+    fn filters_match_as_rfc_4511_says() {
         let mut schema = Schema::new();
         schema.add("attributetype ( 2.5.4.4 NAME ( 'sn' 'surname' ) SUP name )");
         let entry = [

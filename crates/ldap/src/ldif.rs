@@ -1,11 +1,10 @@
-//! LDIF (RFC 2849): lines of an attribute's name and a value. Also the form of the files of
-//! OpenLDAP's back-ldif.
+//! LDIF (RFC 2849): lines with the name and the value of an attribute. Entries' files have the
+//! format of OpenLDAP's back-ldif.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What back-ldif writes at the beginning of each file. The checksum is of what follows the two
-/// lines.
+/// back-ldif's first line in each file. The second has the checksum of all that follows it.
 const HEADING: &str = "# AUTO-GENERATED FILE - DO NOT EDIT!! Use ldapmodify.\n";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +26,8 @@ impl Line {
     }
 }
 
-/// The lines of a text, without comments. `None` stands for a line that has no name, such as the
-/// `-` between two changes of an entry.
+/// Parses the lines of a text, without comments. `None` in the list stands for the line `-`, which
+/// separates two changes of an entry.
 pub fn parse(text: &[u8]) -> Option<Vec<Option<Line>>> {
     let mut joined: Vec<Vec<u8>> = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
@@ -42,7 +41,7 @@ pub fn parse(text: &[u8]) -> Option<Vec<Option<Line>>> {
     lines.map(|line| parse_line(line)).collect()
 }
 
-/// Lines that all have names.
+/// Parses lines that all must have names: `None` if one of them is `-`.
 pub fn parse_named(text: &[u8]) -> Option<Vec<Line>> {
     parse(text)?.into_iter().collect()
 }
@@ -60,7 +59,7 @@ fn parse_line(line: &[u8]) -> Option<Option<Line>> {
     Some(Some(Line::new(name, value)))
 }
 
-/// Writes a line. Values that would not be read back, and passwords, are encoded.
+/// Writes a line. Passwords, and values that LDIF cannot hold unencoded, are encoded in base64.
 pub fn push(text: &mut Vec<u8>, name: &str, value: &[u8]) {
     let is_plain = value.iter().all(|byte| (b' '..=b'~').contains(byte))
         && !value.starts_with(b" ")
@@ -81,7 +80,7 @@ pub fn push(text: &mut Vec<u8>, name: &str, value: &[u8]) {
     text.push(b'\n');
 }
 
-/// The contents of an entry's file: the relative name, and the attributes.
+/// Makes the contents of an entry's file from its relative name and attributes.
 pub fn file(rdn: &str, attributes: &[Line]) -> Vec<u8> {
     let mut body = Vec::new();
     push(&mut body, "dn", rdn.as_bytes());
@@ -94,7 +93,7 @@ pub fn file(rdn: &str, attributes: &[Line]) -> Vec<u8> {
     contents
 }
 
-/// The relative name and the attributes in an entry's file.
+/// Parses an entry's file into its relative name and attributes.
 pub fn parse_file(contents: &[u8]) -> Option<(String, Vec<Line>)> {
     let mut lines = parse_named(contents)?;
     if lines.is_empty() || !lines[0].is("dn") {
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_they_were_written() {
+    fn written_lines_are_read_back_unchanged() {
         let values: [&[u8]; 7] = [
             b"plain",
             b" led",

@@ -1,13 +1,13 @@
-//! `atomdir-ldap`: a database for OpenLDAP's slapd, which reaches it by back-sock.
+//! `atomdir-ldap`: a database for OpenLDAP's slapd, which sends it operations through back-sock.
 //!
 //! Entries are files in the layout of slapd's own back-ldif. Each LDAP operation is one
 //! serializable transaction:
 //!
-//! 1. an operation that has returned success is durable, and one that failed has changed nothing,
-//!    whatever is killed;
-//! 2. the result of a search is sent only after its transaction has been validated, so it shows
-//!    one state of the database;
-//! 3. operations run beside each other; one that others got in the way of is tried again.
+//! 1. An operation that has returned success is durable, and one that has failed has changed nothing,
+//!    even if processes are killed.
+//! 2. The result of a search is sent only after its transaction has been validated, so it shows
+//!    one state of the database.
+//! 3. Operations run concurrently. One that conflicts with others is tried again.
 
 mod filter;
 mod ldif;
@@ -44,19 +44,19 @@ struct Arguments {
     /// The database's directory, in a store
     #[arg(long, value_name = "DIR")]
     directory: PathBuf,
-    /// The name that all entries are below, as in slapd.conf
+    /// The suffix of the names of all entries, as in slapd.conf
     #[arg(long, value_name = "DN")]
     suffix: String,
-    /// The socket to make; only this user and root can connect to it
+    /// The socket to create; only this user and root can connect to it
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
     /// A schema file that slapd.conf includes; give all of them, in their order
     #[arg(long, value_name = "FILE")]
     schema: Vec<PathBuf>,
-    /// The name by which slapd's rootdn binds. slapd leaves the check to this program
+    /// slapd's rootdn, whose password this program checks, since slapd does not
     #[arg(long, value_name = "DN", requires = "root_password_file")]
     root_dn: Option<String>,
-    /// A file whose first line is its password, as it is or as slappasswd prints it
+    /// A file whose first line is the password of --root-dn, plain or as slappasswd prints it
     #[arg(long, value_name = "FILE", requires = "root_dn")]
     root_password_file: Option<PathBuf>,
 }
@@ -81,9 +81,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             let password = read(file)?;
             let password = password.lines().next().unwrap_or_default();
             if password.is_empty() {
-                return Err(
-                    format!("'{}' has no password in its first line", file.display()).into(),
-                );
+                let file = file.display();
+                return Err(format!(
+                    "the first line of '{file}' must be the password of --root-dn"
+                )
+                .into());
             }
             Some(Root::new(name, password, &schema)?)
         }
@@ -101,7 +103,10 @@ fn read(path: &Path) -> Result<String, Error> {
     let mut buffer = [0; 8192];
     loop {
         match rustix::io::read(&file, &mut buffer).map_err(failed)? {
-            0 => return Ok(String::from_utf8(text)?),
+            0 => {
+                let text = String::from_utf8(text);
+                return text.map_err(|_| format!("'{}' is not UTF-8", path.display()).into());
+            }
             count => text.extend_from_slice(&buffer[..count]),
         }
     }

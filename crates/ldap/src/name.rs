@@ -1,8 +1,8 @@
-//! Distinguished names (RFC 4514), and the file names that back-ldif makes of them.
+//! Distinguished names (RFC 4514), and back-ldif's file names for them.
 
 use crate::schema::Schema;
 
-/// A distinguished name, the lowest part first.
+/// A distinguished name. As in its text, the part of the entry itself is first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     pub parts: Vec<Part>,
@@ -11,7 +11,7 @@ pub struct Name {
 /// One level of a distinguished name: in most cases one attribute with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// As it was written.
+    /// The part as the client or the file has it.
     pub text: String,
     pub values: Vec<(String, Vec<u8>)>,
 }
@@ -28,7 +28,7 @@ impl Name {
         Some(Name { parts: parts? })
     }
 
-    /// The name in the form in which equal names are equal texts.
+    /// The name in a normal form: equal names have equal texts.
     pub fn normalized(&self, schema: &Schema) -> String {
         let parts: Vec<String> = self
             .parts
@@ -38,7 +38,7 @@ impl Name {
         parts.join(",")
     }
 
-    /// The name of the entry above.
+    /// The name of the parent entry.
     pub fn above(&self) -> Name {
         Name {
             parts: self.parts.iter().skip(1).cloned().collect(),
@@ -82,7 +82,8 @@ impl Part {
     }
 }
 
-/// The name of a file or directory: slapd's own escapes, and what back-ldif escapes as well.
+/// The name of a file or directory. `normalized` has slapd's escapes; back-ldif escapes three more
+/// characters.
 pub fn file_name(normalized: &str) -> String {
     let escaped = normalized.replace('/', "\\2F");
     escaped.replace('.', "\\2E").replace(':', "\\3A")
@@ -116,7 +117,7 @@ fn parse_value(text: &str) -> Option<(String, Vec<u8>)> {
         return Some((name.to_owned(), from_hexadecimal(digits.trim_end())?));
     }
     let mut bytes = Vec::new();
-    // Spaces at the end count only if the last of them is escaped.
+    // Drop spaces at the end, up to the last one that is escaped.
     let mut kept = 0;
     let mut rest = value.as_bytes();
     while let [byte, more @ ..] = rest {
@@ -155,7 +156,7 @@ fn from_hexadecimal(digits: &str) -> Option<Vec<u8>> {
     digits.as_bytes().chunks(2).map(hexadecimal_pair).collect()
 }
 
-/// Escapes as slapd does in its normalized names.
+/// Escapes a value as slapd does in normalized names.
 fn escaped(value: &[u8]) -> String {
     let mut text = String::new();
     let last = value.len().wrapping_sub(1);

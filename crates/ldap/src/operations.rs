@@ -1,5 +1,5 @@
-//! LDAP's operations, each on the database as one transaction sees it. An operation checks
-//! everything before it changes anything, so that one that fails has changed nothing.
+//! LDAP's operations. Each runs in one transaction, and checks everything before it changes
+//! anything, so an operation that fails has changed nothing.
 
 use crate::filter::Filter;
 use crate::ldif::{self, Line};
@@ -11,7 +11,7 @@ use crate::stamp::Stamp;
 use crate::tree::{Entry, Outcome, Tree, with_suffix};
 use std::path::Path;
 
-/// Takes the value out of what may be an answer, or ends the operation with that answer.
+/// Unwraps `Ok(value)`. Ends the operation with the answer of `Err(answer)`.
 macro_rules! or_answer {
     ($outcome:expr) => {
         match $outcome {
@@ -23,7 +23,7 @@ macro_rules! or_answer {
 
 pub fn parse_name(text: &str) -> Result<Name, Answer> {
     Name::parse(text)
-        .ok_or_else(|| Answer::new(Answer::INVALID_DN_SYNTAX, format!("not a name: {text}")))
+        .ok_or_else(|| Answer::new(Answer::INVALID_DN_SYNTAX, format!("invalid name: {text}")))
 }
 
 pub fn add(tree: &Tree, request: &Request, stamp: &Stamp) -> Outcome<()> {
@@ -168,7 +168,7 @@ pub fn rename(tree: &Tree, request: &Request, stamp: &Stamp) -> Outcome<()> {
     let new = or_answer!(request.value("newrdn"));
     let part = or_answer!(
         Part::parse(&new)
-            .ok_or_else(|| Answer::new(Answer::INVALID_DN_SYNTAX, format!("not a name: {new}")))
+            .ok_or_else(|| Answer::new(Answer::INVALID_DN_SYNTAX, format!("invalid name: {new}")))
     );
     if name.parts.len() == tree.suffix.parts.len() {
         return Ok(Err(Answer::new(
@@ -225,7 +225,7 @@ pub fn rename(tree: &Tree, request: &Request, stamp: &Stamp) -> Outcome<()> {
     Ok(Ok(()))
 }
 
-/// Moves the directory of the entries below an entry.
+/// Moves the directory that holds the entries below an entry, if there is one.
 fn move_below(tree: &Tree, from: &Path, to: &Path) -> Result<(), atomdir::Error> {
     if !tree.transaction.exists(from)? {
         return Ok(());
@@ -242,8 +242,9 @@ pub fn compare(tree: &Tree, request: &Request) -> Outcome<Answer> {
     let name = or_answer!(request.value("dn").and_then(|text| parse_name(&text)));
     let entry = or_answer!(tree.get(&name)?);
     let asked = request.body.iter().flatten().find(|line| !line.is("dn"));
-    let asked =
-        or_answer!(asked.ok_or_else(|| Answer::new(Answer::PROTOCOL_ERROR, "nothing to compare")));
+    let asked = or_answer!(
+        asked.ok_or_else(|| Answer::new(Answer::PROTOCOL_ERROR, "no attribute to compare"))
+    );
     let has_attribute = entry
         .attributes
         .iter()
@@ -267,7 +268,7 @@ fn holds(tree: &Tree, entry: &Entry, attribute: &str, value: &[u8]) -> bool {
     })
 }
 
-/// Whether the password is the entry's. It is not said whether there is such an entry.
+/// Checks the password of an entry. The answer does not reveal whether the entry exists.
 pub fn bind(tree: &Tree, name: &Name, password: &[u8]) -> Outcome<()> {
     let refused = Err(Answer::new(Answer::INVALID_CREDENTIALS, ""));
     let Ok(Some(entry)) = tree.find(name)? else {
@@ -281,14 +282,15 @@ pub fn bind(tree: &Tree, name: &Name, password: &[u8]) -> Outcome<()> {
     )
 }
 
-/// The entries that match, as LDIF, and how the search ended.
+/// Returns the entries that match, as LDIF, and the search's result.
 pub fn search(tree: &Tree, request: &Request) -> Outcome<(Vec<u8>, Answer)> {
     let base = or_answer!(request.value("base").and_then(|text| parse_name(&text)));
     let filter = or_answer!(request.value("filter"));
-    let filter = or_answer!(
-        Filter::parse(&filter)
-            .ok_or_else(|| Answer::new(Answer::PROTOCOL_ERROR, format!("not a filter: {filter}")))
-    );
+    let filter =
+        or_answer!(Filter::parse(&filter).ok_or_else(|| Answer::new(
+            Answer::PROTOCOL_ERROR,
+            format!("invalid filter: {filter}")
+        )));
     let limit = or_answer!(request.number("sizelimit"));
     let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0);
     let seconds = or_answer!(request.number("timelimit"));
@@ -331,10 +333,11 @@ fn push_entry(text: &mut Vec<u8>, entry: &Entry) {
     text.push(b'\n');
 }
 
-/// An entry holds the values that it is named by.
+/// Checks that an entry holds the attribute values in its name.
 fn check_naming(tree: &Tree, entry: &Entry) -> Result<(), Answer> {
     let part = entry.name.parts.first();
-    let part = part.ok_or_else(|| Answer::new(Answer::UNWILLING_TO_PERFORM, "the empty name"))?;
+    let part =
+        part.ok_or_else(|| Answer::new(Answer::UNWILLING_TO_PERFORM, "the name is empty"))?;
     let missing = part
         .values
         .iter()
@@ -348,7 +351,7 @@ fn check_naming(tree: &Tree, entry: &Entry) -> Result<(), Answer> {
     }
 }
 
-/// Checks the entry against the schema, and notes its structural object class.
+/// Checks the entry against the schema, and sets its structural object class.
 fn check(tree: &Tree, entry: &mut Entry) -> Result<(), Answer> {
     match tree.schema.check(&entry.attributes) {
         Ok(class) => {

@@ -1,14 +1,14 @@
-//! Comparing a password with the values of `userPassword`.
+//! Compares a password with the values of `userPassword`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Whether the password is one of the stored ones: as it is, or hashed by SHA-1 with or without
-/// salt, which is what slappasswd makes.
+/// Whether the password is one of the stored ones. They may be plain, or hashed by slappasswd with
+/// SHA-1, with salt ({SSHA}) or without ({SHA}).
 pub fn is_one_of<'a>(password: &[u8], stored: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut is_right = false;
     for value in stored {
-        // No early return: the time must not tell which value was right.
+        // No early return: the time taken must not reveal which value was right.
         is_right |= is_equal(password, value);
     }
     is_right

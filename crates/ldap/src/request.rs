@@ -1,17 +1,17 @@
-//! What slapd sends by back-sock (`man slapd-sock`), and what it expects in return.
+//! The requests that slapd sends through back-sock (`man slapd-sock`), and the answers to them.
 
 use crate::ldif::{self, Line};
 use atomdir::client::io_reason;
 use std::io::{Read, Write};
 
-/// Longer requests are refused. slapd's own limit for what a client sends is 4 MiB by default.
+/// Longer requests are refused. slapd's own limit for a client's request is 4 MiB by default.
 const LENGTH_MAX: u64 = 64 << 20;
 
-/// An LDAP result code, with what goes with it.
+/// An LDAP result: a code, the matched name and a text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub code: u16,
-    /// The entry nearest to one that was not found.
+    /// The name of the nearest existing ancestor, if an entry was not found.
     pub matched: String,
     pub info: String,
 }
@@ -51,7 +51,8 @@ impl Answer {
         Answer::new(Answer::SUCCESS, "")
     }
 
-    /// The answer's text. A line break in an error's text would end the line early.
+    /// Writes the answer. Control characters in its texts become spaces, since a line break would
+    /// end the line early.
     pub fn write(&self, to: &mut impl Write) -> std::io::Result<()> {
         let one_line = |text: &str| text.replace(|one: char| one.is_control(), " ");
         let mut text = format!("RESULT\ncode: {}\n", self.code);
@@ -86,12 +87,15 @@ impl Request {
             })?;
             text.extend_from_slice(&buffer[..count]);
             if count == 0 || text.len() as u64 > LENGTH_MAX {
-                return Err(malformed("the request has no end"));
+                return Err(malformed(
+                    "the request has no empty line at its end, or is longer than 64 MiB",
+                ));
             }
         }
         let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(0);
         let verb = String::from_utf8_lossy(&text[..end]).into_owned();
-        let lines = ldif::parse(&text[end..]).ok_or_else(|| malformed("the request is no LDIF"))?;
+        let lines =
+            ldif::parse(&text[end..]).ok_or_else(|| malformed("the request is not LDIF"))?;
         let is_own = |line: &Option<Line>| {
             line.as_ref()
                 .is_some_and(|line| line.is("dn") || line.is("base") || line.is("oid"))
@@ -105,7 +109,7 @@ impl Request {
         })
     }
 
-    /// A value that the request must have once.
+    /// The first value with this name. Fails if the request has none.
     pub fn value(&self, name: &str) -> Result<String, Answer> {
         let mut lines = self.head.iter().chain(self.body.iter().flatten());
         lines
@@ -121,12 +125,12 @@ impl Request {
         text.parse().map_err(|_| {
             Answer::new(
                 Answer::PROTOCOL_ERROR,
-                format!("{name} is no number: {text}"),
+                format!("{name} is not a number: {text}"),
             )
         })
     }
 
-    /// Who asked, as slapd has authenticated them.
+    /// The name of the client that slapd has authenticated. Empty for an anonymous one.
     pub fn client(&self) -> String {
         self.value("binddn").unwrap_or_default()
     }

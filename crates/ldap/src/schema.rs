@@ -1,9 +1,9 @@
-//! What kinds of attributes and of entries there are: read from slapd's own schema files, so that
-//! both agree on which names and values are equal, and on what an entry may hold.
+//! The attribute types and object classes. They are read from slapd's own schema files, so that
+//! this program and slapd agree on which names and values are equal, and on what an entry may hold.
 
 use std::collections::{HashMap, HashSet};
 
-/// What slapd has built in.
+/// The definitions that are built into slapd.
 const BUILT_IN: &str = include_str!("built-in.schema");
 
 #[derive(Default)]
@@ -38,13 +38,13 @@ enum ClassKind {
     Structural,
 }
 
-/// Why an entry may not be as it is.
+/// Why the schema does not allow an entry.
 pub enum Violation {
-    /// There is no such object class or attribute.
+    /// An object class or attribute is not defined.
     Undefined(String),
-    /// The entry's object classes do not allow it, or ask for more.
+    /// The object classes do not fit together, or an attribute is missing or not allowed.
     Class(String),
-    /// More than one value of an attribute that has one.
+    /// A single-valued attribute has several values.
     Single(String),
 }
 
@@ -55,7 +55,7 @@ impl Schema {
         schema
     }
 
-    /// Adds the definitions of a schema file, in the form that slapd.conf includes.
+    /// Adds the definitions of a schema file, which is in the format of slapd.conf.
     pub fn add(&mut self, text: &str) {
         let mut statements: Vec<String> = Vec::new();
         for line in text.lines() {
@@ -124,19 +124,19 @@ impl Schema {
         }
     }
 
-    /// The attribute without options such as `;lang-en`.
+    /// The attribute type. Ignores options such as `;lang-en`.
     fn attribute(&self, name: &str) -> Option<&Attribute> {
         let name = name.split(';').next().unwrap_or(name);
         self.attributes.get(&name.to_ascii_lowercase())
     }
 
-    /// The first name of an attribute, which may have several.
+    /// The first of an attribute's names.
     pub fn canonical<'a>(&'a self, name: &'a str) -> &'a str {
         self.attribute(name)
             .map_or(name, |attribute| attribute.name.as_str())
     }
 
-    /// Whether an attribute is another or is derived from it, as `cn` from `name`.
+    /// Whether an attribute is `other` or derived from it, as `cn` is from `name`.
     pub fn is_kind_of(&self, name: &str, other: &str) -> bool {
         let mut at = self.canonical(name);
         let other = self.canonical(other);
@@ -162,7 +162,7 @@ impl Schema {
         attribute.equality.as_deref()
     }
 
-    /// The value in the form in which equal values are equal bytes.
+    /// The value in a normal form: equal values have equal bytes.
     pub fn normalized(&self, name: &str, value: &[u8]) -> Vec<u8> {
         let text = || String::from_utf8_lossy(value);
         match self.equality(name) {
@@ -192,7 +192,6 @@ impl Schema {
         }
     }
 
-    /// Compares two values of an attribute by their order.
     pub fn compare(&self, name: &str, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
         let number = |value: &[u8]| std::str::from_utf8(value).ok()?.trim().parse::<i128>().ok();
         if self.equality(name) == Some("integerMatch")
@@ -208,13 +207,13 @@ impl Schema {
         self.equality(name).is_some()
     }
 
-    /// Whether an object class is another one or is below it.
+    /// Whether an object class is `other` or derived from it.
     pub fn is_class_of(&self, class: &str, other: &str) -> bool {
         let other = self.classes.get(&other.to_ascii_lowercase());
         other.is_some_and(|other| self.chain(class).contains(other.name.as_str()))
     }
 
-    /// An object class and all above it.
+    /// An object class and all classes from which it is derived.
     fn chain(&self, class: &str) -> HashSet<&str> {
         let mut found = HashSet::new();
         let mut open = vec![class];
@@ -314,7 +313,7 @@ impl Schema {
     }
 }
 
-/// Spaces at both ends do not count, and several count as one. A text of spaces alone becomes one space.
+/// Removes spaces at both ends, and makes several spaces one. A text of spaces alone becomes one space.
 fn single_spaces(text: &str) -> String {
     let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
     match (words.is_empty(), text.is_empty()) {
@@ -323,7 +322,7 @@ fn single_spaces(text: &str) -> String {
     }
 }
 
-/// The words of a definition. Quoted ones are words without their quotes.
+/// The words of a definition. A quoted text is one word, without its quotes.
 fn words(definition: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = definition.trim_start();
@@ -351,7 +350,7 @@ fn words(definition: &str) -> Vec<String> {
     words
 }
 
-/// The one value after a keyword, or those in brackets.
+/// The value after a keyword, or the values in brackets after it.
 fn values_of(words: &[String], keyword: &str) -> Vec<String> {
     let Some(at) = words.iter().position(|word| word == keyword) else {
         return Vec::new();

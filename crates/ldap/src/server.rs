@@ -1,4 +1,4 @@
-//! Connections from slapd: it makes a new one for each operation.
+//! Connections from slapd, which makes a new one for each operation.
 
 use crate::name::Name;
 use crate::operations::{self, parse_name};
@@ -14,19 +14,19 @@ use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Simple authentication, by a password.
+/// Simple authentication, that is by a password.
 const METHOD_SIMPLE: i64 = 128;
 
 pub struct Database {
     store: Store,
-    /// The database's directory, in the store.
+    /// The database's directory, relative to the store's root.
     directory: PathBuf,
     suffix: Name,
     schema: Schema,
     root: Option<Root>,
 }
 
-/// Who may do everything. slapd knows the name, but not the password.
+/// The administrator (slapd's rootdn). slapd knows the name, this program checks the password.
 pub struct Root {
     normalized: String,
     password: Vec<u8>,
@@ -34,7 +34,8 @@ pub struct Root {
 
 impl Root {
     pub fn new(name: &str, password: &str, schema: &Schema) -> Result<Root, String> {
-        let name = Name::parse(name).ok_or_else(|| format!("--root-dn is not a name: {name}"))?;
+        let name = Name::parse(name)
+            .ok_or_else(|| format!("--root-dn is not a distinguished name: '{name}'"))?;
         Ok(Root {
             normalized: name.normalized(schema),
             password: password.as_bytes().to_vec(),
@@ -49,8 +50,9 @@ impl Database {
         schema: Schema,
         root: Option<Root>,
     ) -> Result<Database, crate::Error> {
-        let suffix = Name::parse(suffix).filter(|name| !name.parts.is_empty());
-        let suffix = suffix.ok_or("--suffix is not a name")?;
+        let name = Name::parse(suffix).filter(|name| !name.parts.is_empty());
+        let suffix =
+            name.ok_or_else(|| format!("--suffix is not a distinguished name: '{suffix}'"))?;
         let failed = |error: &dyn std::fmt::Display| {
             format!("cannot open '{}': {error}", directory.display())
         };
@@ -73,9 +75,8 @@ impl Database {
         })
     }
 
-    /// Runs an operation in one transaction, and commits what it did. An operation that ends with
-    /// an answer, such as an entry that is not there, must be right as well: its transaction is
-    /// validated like the others.
+    /// Runs an operation in one transaction, and commits it. An operation that ends with an answer,
+    /// such as "no such object", is validated as well, so that the answer is right.
     fn run<T>(&self, body: impl Fn(&Tree) -> Outcome<T>) -> Result<T, Answer> {
         let options = self.store.transaction().isolation(Isolation::Serializable);
         let done = options.run(|transaction: &mut Transaction| {
@@ -101,7 +102,7 @@ impl Database {
         if request.number("method")? != METHOD_SIMPLE {
             return Err(Answer::new(
                 Answer::AUTH_METHOD_NOT_SUPPORTED,
-                "only simple authentication",
+                "only simple authentication is supported",
             ));
         }
         let given = request.value("cred")?;
@@ -119,7 +120,7 @@ impl Database {
         self.run(|tree| operations::bind(tree, &name, given.as_bytes()))
     }
 
-    /// Carries the request out. Returns the entries that were found, as text, and the result.
+    /// Carries the request out. Returns the entries that a search found, as LDIF, and the result.
     fn answer(&self, request: &Request) -> (Vec<u8>, Answer) {
         let stamp = Stamp::new(request.client());
         let done = match request.verb.as_str() {
@@ -138,7 +139,7 @@ impl Database {
             "BIND" => self.bind(request),
             other => Err(Answer::new(
                 Answer::UNWILLING_TO_PERFORM,
-                format!("no operation {other}"),
+                format!("the operation {other} is not supported"),
             )),
         };
         (
@@ -158,18 +159,18 @@ impl Database {
     }
 }
 
-/// Serves until the process is killed, which harms nothing at any time.
+/// Serves until the process is killed. It may be killed at any time without harm.
 pub fn serve(socket: &Path, database: &Database) -> Result<(), crate::Error> {
     let failed = |error: io::Error| {
         let reason = io_reason(&error);
         format!("cannot listen on '{}': {reason}", socket.display())
     };
     let listener = listen(socket).map_err(failed)?;
-    // Whoever has started it may have closed the other end, and the socket works all the same.
+    // The program that started this one may have closed the pipe. The socket works without it.
     let _ = writeln!(io::stdout(), "ready");
     std::thread::scope(|scope| {
         for connection in listener.incoming() {
-            // slapd has as many operations at once as it has threads, 16 by default.
+            // slapd's threads limit the number of connections; it has 16 by default.
             let connection = connection.map_err(failed)?;
             scope.spawn(move || {
                 if let Err(error) = database.serve(connection) {
@@ -182,12 +183,12 @@ pub fn serve(socket: &Path, database: &Database) -> Result<(), crate::Error> {
     })
 }
 
-/// Makes the socket, in place of one that a killed server has left.
+/// Creates the socket. Replaces one that a killed server has left.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(socket).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            "another server answers there",
+            "another server is listening on it",
         ));
     }
     let found = rustix::fs::lstat(socket);

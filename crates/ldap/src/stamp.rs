@@ -1,4 +1,4 @@
-//! What slapd notes in each entry: who made and changed it, when, and its unique numbers.
+//! The operational attributes of an entry: who created and changed it, when, and its unique numbers.
 
 use crate::tree::Entry;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ pub struct Stamp {
 
 impl Stamp {
     pub fn new(client: String) -> Stamp {
-        /// The last time that was given out, so that no two changes have the same number.
+        /// The time of the last stamp. Each stamp is later, so no two changes have the same number.
         static LAST: Mutex<u64> = Mutex::new(0);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -44,7 +44,7 @@ impl Stamp {
         entry.set("modifyTimestamp", format!("{}Z", self.seconds()));
     }
 
-    /// Year, month, day, hour, minute and second, in UTC.
+    /// The time as year, month, day, hour, minute and second, in UTC.
     fn seconds(&self) -> String {
         let seconds = self.microseconds / 1_000_000;
         let (year, month, day) = date(seconds / 86_400);
@@ -53,7 +53,7 @@ impl Stamp {
     }
 }
 
-/// The date so many days after 1970-01-01.
+/// Year, month and day of the date `days` after 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         assert_eq!(date(0), (1970, 1, 1));
         assert_eq!(date(11_016), (2000, 2, 29));
         assert_eq!(date(20_780), (2026, 11, 23));

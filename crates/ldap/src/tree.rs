@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = ".ldif";
 
-/// The outcome of a part of an operation: the library's error, by which the transaction may be
-/// tried again, or the answer that ends the operation.
+/// The outcome of a part of an operation. The outer error is the library's: after a conflict the
+/// transaction is tried again. The inner error is an answer that ends the operation.
 pub type Outcome<T> = Result<Result<T, Answer>, Error>;
 
 /// The database, as one transaction sees it.
@@ -42,7 +42,7 @@ impl Entry {
 }
 
 impl Tree<'_> {
-    /// Where an entry's file is, without `.ldif`: that is the directory of the entries below it.
+    /// The path of an entry's file without `.ldif`, which is the directory of the entries below it.
     pub fn path(&self, name: &Name) -> Result<PathBuf, Answer> {
         let above = name.parts.len().checked_sub(self.suffix.parts.len());
         let is_below = above.is_some_and(|above| {
@@ -77,16 +77,16 @@ impl Tree<'_> {
             Err(error) => return Err(error.into()),
         };
         Ok(match parse_entry(&contents) {
-            // A client may write the name in another way than the entry has it.
+            // Return the name as the file has it: the client's may differ in case and spaces.
             Some((part, attributes)) => Ok(Some(Entry {
                 name: name.above().below(part),
                 attributes,
             })),
-            None => Err(damaged(&path)),
+            None => Err(damaged(&with_suffix(&path))),
         })
     }
 
-    /// The entry, or an answer that names the nearest one above that there is.
+    /// The entry. If there is none, an answer that names the nearest existing ancestor.
     pub fn get(&self, name: &Name) -> Outcome<Entry> {
         match self.find(name)? {
             Ok(Some(entry)) => Ok(Ok(entry)),
@@ -108,7 +108,7 @@ impl Tree<'_> {
         Ok(answer)
     }
 
-    /// The entries right below one.
+    /// The children of an entry.
     pub fn below(&self, name: &Name) -> Outcome<Vec<Entry>> {
         let path = match self.path(name) {
             Ok(path) => path,
@@ -147,14 +147,14 @@ impl Tree<'_> {
         }
     }
 
-    /// Writes the entry's file, and makes the directory that it is in.
+    /// Writes the entry's file. Creates its directory if it is missing.
     pub fn put(&self, path: &Path, entry: &Entry) -> Result<(), Error> {
         if let Some(directory) = path.parent().filter(|one| *one != self.directory)
             && !self.transaction.exists(directory)?
         {
             self.transaction.create_directory_with(directory, 0o750)?;
         }
-        // Only the entry's own part is in its file, so that a subtree moves by one rename.
+        // The file has only the entry's own part of the name, so that one rename moves a subtree.
         let rdn = entry
             .name
             .parts
@@ -165,7 +165,7 @@ impl Tree<'_> {
         self.transaction
             .write(&file, ldif::file(rdn, &entry.attributes))?;
         if is_new {
-            // As back-ldif makes them: entries hold passwords.
+            // Entries hold passwords. back-ldif uses the same mode.
             self.transaction.set_mode(&file, 0o600)?;
         }
         Ok(())
@@ -186,6 +186,6 @@ pub fn with_suffix(path: &Path) -> PathBuf {
 fn damaged(path: &Path) -> Answer {
     Answer::new(
         Answer::OTHER,
-        format!("the entry's file is damaged: {}", path.display()),
+        format!("not an LDIF entry, restore it: '{}'", path.display()),
     )
 }

@@ -1,10 +1,10 @@
-//! For whom a message is, and with whose rights it is delivered.
+//! The recipient of a message, and the user whose rights the delivery has.
 //!
 //! Invariants:
-//! 1. Run by root, the program has the recipient's rights, groups and nothing else before it reads
-//!    the message or opens anything of theirs. It never delivers to root.
-//! 2. Run by anyone else, it has the caller's rights, and the kernel decides what they may write.
-//!    Only for the default mailbox must the recipient be the caller.
+//! 1. Run by root, the program takes the recipient's user id and groups, and drops all other rights,
+//!    before it reads the message or opens a file of the recipient. It never delivers to root.
+//! 2. Run by another user, it has that user's rights, and the kernel decides what it may write. The
+//!    recipient must be that user if the mailbox is the default one.
 
 use crate::failure::Failure;
 use atomdir::client::{Account, io_reason};
@@ -14,15 +14,15 @@ use std::path::PathBuf;
 /// A user to whom a message is delivered.
 #[derive(Debug)]
 pub struct Recipient {
-    /// The name, which may become a part of a path.
+    /// Checked by `check_name`.
     pub name: String,
-    /// `None` for users whom only the mail server knows.
+    /// `None` for users without an account, whom only the mail server knows.
     account: Option<Account>,
 }
 
 impl Recipient {
-    /// Looks the user up. With a mailbox of their own, users need no account, unless root runs
-    /// this: then the account says whose rights to take.
+    /// Looks the user up; `None` is the caller. A user needs an account if no mailbox is given, or if
+    /// root runs the program, which must know whose rights to take.
     pub fn find(name: Option<&str>, has_mailbox: bool) -> Result<Recipient, Failure> {
         let caller = geteuid().as_raw();
         let account = match name {
@@ -30,13 +30,14 @@ impl Recipient {
             None => Account::of(caller),
         };
         let Some(account) = account else {
+            let shown = name.map_or(format!("with id {caller}"), |name| format!("'{name}'"));
             let name = name.unwrap_or("this user");
             return match has_mailbox && caller != 0 {
                 true => Ok(Recipient {
                     name: name.to_owned(),
                     account: None,
                 }),
-                false => Err(Failure::NoUser(format!("there is no user '{name}'"))),
+                false => Err(Failure::NoUser(format!("there is no user {shown}"))),
             };
         };
         let name = account.name.to_string_lossy();
@@ -61,13 +62,14 @@ impl Recipient {
         self.account.as_ref().map(|account| account.home.clone())
     }
 
-    /// Run by root, becomes the user for good.
+    /// If root runs the program, becomes the recipient for good.
     pub fn drop_privileges(&self) -> Result<(), Failure> {
         if !geteuid().is_root() {
             return Ok(());
         }
         let account = self.account.as_ref();
-        let account = account.ok_or_else(|| Failure::NoUser(format!("no user '{}'", self.name)))?;
+        let account =
+            account.ok_or_else(|| Failure::NoUser(format!("there is no user '{}'", self.name)))?;
         let (user, group) = (account.user, account.group);
         // SAFETY: the name is a C string, the rest are numbers; no other thread runs yet.
         let is_done = unsafe {
@@ -78,7 +80,7 @@ impl Recipient {
         if !is_done {
             let error = std::io::Error::last_os_error();
             return Err(Failure::again(
-                "cannot become the recipient",
+                &format!("cannot become the user '{}'", self.name),
                 io_reason(&error),
             ));
         }
@@ -86,12 +88,12 @@ impl Recipient {
     }
 }
 
-/// The name may become a part of a path.
+/// Refuses a name that would change the meaning of a path when it becomes a part of it.
 fn check_name(name: &str) -> Result<&str, Failure> {
     let is_odd = |c: char| c == '/' || c.is_control();
     if name.is_empty() || name.len() > 200 || name.starts_with(['.', '-']) || name.contains(is_odd)
     {
-        return Err(Failure::NoUser("that is no name of a user".to_owned()));
+        return Err(Failure::NoUser(format!("'{name}' is not a user name")));
     }
     Ok(name)
 }
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_lead_elsewhere() {
+    fn names_that_would_change_a_path_are_refused() {
         for name in ["", ".", "..", "../ann", "a/b", "-d", ".ann", "a\nb", "a\0b"] {
             assert!(check_name(name).is_err(), "{name:?}");
         }

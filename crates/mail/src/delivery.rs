@@ -1,4 +1,4 @@
-//! One delivery: the lock, the transaction, and trying again.
+//! One delivery: takes the lock, runs the transaction, and tries again after a conflict.
 
 use crate::account::Recipient;
 use crate::failure::Failure;
@@ -13,11 +13,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Deliveries wait for one another, so only other programs and new mailboxes make conflicts.
+/// Deliveries to a mailbox wait for each other, so conflicts come only from other programs, or while
+/// the mailbox is new.
 const TRIES_MAX: u32 = 12;
 
-/// Delivers the message, unless the mailbox's index says that it has it. `check` is asked last
-/// before the commit.
+/// Delivers the message, unless the mailbox's index already has it. Calls `check` right before the
+/// commit; if that fails, nothing is delivered.
 pub fn deliver(
     mailbox: &Mailbox,
     recipient: &Recipient,
@@ -56,14 +57,14 @@ pub fn deliver(
     }
 }
 
-/// A random pause that grows with each try.
+/// Sleeps for a random time, whose upper bound doubles with each try.
 fn pause(tries: u32) {
     let random = RandomState::new().build_hasher().finish();
     let longest = Duration::from_millis(1 << tries);
     std::thread::sleep(longest.mul_f64(random as f64 / u64::MAX as f64));
 }
 
-/// The store that holds a mailbox, and the mailbox's path in it.
+/// The store that holds a mailbox, and the mailbox's path relative to the store's root.
 struct MailboxInStore {
     store: Store,
     path: PathBuf,
@@ -76,7 +77,7 @@ impl MailboxInStore {
         let location = found.map_err(|error| Error::Open(error.into()))?;
         let is_there = location.root.join(&location.start) == directory;
         if location.transaction.is_none() && !is_there {
-            let message = format!("somebody moved '{}'", directory.display());
+            let message = format!("'{}' was moved meanwhile", directory.display());
             return Err(Error::other(message));
         }
         let mut options = StoreOptions::new();
@@ -84,7 +85,7 @@ impl MailboxInStore {
         let store = options.open(&directory)?;
         Ok(MailboxInStore {
             path: match below.as_os_str().is_empty() {
-                // Not `join`, which would add a slash.
+                // `join` with an empty path would add a slash.
                 true => location.start,
                 false => location.start.join(below),
             },
@@ -93,8 +94,8 @@ impl MailboxInStore {
     }
 }
 
-/// The deepest directory on the way to the mailbox that exists, without symbolic links, and the rest
-/// of the path. A Maildir counts, because it can be the root of a store.
+/// The deepest existing directory on the path to the mailbox, without symbolic links, and the rest
+/// of the path. It may be the Maildir itself, because that can be the root of a store.
 fn existing_directory(mailbox: &Mailbox) -> Result<(PathBuf, PathBuf), std::io::Error> {
     let path = &mailbox.path;
     let mut above = path.as_path();
@@ -116,14 +117,15 @@ fn existing_directory(mailbox: &Mailbox) -> Result<(PathBuf, PathBuf), std::io::
     }
 }
 
-/// The command `atomdir`, which is installed beside this program.
+/// The path of the command `atomdir`, which must be installed beside this program.
 fn command() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     own.with_file_name("atomdir")
 }
 
-/// Root's store can be opened by its users only once its service runs, which they cannot start.
-/// Nothing is read or written here, and a failure shows when the store is opened.
+/// If root runs the program, starts the service of root's store: the recipient can open that store
+/// only while its service runs, and cannot start it. Reads and writes no files of the store. Ignores
+/// errors: opening the store will report them.
 pub fn start_service_as_root(mailbox: &Mailbox) {
     if !geteuid().is_root() {
         return;
@@ -131,7 +133,7 @@ pub fn start_service_as_root(mailbox: &Mailbox) {
     let Ok((directory, _)) = existing_directory(mailbox) else {
         return;
     };
-    // A user's own store is none that root trusts; its service runs as that user.
+    // This skips a user's own store, which root does not trust. The user starts its service.
     if let Ok(location) = atomdir::client::find_with(&directory, atomdir::Trust::Listed) {
         let _ = Connection::open(&location, &StartService::with_program(command(), &location));
     }
@@ -165,7 +167,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Adds the message to the mailbox and to the index. False: the mailbox had it.
+    /// Adds the message to the mailbox and to the index. Returns false if the index already has it.
     fn add(&self, message: &Message) -> Result<bool, Error> {
         let key = message.key.as_deref();
         if key.is_some_and(|key| index::contains(&self.index, key)) {
@@ -222,7 +224,7 @@ impl<'a> Attempt<'a> {
         Ok((name, length))
     }
 
-    /// Adds to the end of a file of the recipient's, or makes one; returns where it ends then.
+    /// Appends to a file, which must be the recipient's, or creates it. Returns its new length.
     fn append(&self, path: &Path, data: &[u8]) -> Result<u64, Error> {
         is_own_file(self.transaction, path)?;
         let mut options = OpenOptions::new();
@@ -233,7 +235,7 @@ impl<'a> Attempt<'a> {
             .follow(false)
             .mode(0o600);
         let file = self.transaction.open_with(path, &options)?;
-        // Another program may have died while it wrote there.
+        // Another program may have died while it wrote a message: end its last line.
         if self.format == Format::Mbox && path == self.path {
             let start = file.metadata()?.length.saturating_sub(2);
             let mut end = [0; 2];
@@ -251,16 +253,19 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// False: there is no such file. Somebody else who can write in the directory may have put a pipe
-/// there, or a link to another file; then this fails. In a transaction nothing changes between this
-/// and the opening.
+/// Returns false if there is no such file. Fails if it is not a regular file of the recipient with
+/// one name: another user who can write in the directory may have put a pipe there, or a link to
+/// another file. Within a transaction, the file cannot change between this check and its opening.
 fn is_own_file(transaction: &Transaction, path: &Path) -> Result<bool, Error> {
     let found = match transaction.symlink_metadata(path) {
         Err(error) if error.is_not_found() => return Ok(false),
         found => found?,
     };
     if found.kind != Kind::File || found.links != 1 || found.user != geteuid().as_raw() {
-        let message = format!("'{}' is no file of the recipient's alone", path.display());
+        let message = format!(
+            "'{}' must be a regular file with one name that belongs to the recipient",
+            path.display()
+        );
         return Err(Error::other(message));
     }
     Ok(true)

@@ -1,11 +1,11 @@
-//! What goes wrong, as the exit codes of sysexits(3) that mail servers understand.
+//! Errors, with the exit codes of sysexits(3) that mail servers understand.
 
 use std::fmt;
 
 pub const USAGE: u8 = 64;
 
 /// Why a message was not delivered. Mail servers return a message to its sender after every
-/// exit code but 75 (Exim: but 73 and 75).
+/// nonzero exit code except 75 (Exim: except 73 and 75).
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The command line is wrong.
@@ -14,7 +14,7 @@ pub enum Failure {
     NoUser(String),
     /// The caller may not deliver to this user.
     NotPermitted(String),
-    /// The mail server is to try again later.
+    /// The mail server should try again later.
     TryAgain(String),
 }
 

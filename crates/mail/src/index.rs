@@ -2,19 +2,20 @@
 //!
 //!     TIME KEY LENGTH PLACE MESSAGE-ID
 //!
-//! TIME is in seconds since 1970, and LENGTH in bytes as the mailbox has the message. PLACE is the
-//! offset in the mbox, or the name of the file in a Maildir, at the time of the delivery. KEY is
-//! the message's [`Key`](crate::message::Key), and `-` stands for what a message does not have.
+//! TIME is in seconds since 1970. LENGTH is the number of bytes that the message has in the mailbox.
+//! PLACE is the offset in the mbox, or the name of the file in a Maildir, at the time of the
+//! delivery. KEY is the message's [`Key`](crate::message::Key). `-` stands for a KEY or MESSAGE-ID
+//! that the message does not have.
 //!
-//! A line changes in the same transaction as the mailbox, so for a message of that key the index
-//! has a line if and only if the message was delivered. Lines are kept for [`KEPT_SECONDS`] at
-//! least. They are dropped when the first one is twice as old, so that the file is seldom written
-//! anew.
+//! A line is added in the same transaction as the message, so the index has a line with a key if and
+//! only if the message with this key was delivered. Lines are kept for at least [`KEPT_SECONDS`].
+//! Older ones are dropped together when the first is twice as old, so that the file is seldom
+//! rewritten.
 
-/// Mail servers give up after five days at most, if not configured otherwise.
+/// By default, mail servers stop sending a message again after five days at most.
 pub const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
 
-/// What the index says of one message.
+/// The index's line for one message.
 pub struct Line<'a> {
     pub time: u64,
     pub key: Option<&'a str>,
@@ -30,7 +31,7 @@ impl Line<'_> {
     }
 }
 
-/// Whether the index has a message of this key.
+/// Whether the index has a message with this key.
 pub fn contains(index: &[u8], key: &str) -> bool {
     lines(index).any(|line| line.split(|byte| *byte == b' ').nth(1) == Some(key.as_bytes()))
 }
@@ -54,7 +55,7 @@ fn lines(index: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|line| !line.is_empty())
 }
 
-/// A line that somebody has spoilt counts as old.
+/// The time of a line. 0 if the line is damaged, which makes it old.
 fn time(line: &[u8]) -> u64 {
     let word = line.split(|byte| *byte == b' ').next();
     let word = word.and_then(|word| std::str::from_utf8(word).ok());
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_lines_are_dropped_together_and_recent_ones_never() {
+    fn old_lines_are_dropped_and_recent_ones_kept() {
         let line = |time, key| {
             Line {
                 time,

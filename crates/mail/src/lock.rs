@@ -1,9 +1,9 @@
-//! The lock that keeps mail programs out of a mailbox while a message arrives.
+//! The lock that keeps other mail programs out of a mailbox while a message arrives.
 //!
-//! For an mbox it is the lock of fcntl(2), which mutt, procmail, maildrop and Dovecot take as
-//! well, held from before the transaction begins until its commit is in the file. A Maildir needs
-//! none; there flock(2) on the directory only lets deliveries wait for one another instead of
-//! running into conflicts. No file is made for a lock, so a killed delivery leaves none behind.
+//! An mbox is locked by fcntl(2), as mutt, procmail, maildrop and Dovecot do. The lock is held
+//! from before the transaction begins until the commit has changed the file. Mail programs need no
+//! lock in a Maildir. There, flock(2) on the directory only makes deliveries wait for each other
+//! instead of meeting conflicts. No lock files are used, so a killed delivery leaves none behind.
 
 use crate::mailbox::{Format, Mailbox};
 use rustix::fs::{
@@ -13,11 +13,13 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// The lock is let go when this is dropped. `None`: there is no mailbox yet.
-pub struct Lock(#[allow(dead_code)] Option<OwnedFd>);
+/// A lock on a mailbox. Dropping it releases the lock. `None` if the mailbox does not exist yet.
+pub struct Lock(
+    #[allow(dead_code, reason = "closing the descriptor releases the lock")] Option<OwnedFd>,
+);
 
 impl Lock {
-    /// Waits until nobody else has the mailbox locked.
+    /// Locks the mailbox. Waits while another program has it locked.
     pub fn take(mailbox: &Mailbox) -> Result<Lock, Errno> {
         let path = &mailbox.path;
         let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -31,12 +33,12 @@ impl Lock {
                 file => file?,
             };
             match mailbox.format {
-                // A lock on a device means something else.
+                // A lock on a device would not protect a mailbox.
                 Format::Mbox if !is_regular(&file)? => return Err(Errno::INVAL),
                 Format::Mbox => wait_for(&file)?,
                 Format::Maildir => flock(&file, FlockOperation::LockExclusive)?,
             }
-            // A commit may have put another file in place of the one that we have locked.
+            // While we waited, a commit may have replaced the file: then lock the new one.
             if is_at(&file, path)? {
                 return Ok(Lock(Some(file)));
             }
@@ -44,10 +46,10 @@ impl Lock {
     }
 }
 
-/// Locks the whole file for as long as the descriptor is open, whatever else this process opens
-/// and closes.
+/// Locks the whole file until this descriptor is closed. (An ordinary lock of fcntl would be lost
+/// when the process closes any other descriptor of the file.)
 fn wait_for(file: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: all of it is numbers, for which zeros are valid.
+    // SAFETY: the structure consists of numbers, and zero is valid for each.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;

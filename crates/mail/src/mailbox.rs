@@ -1,4 +1,4 @@
-//! Where a mailbox and its index are.
+//! The format and the path of a mailbox, and the path of its index.
 
 use crate::account::Recipient;
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ impl Mailbox {
                     Some('h') => path.push_str(&home(recipient)?),
                     _ => {
                         return Err(Failure::Usage(
-                            "after % only u, h and % are known".to_owned(),
+                            "in -m only u, h or % may follow a %".to_owned(),
                         ));
                     }
                 },
@@ -49,11 +49,14 @@ impl Mailbox {
         let path = PathBuf::from(path.trim_end_matches('/'));
         match path.is_absolute() && path.file_name().is_some() {
             true => Ok(Mailbox { format, path }),
-            false => Err(Failure::Usage("the mailbox is no absolute path".to_owned())),
+            false => Err(Failure::Usage(format!(
+                "the mailbox '{}' must be an absolute path",
+                path.display()
+            ))),
         }
     }
 
-    /// The index of a mailbox at `path`.
+    /// The path of the mailbox's index, if the mailbox is at `path`.
     pub fn index(&self, path: &Path) -> PathBuf {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match self.format {

@@ -2,12 +2,12 @@
 //!
 //! It delivers one message to one mailbox, in one transaction:
 //!
-//! 1. the mailbox has the whole message, or nothing of it, whatever is killed;
-//! 2. the mailbox and its index change together, so the index names each message that was
-//!    delivered, and a message that the mail server sends again is recognized;
-//! 3. exit code 0 comes only after the commit is durable;
-//! 4. every failure that an administrator can mend ends with 75, after which the mail server
-//!    keeps the message and tries again. Nothing is lost by a wrong configuration.
+//! 1. The mailbox has the whole message or nothing of it, even if processes are killed.
+//! 2. The mailbox and its index change together. So the index has each message that was
+//!    delivered, and a message that the mail server sends again is recognized.
+//! 3. The exit code is 0 only if the commit is durable.
+//! 4. If an administrator can mend an error, the exit code is 75: the mail server then keeps the
+//!    message and tries again. So a wrong configuration loses no message.
 
 mod account;
 mod delivery;
@@ -39,12 +39,12 @@ Examples:
   atomdir-deliver -d ann -f bob@example.org -q 4F1B2C < message"
 )]
 struct Arguments {
-    // Addresses come from strangers and may begin with a dash.
+    // Addresses come from other people and may begin with a dash.
     /// The recipient; by default the user who runs this
     #[arg(short = 'd', value_name = "USER", allow_hyphen_values = true)]
     user: Option<String>,
-    /// The envelope's sender; by default the one in the message's first line, if that is a
-    /// `From ` line
+    /// The envelope's sender; by default the sender in the message's first line, if that begins
+    /// with `From `
     #[arg(
         short = 'f',
         value_name = "SENDER",
@@ -53,11 +53,11 @@ struct Arguments {
         allow_hyphen_values = true
     )]
     sender: Option<String>,
-    /// The mailbox: a Maildir if it ends with a slash, else an mbox. %u is the user, %h their
-    /// home directory
+    /// The mailbox: a Maildir if the path ends with a slash, otherwise an mbox. %u is the user, %h
+    /// their home directory
     #[arg(short = 'm', value_name = "PATH")]
     mailbox: Option<String>,
-    /// The mail server's name for the message, to recognize it if it is sent again
+    /// The mail server's id of the message, by which it is recognized if it is sent again
     #[arg(
         short = 'q',
         value_name = "ID",
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
             } else {
                 0
             };
-            // If this cannot be printed, the exit code still says it.
+            // If this cannot be printed, the exit code still reports the error.
             let _ = error.print();
             return ExitCode::from(exit_code);
         }
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     match deliver(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // One line, because mail servers copy it to their logs and to bounces.
+            // Print one line, because mail servers copy it to their logs and to bounces.
             let text = format!("atomdir-deliver: {failure}");
             let line = text.replace(|c: char| c.is_control(), " ");
             // If this cannot be printed, the exit code still says whether to try again.

@@ -1,17 +1,17 @@
-//! A message: what the mail server passed, and what an mbox holds of it.
+//! A message as the mail server passes it, and the form in which an mbox holds it.
 
 use crate::failure::Failure;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// What identifies a message that the mail server sends again: a digest of the server's name for
-/// it and of its bytes, without what differs from one try to the next.
+/// Identifies a message, so that it is recognized when the mail server sends it again: a digest of
+/// the server's id and of all bytes except the lines that differ from one try to the next.
 pub type Key = String;
 
 #[derive(Debug)]
 pub struct Message {
     bytes: Vec<u8>,
-    /// Where the envelope's first line ends, if there is one.
+    /// The length of the envelope's `From ` line; 0 if there is none.
     start: usize,
     sender: String,
     pub key: Option<Key>,
@@ -44,14 +44,14 @@ impl Message {
         Ok(message)
     }
 
-    /// As a Maildir holds it: as the mail server passed it.
+    /// The message for a Maildir: all bytes that the mail server passed, except the `From ` line.
     pub fn contents(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// As an mbox holds it, after the end of another message. Lines that look like the start of a
-    /// message are quoted (the format mboxrd). `Content-Length` is dropped: some readers find the
-    /// next message by it, so a sender could hide messages.
+    /// The message for an mbox. Lines that look like the start of a message are quoted (the format
+    /// mboxrd). `Content-Length` is dropped: some mail readers find the next message by it, so a
+    /// sender could hide messages.
     pub fn to_mbox(&self, now: u64) -> Vec<u8> {
         let mut mbox = format!("From {} {}\n", self.sender, ctime(now)).into_bytes();
         let mut in_header = true;
@@ -77,8 +77,9 @@ impl Message {
         mbox
     }
 
-    /// A message without `Received` and without a name has come by no mail server: a program sends
-    /// it, perhaps the same report every night, and none is the repetition of another.
+    /// Computes the key. A message with neither an id nor a `Received` line has none: it comes from
+    /// a program and not from a mail server. Two such messages may be equal, as the reports of a
+    /// nightly job, and both must be delivered.
     fn find_key(&self, queue_id: Option<&str>) -> Option<Key> {
         if queue_id.is_none() && self.header(b"received").is_none() {
             return None;
@@ -89,7 +90,7 @@ impl Message {
         let mut in_header = true;
         for line in self.lines() {
             in_header &= !is_blank(line);
-            // Exim notes there when it has tried.
+            // Exim sets this line to the time of its try.
             if !(in_header && is_header(line, b"delivery-date")) {
                 digest.update(line);
             }
@@ -106,7 +107,7 @@ impl Message {
         self.contents().split_inclusive(|byte| *byte == b'\n')
     }
 
-    /// The value of the first header of this name, which is in small letters.
+    /// The value of the first header line with this name.
     fn header(&self, name: &[u8]) -> Option<String> {
         let mut headers = self.lines().take_while(|line| !is_blank(line));
         let line = headers.find(|line| is_header(line, name))?;
@@ -141,7 +142,7 @@ fn sender_in(envelope: &[u8]) -> String {
         .to_owned()
 }
 
-/// A text of strangers as one printable word.
+/// Makes one printable word of a text that comes from other people.
 fn word(text: &str) -> Option<String> {
     let text: String = text.trim().chars().take(300).collect();
     let odd = |c: char| c.is_whitespace() || c.is_control();
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_looks_like_two_in_an_mbox() {
+    fn message_with_from_lines_stays_one_message_in_an_mbox() {
         let text = "From a@b Mon Jan  1 00:00:00 2001\nSubject: x\nContent-Length : 7\n\t9\nTo: c\n\n\
                     From here\n>>From there\nContent-Length: 1\n from";
         let mbox = String::from_utf8(message(text).to_mbox(0)).unwrap();
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_sent_again_is_recognized_and_no_other_is() {
+    fn only_a_message_that_is_sent_again_has_the_same_key() {
         let text =
             "Delivery-date: now\nReceived: by a id 1\nMessage-ID: <i d>\n\nDelivery-date: x\n";
         let first = message(text);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_asctime() {
+    fn times_have_the_format_of_asctime() {
         for (seconds, text) in [
             (951_782_400, "Tue Feb 29 00:00:00 2000"),
             (1_893_456_000 - 1, "Mon Dec 31 23:59:59 2029"),

@@ -1,7 +1,7 @@
-//! Whether the mail server, which started this program, still lives.
+//! Checks that the mail server, which started this program, is still running.
 //!
-//! The end of the input is the end of the message only while it does: the pipe of a killed server
-//! ends like any other.
+//! If it was killed, the end of the input need not be the end of the message: the pipe also ends
+//! when its writer is killed.
 
 use crate::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, getppid};
 pub struct Server(Option<Pid>);
 
 impl Server {
-    /// Call this before anything that takes time.
+    /// Notes the parent process as the mail server. Call this before anything that takes time.
     pub fn find() -> Result<Server, Failure> {
         let server = Server(getppid());
         match server.0 == Some(Pid::INIT) && is_apart_from_init() && has_input_ended() {
@@ -20,7 +20,7 @@ impl Server {
     }
 
     pub fn check(&self) -> Result<(), Failure> {
-        // A process whose parent dies gets another.
+        // The kernel gives a process another parent when its parent dies.
         match getppid() == self.0 {
             true => Ok(()),
             false => Err(died()),
@@ -32,15 +32,15 @@ fn died() -> Failure {
     Failure::TryAgain("the mail server died while it sent the message".to_owned())
 }
 
-/// Whether we are in another process group than the first process, as all programs that a mail
-/// server starts. A script that is the first process of a container has us in its own.
+/// Whether we are in another process group than process 1. Programs that a mail server starts are.
+/// In a container, a script that is process 1 may start us; then we are in its group.
 fn is_apart_from_init() -> bool {
-    // SAFETY: they take and return numbers.
+    // SAFETY: the calls take and return numbers.
     unsafe { libc::getpgid(0) != libc::getpgid(1) }
 }
 
-/// Whether nobody can write into the pipe any more. The kernel closes what a dying process has open
-/// before it gives its children another parent.
+/// Whether all writers have closed the pipe. The kernel closes the files of a dying process before
+/// it gives its children another parent.
 fn has_input_ended() -> bool {
     let input = std::io::stdin();
     let mut polled = [PollFd::new(&input, PollFlags::IN)];

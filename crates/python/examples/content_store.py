@@ -1,12 +1,12 @@
-"""A content store: files named by their contents, and an SQLite database that lists them.
+"""A content store: files named by digests of their contents, and an SQLite database that lists them.
 
     content_store.py STORE FILE...
 
-The row and the file appear in one commit, so that there is never a row without its file, or a
-file that no row mentions. SQLite works on the transaction's view, so the store needs its service;
-the command `atomdir` starts one. `add_plainly` is the same without transactions: a kill
-between the two leaves a file without a row, for a collector of garbage to find, and the other
-order would leave a row without a file.
+The row and the file appear in one commit, so there is never a row without its file, or a file
+without a row. SQLite works on the transaction's view, so the store needs a service; the command
+`atomdir` starts one. `add_plainly` does the same without transactions: if it is killed after it has
+written the file, that file has no row, and a garbage collector must find it. In the other order, a
+row could be left without its file.
 """
 
 from __future__ import annotations

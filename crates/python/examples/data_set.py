@@ -3,9 +3,9 @@
     data_set.py STORE NAME < rows.jsonl
 
 Each row goes to a file for its day, and index.json says how many rows each file has. With
-transactions the data set appears whole, or the old one stays: whatever kills the program, and
-however many files there are. `write_plainly` is the same without: as careful as it can be, it
-leaves the files of both data sets, and an index that fits neither, when it is killed.
+transactions the new data set replaces the old one as a whole or not at all, even if the program is
+killed. `write_plainly` does the same without transactions: though it is careful, a kill leaves files
+of both data sets, and an index that fits neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-//! Arguments and results in Python's terms.
+//! Converts arguments from Python, and results to Python.
 
 use atomdir::client::describe_end;
 use atomdir::{
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The word for each choice, and the choice.
+/// Finds the choice that `word` names, in a list of names and choices.
 pub(crate) fn choose<T: Copy>(what: &str, word: &str, choices: &[(&str, T)]) -> PyResult<T> {
     let found = choices.iter().find(|(name, _)| *name == word);
     found.map(|(_, choice)| *choice).ok_or_else(|| {
@@ -69,13 +69,13 @@ fn nanoseconds(time: SystemTime) -> i64 {
     }
 }
 
-/// Since 1970, as Python's own functions have it.
+/// Seconds since 1970, as Python's own functions use them.
 pub(crate) fn seconds(time: Timestamp) -> f64 {
     nanoseconds(time.into()) as f64 / 1e9
 }
 
-/// The id of an open transaction, its user, its label, when it began in nanoseconds since 1970,
-/// whether it survives, how many commits the history keeps for it, and their bytes beyond its limits.
+/// An open transaction: its id, user and label, when it began in nanoseconds since 1970, whether it
+/// survives, how many commits the history keeps for it, and the bytes of these beyond its limits.
 pub(crate) type OpenTransaction = (u64, u32, OsString, i64, bool, u64, u64);
 
 pub(crate) fn open_transaction(open: atomdir::OpenTransaction) -> OpenTransaction {
@@ -92,9 +92,9 @@ pub(crate) fn open_transaction(open: atomdir::OpenTransaction) -> OpenTransactio
     )
 }
 
-/// The id of a transaction that others ended, its user, its label, when it began and when it ended in
-/// nanoseconds since 1970, how it ended, who did it, the same in words, and about how many objects it
-/// had changed.
+/// A transaction that was not ended by its user: its id, user and label, when it began and ended in
+/// nanoseconds since 1970, how it ended, the user who ended it, a description of the end, and about
+/// how many objects it had changed.
 pub(crate) type EndedTransaction = (
     u64,
     u32,
@@ -120,8 +120,8 @@ pub(crate) fn ended_transaction(one: atomdir::EndedTransaction) -> EndedTransact
     (id, user, label, began, ended, how, by, why, one.changes)
 }
 
-/// How many commits can be undone, the space that this takes, the oldest of them, and when it was made
-/// in nanoseconds since 1970.
+/// How many commits can be undone, the space that their history takes, and the oldest of them with its
+/// time in nanoseconds since 1970.
 pub(crate) type History = (u64, u64, Option<(u64, i64)>);
 
 pub(crate) fn history(kept: HistoryStatus) -> History {
@@ -130,12 +130,12 @@ pub(crate) fn history(kept: HistoryStatus) -> History {
     (kept.commits, kept.bytes, oldest)
 }
 
-/// A time that a duration cannot hold is as good as no limit.
+/// Converts a number of seconds. One that is too large becomes the longest duration.
 pub(crate) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// The letter of a change, its path, and the old path of what was renamed.
+/// The letter of a change, its path, and the path before a rename.
 pub(crate) type Change = (char, OsString, Option<OsString>);
 
 pub(crate) fn change(changed: ChangedPath) -> Change {
@@ -143,7 +143,7 @@ pub(crate) fn change(changed: ChangedPath) -> Change {
     (changed.change.letter(), changed.path.into_os_string(), from)
 }
 
-/// The commit's place in the order, how many paths have changed, and what keeps it from the base.
+/// The commit's place in the order, how many paths have changed, and the reason if it is stalled.
 pub(crate) type Committed = (Option<u64>, u64, Option<String>);
 
 pub(crate) fn committed(receipt: &Receipt) -> Committed {

@@ -1,7 +1,7 @@
-//! The library's errors as exceptions.
+//! Converts the library's errors into exceptions.
 //!
-//! The classes are written in Python (`_errors.py`), where a class can also be one of Python's own
-//! subclasses of `OSError`. Here is the choice of the class and its arguments.
+//! The classes are written in Python (`_errors.py`), since a class can there also be one of Python's
+//! own subclasses of `OSError`. This file chooses the class and its arguments.
 
 use crate::convert;
 use atomdir::{
@@ -13,10 +13,10 @@ use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What a function returns that runs without the interpreter's lock.
+/// The result of code that runs without the interpreter's lock.
 pub(crate) type Outcome<T> = Result<T, Raised>;
 
-/// An error that becomes an exception once the interpreter's lock is held again.
+/// An error that becomes an exception when the interpreter's lock is held again.
 pub(crate) enum Raised {
     Open(OpenError),
     Init(atomdir::InitError),
@@ -227,7 +227,7 @@ fn commit(python: Python<'_>, error: &CommitError) -> PyErr {
         CommitError::NotMerged { not_merged } => {
             let described = not_merged.iter().map(|one| {
                 let mut found = describe(&one.conflict);
-                // The description also says why it was not merged.
+                // This description also has the reason why the text was not merged.
                 found.5 = one.to_string();
                 found
             });

@@ -1,4 +1,4 @@
-//! Files that are open in a transaction. Positions and buffers are Python's (`_file.py`).
+//! Files that are open in a transaction. `_file.py` implements positions and buffers.
 
 use crate::errors::{Outcome, Raised};
 use atomdir::SharedFile;
@@ -9,12 +9,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// A buffer of this size is always made.
+/// Up to this size, a read allocates its buffer without asking for the file's length.
 const CERTAIN_SIZE_MAX: u64 = 1 << 20;
 
 #[pyclass(frozen)]
 pub(crate) struct File {
-    /// `None` once it is closed. A call that runs meanwhile keeps it a little longer.
+    /// `None` once it is closed. A call that is still running keeps the file open until it returns.
     file: Mutex<Option<Arc<SharedFile>>>,
     path: PathBuf,
 }
@@ -50,9 +50,9 @@ impl File {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let contents = self.run(python, |file| {
             let size = match size {
-                // To ask for the length is a read as well.
+                // Do not ask for the length, which would enter the read set.
                 0..=CERTAIN_SIZE_MAX => size,
-                // A caller may ask for much more than there is.
+                // The caller may ask for much more than the file has.
                 _ => size.min(file.length()?.saturating_sub(offset)),
             };
             let size = usize::try_from(size).unwrap_or(usize::MAX);

@@ -1,8 +1,8 @@
 //! The library for Python: the part of the package `atomdir` that is written in Rust.
 //!
 //! The classes here are thin. Paths, file objects, `with` and fsspec are written in Python, in
-//! `python/atomdir`, on top of them. Every call that may wait or use the disk lets other threads
-//! run meanwhile.
+//! `python/atomdir`, on top of them. Every call that may wait or use the disk releases the
+//! interpreter's lock, so that other threads can run.
 
 mod convert;
 mod errors;

@@ -1,4 +1,4 @@
-//! Stores, and how transactions begin in them.
+//! Stores, and the functions that begin transactions in them.
 
 use crate::convert::{
     self, CONFLICTS, Change, Commit, DURABILITIES, EndedTransaction, History, ISOLATIONS,
@@ -20,7 +20,7 @@ const DOORS: &[(&str, Door)] = &[
     ("service", Door::Service),
 ];
 
-/// Makes a directory a store. Returns its root.
+/// Makes a directory a store.
 #[pyfunction]
 #[pyo3(signature = (directory, control=None))]
 pub(crate) fn init(
@@ -35,7 +35,7 @@ pub(crate) fn init(
     made.map_err(|error| error.into_exception(python))
 }
 
-/// The root of the store that holds a path.
+/// The root of the store that contains a path.
 #[pyfunction]
 pub(crate) fn find(python: Python<'_>, path: PathBuf) -> PyResult<OsString> {
     let found: Outcome<OsString> = python.detach(|| Ok(atomdir::find(&path)?.root.into()));
@@ -127,7 +127,8 @@ impl Store {
         Ok(ended.into_iter().map(convert::ended_transaction).collect())
     }
 
-    /// What is kept after commits older than so many seconds were forgotten.
+    /// Drops the history of commits that are older than so many seconds. Returns the history that is
+    /// left.
     fn prune(&self, python: Python<'_>, age_seconds: Option<f64>) -> PyResult<Option<History>> {
         let age = age_seconds.map(convert::duration);
         let kept = self.run(python, |store| Ok(store.prune(age)?))?;
@@ -142,7 +143,7 @@ impl Store {
         self.run(python, |store| Ok(store.set_setting(key, value)?))
     }
 
-    /// The last commits that changed something at these paths, newest first.
+    /// The last commits that changed something at or below these paths, newest first.
     fn log(
         &self,
         python: Python<'_>,
@@ -163,7 +164,7 @@ impl Store {
         Ok((convert::commit(shown.summary), changes.collect()))
     }
 
-    /// What differs, and what of it is compared as it is now.
+    /// The differences, and those objects that are compared as they are now.
     fn diff(
         &self,
         python: Python<'_>,
@@ -210,7 +211,8 @@ impl Store {
         Ok(Transaction::new(begun?))
     }
 
-    /// The store as it was after a commit, and what it shows as it is now.
+    /// A transaction that shows the store as it was after a commit, and the objects that it shows as
+    /// they are now.
     fn at(
         &self,
         python: Python<'_>,
@@ -231,7 +233,7 @@ impl Store {
         self.run(python, |store| Ok(store.sync()?))
     }
 
-    /// Closes the store. If transactions are left, it closes with the last of them.
+    /// Closes the store. If transactions are open, the last of them closes it.
     fn close(&self, python: Python<'_>) -> PyResult<()> {
         let closed: Outcome<()> = python.detach(|| {
             let Some(store) = sync::lock(&self.store).take() else {

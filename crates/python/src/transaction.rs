@@ -46,7 +46,7 @@ impl Transaction {
     }
 }
 
-/// How a file is opened, from Python: read, write, append, truncate, create, create new.
+/// The options to open a file: read, write, append, truncate, create, create new.
 type Flags = (bool, bool, bool, bool, bool, bool);
 
 #[pymethods]
@@ -110,7 +110,7 @@ impl Transaction {
         self.run(python, |tx| Ok(tx.remove_all(path)?))
     }
 
-    /// The name and the type, as in `st_mode`, of each entry.
+    /// The name of each entry, and its type as in `st_mode`.
     fn list(&self, python: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, u32)>> {
         let entries = self.run(python, |tx| Ok(tx.read_directory(path)?))?;
         let entries = entries.into_iter();
@@ -229,7 +229,7 @@ impl Transaction {
         })
     }
 
-    /// For each conflict of the last list, the side that is taken.
+    /// Commits. `sides` has a side for each conflict of the last list.
     fn commit_with_sides(&self, python: Python<'_>, sides: Vec<String>) -> PyResult<Committed> {
         let sides = sides.iter().map(|side| choose("a side", side, SIDES));
         let sides: Vec<Take> = sides.collect::<PyResult<_>>()?;
@@ -258,7 +258,7 @@ impl Transaction {
         Ok(dropped.into_iter().map(convert::change).collect())
     }
 
-    /// The newest commit in the snapshot before, and now.
+    /// Returns the newest commit in the old and in the new snapshot.
     fn refresh(&self, python: Python<'_>) -> PyResult<(u64, u64)> {
         let refreshed = self.run(python, |tx| Ok(tx.refresh()?))?;
         Ok((refreshed.from.0, refreshed.to.0))
@@ -269,9 +269,9 @@ impl Transaction {
         Ok(found.iter().map(describe).collect())
     }
 
-    /// The versions of a text in the conflict at a place of the last list: the ancestor, this
-    /// transaction's, theirs, the merged one, and whether that has markers. If there are none, the
-    /// reason.
+    /// The versions of the text in the conflict at this index of the last list: the ancestor, this
+    /// transaction's, theirs, and the merged one; and whether that has markers. If the conflict is not
+    /// about a text, the reason.
     fn texts_in_conflict<'py>(
         &self,
         python: Python<'py>,
@@ -284,7 +284,10 @@ impl Transaction {
         let texts = match texts {
             Some(Ok(texts)) => texts,
             Some(Err(why)) => return Ok((Vec::new(), false, Some(why.to_string()))),
-            None => return Err(PyIndexError::new_err("no such conflict was listed")),
+            None => {
+                let message = format!("the last list of conflicts has no index {place}");
+                return Err(PyIndexError::new_err(message));
+            }
         };
         let (merged, is_marked) = match texts.merged() {
             Ok(merged) => (merged, false),
@@ -295,7 +298,7 @@ impl Transaction {
         Ok((versions.into(), is_marked, None))
     }
 
-    /// Leaves it open, and returns its id.
+    /// Detaches from the transaction, which stays open. Returns its id.
     fn keep(&self, python: Python<'_>) -> PyResult<u64> {
         self.run(python, |tx| {
             let id = tx.keep()?;
@@ -304,12 +307,12 @@ impl Transaction {
         })
     }
 
-    /// Makes what was written so far durable.
+    /// Makes the changes so far durable.
     fn sync(&self, python: Python<'_>) -> PyResult<()> {
         self.run(python, |tx| Ok(tx.sync()?))
     }
 
-    /// Aborts, if it has not ended.
+    /// Aborts the transaction, unless it has ended.
     fn abort(&self, python: Python<'_>) {
         python.detach(|| {
             let open = sync::lock(&self.transaction).take();

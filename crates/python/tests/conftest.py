@@ -1,4 +1,4 @@
-"""Stores in scratch directories. `ATOMDIR_TEST_DIR` is where these go."""
+"""Stores in scratch directories, which are made in `ATOMDIR_TEST_DIR`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEMORY = "/dev/shm"
 
 @pytest.fixture
 def base(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """The directory of a new store; in memory, for tests that make thousands of commits."""
+    """The directory of a new store. It is in memory for tests that make thousands of commits."""
     place = os.environ.get("ATOMDIR_TEST_DIR", "/var/tmp")
     if request.node.get_closest_marker("many_commits") and os.access(MEMORY, os.W_OK):
         place = MEMORY

@@ -1,4 +1,4 @@
-"""The code in docs/python.md runs as it is printed, in a store of the test's."""
+"""Runs the code in docs/python.md unchanged, in a store of the test."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_the_code_in_the_document_runs(base: Path) -> None:
         (tx / "conf" / "a.toml").write_text("port = 8080\n")
     exec(past, names)
     assert (base / "conf/a.toml").read_text() == "port = 80\n"
-    # It needs pyarrow, with which tests/full writes the same.
+    # Running this needs pyarrow. tests/full runs similar code.
     compile(fsspec, "fsspec", "exec")

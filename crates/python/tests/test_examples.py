@@ -1,4 +1,4 @@
-"""The example programs do what they say, also when they are killed."""
+"""The example programs work as they say, also when they are killed."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def contents(directory: Path) -> dict[str, str]:
 
 
 def wait_beside(program: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
-    """Waits until it holds. Only a hang makes it fail."""
+    """Waits until `holds` returns true. Fails after five minutes, or if the program ends."""
     for _ in range(30_000):
         if holds():
             return
         assert program.poll() is None
         time.sleep(0.01)
     program.kill()
-    raise AssertionError("what the program should do never came")
+    raise AssertionError("the program has not done what the test waits for")
 
 
 def run_and_kill(*arguments: str) -> None:
-    """Kills the program when it has read two of three rows, which it waits for."""
+    """Kills the program while it waits for the third row."""
     program = subprocess.Popen(
         [sys.executable, data_set.__file__, *arguments],
         stdin=subprocess.PIPE,
@@ -50,17 +50,17 @@ def run_and_kill(*arguments: str) -> None:
     program.stdin.flush()
     base = Path(arguments[0])
     if arguments[-1] == "--plainly":
-        # It waits for the next row once the second is in its file.
+        # When the second row is in its file, the program waits for the next one.
         wait_beside(program, lambda: (base / arguments[1] / "mon.jsonl").read_text() == ROWS[0])
     else:
-        # It waits for the next row once its first file is staged.
+        # When its first file is staged, the program has begun to write rows.
         wait_beside(program, lambda: any((base / ".atomdir" / "stage").iterdir()))
     program.kill()
     program.wait()
     program.stdin.close()
 
 
-def test_a_data_set_is_written_whole_and_plainly_it_is_not(base: Path) -> None:
+def test_only_with_transactions_a_kill_leaves_the_old_data_set(base: Path) -> None:
     data_set.write(str(base), "data", ROWS)
     whole = contents(base / "data")
     assert whole["index.json"] == '{"mon": 2, "tue": 1}'
@@ -72,7 +72,7 @@ def test_a_data_set_is_written_whole_and_plainly_it_is_not(base: Path) -> None:
     run_and_kill(str(base), "data", "--plainly")
     left = contents(base / "data")
     assert left["index.json"] == whole["index.json"]
-    # The index is that of the old data set, and the files are of both.
+    # The index is still the old data set's, and there are files of both data sets.
     assert left["mon.jsonl"] == ROWS[0] and left["tue.jsonl"] == ROWS[1]
     assert left["wed.jsonl"] == '{"day": "wed"}\n'
 
@@ -97,7 +97,7 @@ else:
 
 
 def add_and_kill(base: Path, how: str) -> None:
-    """Kills the program between the file and its row."""
+    """Kills the program after it has written the file and before it inserts the row."""
     examples = os.path.dirname(content_store.__file__)
     program = subprocess.Popen(
         [sys.executable, "-c", ADD_UNTIL_KILLED, examples, str(base), how],
@@ -118,7 +118,7 @@ def rows(base: Path) -> list[str]:
         return [digest for (digest,) in found]
 
 
-def test_a_kill_leaves_row_and_file_and_plainly_it_does_not(base: Path) -> None:
+def test_only_with_transactions_a_kill_leaves_no_file_without_a_row(base: Path) -> None:
     command = os.environ.get("ATOMDIR_BIN")
     if command is None:
         pytest.skip("ATOMDIR_BIN does not name the command")
@@ -135,7 +135,7 @@ def test_a_kill_leaves_row_and_file_and_plainly_it_does_not(base: Path) -> None:
     plain.mkdir()
     content_store.add_plainly(plain, "one", b"1")
     add_and_kill(plain, "plainly")
-    # A file that no row names.
+    # One file has no row.
     assert len(rows(plain)) == 1 and len(os.listdir(plain / "objects")) == 2
 
 
@@ -154,7 +154,7 @@ def test_a_row_and_its_file_appear_together(base: Path) -> None:
                 def __len__(self) -> int:
                     raise KeyError
 
-            # The file is written, and the row is refused.
+            # The file is written, and inserting the row fails.
             with pytest.raises(KeyError):
                 content_store.add(store, "two", Refused(b"2"))
             other = content_store.add(store, "three", b"3")

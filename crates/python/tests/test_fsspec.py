@@ -1,4 +1,4 @@
-"""fsspec's transactions are Atomdir's."""
+"""fsspec's transactions, on the file system for stores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_block_is_one_commit(base: Path, fs: AtomdirFileSystem) -> None:
             fs.mv(f"{base}/moved", f"{base}/new/moved")
             fs.cp(f"{base}/new/a", f"{base}/copy")
             fs.pipe({f"{base}/new/c": b"c", f"{base}/new/d": b"d"})
-            # It sees its own changes, and nobody else does.
+            # The file system sees its own changes; others do not.
             assert fs.cat(f"{base}/new/a") == b"a"
             assert not fs.exists(f"{base}/old")
             assert names(base) == ["moved", "old"]
@@ -47,13 +47,13 @@ def test_a_block_is_one_commit(base: Path, fs: AtomdirFileSystem) -> None:
         (after / "y").touch()
         sequence = after.commit().sequence
         assert sequence is not None
-        # One commit was between the two.
+        # The block was exactly one commit, before these two.
         (before / "z").touch()
         second = before.commit().sequence
         assert second == sequence + 1 and sequence == 2
 
 
-def test_a_block_that_raises_leaves_nothing(base: Path, fs: AtomdirFileSystem) -> None:
+def test_a_block_that_raises_changes_nothing(base: Path, fs: AtomdirFileSystem) -> None:
     (base / "kept").write_text("k")
     with pytest.raises(RuntimeError):
         with fs.transaction:
@@ -62,7 +62,7 @@ def test_a_block_that_raises_leaves_nothing(base: Path, fs: AtomdirFileSystem) -
             fs.open(f"{base}/b", "wb").write(b"open at the end")
             raise RuntimeError
     assert names(base) == ["kept"]
-    # The file system works on.
+    # The file system can still be used.
     fs.pipe_file(f"{base}/a", b"a")
     assert names(base) == ["a", "kept"]
     fs.start_transaction()
@@ -71,7 +71,7 @@ def test_a_block_that_raises_leaves_nothing(base: Path, fs: AtomdirFileSystem) -
     assert names(base) == ["kept"]
 
 
-def test_a_conflict_is_raised_at_the_end(base: Path, fs: AtomdirFileSystem) -> None:
+def test_a_conflict_is_raised_at_the_end_of_the_block(base: Path, fs: AtomdirFileSystem) -> None:
     (base / "a").write_text("0")
     with pytest.raises(atomdir.Conflict):
         with fs.transaction:
@@ -81,7 +81,7 @@ def test_a_conflict_is_raised_at_the_end(base: Path, fs: AtomdirFileSystem) -> N
     assert names(base) == ["a"] and (base / "a").read_text() == "outside"
 
 
-def test_without_a_block_each_file_is_a_commit(base: Path, fs: AtomdirFileSystem) -> None:
+def test_outside_a_block_each_file_is_a_commit(base: Path, fs: AtomdirFileSystem) -> None:
     file = fs.open(f"{base}/a", "wb")
     file.write(b"1")
     assert names(base) == []
@@ -97,7 +97,7 @@ def test_without_a_block_each_file_is_a_commit(base: Path, fs: AtomdirFileSystem
     assert fs.cat_file(f"{base}/a", 8, 17) == b"meanwhile"
 
 
-def test_it_is_registered_and_follows_links_to_a_store(base: Path) -> None:
+def test_file_system_is_registered_and_follows_links_to_a_store(base: Path) -> None:
     link = base.parent / "link"
     link.symlink_to(base)
     with fsspec.open(f"atomdir://{link}/d/a", "w") as file:

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.many_commits
 class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]
     @pytest.fixture
     def fs(self) -> AtomdirFileSystem:
-        # By its name, so that it is registered.
+        # Use the name, to test that the file system is registered.
         fs = fsspec.filesystem("atomdir")
         assert isinstance(fs, AtomdirFileSystem)
         return fs
 
     @pytest.fixture
     def fs_path(self, base: Path) -> Iterator[str]:
-        # Each call is a transaction. The store stays open between them.
+        # Keep the store open between the calls, each of which is a transaction.
         with atomdir.Store(base):
             yield str(base)
 

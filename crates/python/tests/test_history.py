@@ -1,4 +1,4 @@
-"""The past, parts and sides in conflicts, with a service and without."""
+"""The past, commits of parts, and sides in conflicts, with a service and without one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(store: atomdir.Store, name: str) -> str:
         return (tx / name).read_text()
 
 
-def test_log_undo_restore_and_the_past(store: atomdir.Store) -> None:
+def test_log_undo_restore_and_at(store: atomdir.Store) -> None:
     began = time.time()
     one = commit(store, a="1", b="1")
     two = commit(store, a="2", b="2", c="2")
@@ -43,7 +43,7 @@ def test_log_undo_restore_and_the_past(store: atomdir.Store) -> None:
     with store.restore(one, "a") as tx:
         assert (tx / "a").read_text() == "1"
     assert (read(store, "a"), read(store, "b")) == ("1", "2")
-    # The restore has changed it again, and an undo never takes back what came later.
+    # The restore has changed "a" again, and an undo must not undo later changes.
     with pytest.raises(atomdir.UndoConflict) as caught:
         store.undo(two)
     assert isinstance(caught.value, atomdir.UndoError) and caught.value.paths == ["a"]
@@ -58,7 +58,7 @@ def test_log_undo_restore_and_the_past(store: atomdir.Store) -> None:
         store.at(10**6)
 
 
-def test_commits_by_path_and_time_and_what_they_changed(store: atomdir.Store) -> None:
+def test_commits_by_path_and_time_and_their_changes(store: atomdir.Store) -> None:
     one = commit(store, a="1", b="1")
     two = commit(store, a="2", c="2")
     added = [atomdir.Change("A", "a", None), atomdir.Change("A", "b", None)]
@@ -84,7 +84,7 @@ def test_commits_by_path_and_time_and_what_they_changed(store: atomdir.Store) ->
         store.commit_at("yesterday")  # type: ignore[arg-type]
 
 
-def test_what_an_undo_meets_is_not_tried_again(store: atomdir.Store) -> None:
+def test_undo_conflict_is_not_retried(store: atomdir.Store) -> None:
     one = commit(store, a="1")
     commit(store, a="2")
     tries = 0
@@ -100,7 +100,7 @@ def test_what_an_undo_meets_is_not_tried_again(store: atomdir.Store) -> None:
     assert tries == 1
 
 
-def test_a_refresh_brings_what_others_have_committed(store: atomdir.Store) -> None:
+def test_refresh_shows_the_commits_of_others(store: atomdir.Store) -> None:
     tx = store.transaction()
     (tx / "mine").write_text("1")
     newest = commit(store, theirs="1")
@@ -116,7 +116,7 @@ def test_a_refresh_brings_what_others_have_committed(store: atomdir.Store) -> No
     tx.abort()
 
 
-def test_the_past_lists_what_is_as_now(store: atomdir.Store) -> None:
+def test_at_lists_files_that_outside_writers_have_changed(store: atomdir.Store) -> None:
     one = commit(store, a="1")
     with store.transaction() as tx:
         (tx / "a").chmod(0o600)
@@ -128,7 +128,7 @@ def test_the_past_lists_what_is_as_now(store: atomdir.Store) -> None:
         assert (past / "a").read_text() == "outside"
 
 
-def test_a_part_is_committed(store: atomdir.Store) -> None:
+def test_part_of_a_transaction_is_committed(store: atomdir.Store) -> None:
     with store.transaction() as tx:
         with (tx / "done").open("w") as file:
             file.write("1")
@@ -150,7 +150,7 @@ def test_a_part_is_committed(store: atomdir.Store) -> None:
     assert sorted(os.listdir(store.root)) == [".atomdir", "done"]
 
 
-def test_sides_are_taken_in_conflicts(store: atomdir.Store) -> None:
+def test_commit_with_sides_resolves_conflicts(store: atomdir.Store) -> None:
     commit(store, a="0", b="0")
     mine = store.transaction()
     for name in "abc":
@@ -167,7 +167,7 @@ def test_sides_are_taken_in_conflicts(store: atomdir.Store) -> None:
         mine.commit_with_sides(["ours"])
     with pytest.raises(atomdir.Conflict):
         mine.commit_with_sides(sides[1:])
-    # What was changed after the list was made is not overwritten.
+    # A change that was made after the list is not overwritten.
     commit(store, a="later")
     with pytest.raises(atomdir.Conflict):
         mine.commit_with_sides(sides)
@@ -178,7 +178,7 @@ def test_sides_are_taken_in_conflicts(store: atomdir.Store) -> None:
     assert [read(store, name) for name in "abc"] == ["mine", "theirs", "mine"]
 
 
-def test_texts_are_merged_by_lines(store: atomdir.Store) -> None:
+def test_texts_are_merged_line_by_line(store: atomdir.Store) -> None:
     commit(store, text="1\n2\n3\n", clash="1\n")
     mine = store.transaction()
     (mine / "text").write_text("1\n2\nmine\n")
@@ -204,7 +204,7 @@ def test_texts_are_merged_by_lines(store: atomdir.Store) -> None:
     assert read(store, "clash") == "mine\n"
 
 
-def test_history_is_forgotten_as_asked_and_as_the_settings_say(
+def test_prune_and_the_settings_of_the_history(
     store: atomdir.Store,
 ) -> None:
     one = commit(store, a="1")

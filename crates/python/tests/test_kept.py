@@ -24,7 +24,7 @@ with atomdir.Store(base, door="service", service_program=command) as store:
 """
 
 
-def test_embedded_store_keeps_no_transaction(base: Path) -> None:
+def test_embedded_store_cannot_keep_transactions_open(base: Path) -> None:
     with atomdir.Store(base, door="embedded") as store:
         with store.transaction() as tx:
             for call in (tx.keep, tx.sync, store.transactions, store.ended):

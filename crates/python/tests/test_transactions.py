@@ -51,7 +51,7 @@ def test_commit_and_abort_by_hand(base: Path) -> None:
         (tx / "a").unlink()
         tx.abort()
     assert names(base) == ["a"]
-    # Nothing of a dropped transaction is left, and the store is closed.
+    # Deleting an open transaction aborts it and closes the store.
     tx = atomdir.transaction(base)
     (tx / "dropped").touch()
     del tx
@@ -61,7 +61,7 @@ def test_commit_and_abort_by_hand(base: Path) -> None:
         atomdir.transaction(base, isolation="none")
 
 
-def test_conflicts_name_what_was_changed(base: Path) -> None:
+def test_conflicts_name_the_path_and_the_author(base: Path) -> None:
     (base / "a").write_text("0")
     with atomdir.Store(base) as store:
         first = store.transaction()
@@ -76,10 +76,10 @@ def test_conflicts_name_what_was_changed(base: Path) -> None:
         (change, *_) = caught.value.conflicts
         assert (change.by, change.commit) == ("commit", first_receipt.sequence)
         assert "'a'" in str(change)
-        # It stays open, so that its changes can be looked at.
+        # The transaction stays open, so its changes can still be read.
         assert (second / "a").read_text() == "2"
         second.abort()
-        # A program outside counts as having committed.
+        # A change by an outside writer is a conflict like a commit.
         third = store.transaction()
         (third / "a").write_text("3")
         (base / "a").write_text("outside")
@@ -131,8 +131,8 @@ def test_retry_loses_no_update(base: Path) -> None:
     store.close()
 
 
-def test_paths_are_used_as_those_of_pathlib(base: Path) -> None:
-    """The same program runs on a path of pathlib and on one in a transaction."""
+def test_paths_behave_like_those_of_pathlib(base: Path) -> None:
+    """The same function has the same results on a path of pathlib and on one in a transaction."""
 
     def work(root: pathlib.Path) -> list[object]:
         seen: list[object] = []
@@ -204,7 +204,7 @@ def test_paths_are_used_as_those_of_pathlib(base: Path) -> None:
     plain = base.parent / "plain"
     plain.mkdir()
     with atomdir.transaction(base) as tx:
-        # In a directory of its own, since a transaction's root has no name.
+        # Use a directory, since a transaction's root has no name.
         (tx / "plain").mkdir()
         found = work(tx / "plain")  # type: ignore[arg-type]
     assert found == work(plain)
@@ -212,7 +212,7 @@ def test_paths_are_used_as_those_of_pathlib(base: Path) -> None:
     assert names(base / "plain") == names(plain)
 
 
-def test_errors_are_those_of_the_system(base: Path) -> None:
+def test_errors_have_the_classes_of_system_errors(base: Path) -> None:
     with atomdir.transaction(base) as tx:
         with pytest.raises(FileNotFoundError) as caught:
             (tx / "none").read_bytes()
@@ -245,7 +245,7 @@ def test_files_open_at_the_commit_are_flushed(base: Path) -> None:
         text.write("late")
 
 
-def test_own_reads_are_pages(store: atomdir.Store) -> None:
+def test_own_reads_conflict_by_pages(store: atomdir.Store) -> None:
     with store.transaction() as tx:
         (tx / "pages").write_bytes(bytes(8192))
     with store.transaction(isolation="serializable", own_reads_only=True) as reader:
@@ -300,8 +300,8 @@ def test_attributes(base: Path) -> None:
 
 
 def test_other_threads_run_while_one_waits(base: Path) -> None:
-    """A lock that another thread holds is waited for without the interpreter's lock: else
-    this would never end."""
+    """Waiting for another thread's lock must release the interpreter's lock. Otherwise this test
+    would hang."""
     (base / "a").touch()
     with atomdir.Store(base) as store:
         holder, waiter = store.transaction(), store.transaction()
@@ -321,7 +321,7 @@ def test_other_threads_run_while_one_waits(base: Path) -> None:
         waiter.abort()
 
 
-def test_one_store_is_shared_in_a_process(base: Path) -> None:
+def test_transactions_of_a_process_share_one_store(base: Path) -> None:
     with atomdir.transaction(base) as one, atomdir.transaction(base) as other:
         (one / "a").touch()
         (other / "b").touch()
@@ -334,7 +334,7 @@ def test_one_store_is_shared_in_a_process(base: Path) -> None:
     subprocess.run([sys.executable, "-c", probe], check=True)
 
 
-def test_transactions_that_nobody_ended_are_collected(base: Path) -> None:
+def test_garbage_collection_aborts_open_transactions(base: Path) -> None:
     import gc
 
     class Cycle:
@@ -353,7 +353,7 @@ def test_transactions_that_nobody_ended_are_collected(base: Path) -> None:
     assert names(base) == []
 
 
-def test_a_forked_process_leaves_its_parents_transaction_alone(base: Path) -> None:
+def test_a_forked_process_cannot_change_its_parents_transaction(base: Path) -> None:
     tx = atomdir.transaction(base)
     (tx / "a").write_text("1")
     child = os.fork()
@@ -362,7 +362,7 @@ def test_a_forked_process_leaves_its_parents_transaction_alone(base: Path) -> No
         try:
             (tx / "b").write_text("2")
         except OSError:
-            # The parent has the store, so that it cannot be opened either.
+            # The parent holds the store, so the child cannot open it either.
             try:
                 atomdir.Store(base)
             except atomdir.StoreHeld:

@@ -1,19 +1,19 @@
-"""What the extension costs beside SQLite's rollback journal and its write-ahead log.
+"""Compares the extension's costs with those of SQLite's rollback journal and write-ahead log.
 
     python3 measure.py EXTENSION DIRECTORY [--rounds N] [--workload PART] [--sides SIDE,...]
                        [--scale N] [--json]
 
-DIRECTORY is on the file system to measure, and `atomdir` in the PATH. The sides alternate within each
-round, and each number is the median of the rounds: operations in a second, and for each transaction the
-flushes of DIRECTORY's disk and the KiB written to it. Those are of use only if nobody else uses the disk,
-as with `slow_disk.c`. Durability is the same everywhere: synchronous=FULL, and for the extension
-durable commits. The sides `run` and `run-native` are SQLite with its rollback journal, unchanged, each
-of whose transactions is one command of `atomdir run` in an exact or a native view; the start of the
-command is not counted, its commit is.
+DIRECTORY must be on the file system to measure, and `atomdir` in the PATH. The sides alternate within each
+round. Each number is the median of the rounds: transactions in a second, and for each transaction the
+flushes of DIRECTORY's disk and the KiB written to it. Flushes and KiB are meaningful only if no other program
+uses the disk, as with `slow_disk.c`. Durability is the same everywhere: synchronous=FULL, and durable commits
+for the extension. In the sides `run` and `run-native`, SQLite is unchanged and uses its rollback journal, and
+each transaction is one `atomdir run`, in an exact or a native view. The time in which the command
+starts is not counted, the time of its commit is.
 The side `turso`, which is measured only if it is named, needs `pip install pyturso`.
 
-`atomdir-bench sqlite` runs this as well, and reads what `--json` prints: a line for each workload and side,
-with the figures of all its transactions together.
+`atomdir-bench sqlite` also runs this program, with `--json`, which prints a line for each workload and side
+with the sums of all its transactions.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def open_database(path, mode, **more):
 
 
 def open_turso(path):
-    """Turso's databases, whose mode `mvcc` has several writers at once (BEGIN CONCURRENT)."""
+    """Opens a database with Turso, in the mode `mvcc`: several writers at once (BEGIN CONCURRENT)."""
     import turso
 
     connection = turso.connect(path, isolation_level=None)
@@ -85,7 +85,7 @@ def update_rows(connection, count, rows, chance):
 
 
 class Disk:
-    """What the disk under a directory has done."""
+    """Counts the KiB written to the disk under a directory, and its flushes."""
 
     def __init__(self, path):
         device = os.stat(path).st_dev
@@ -99,7 +99,7 @@ class Disk:
 
 
 class Side:
-    """A directory with databases, and connections to them."""
+    """One of the ways to run SQLite that are compared, with a directory for its databases."""
 
     def __init__(self, name):
         self.name = name
@@ -109,7 +109,8 @@ class Side:
         self.disk = Disk(self.path)
 
     def prepare(self, make, *names):
-        """Copies a database that `make` has filled, once, and makes the directory a store."""
+        """Copies a database that `make` fills to each of `names`, and makes the directory a store if
+        the side needs one. `make` fills it only once for all sides and rounds."""
         template = os.path.join(DIRECTORY, f"template-{make.__name__}-{scaled(ROWS)}")
         if not os.path.exists(template):
             with sqlite3.connect(template, isolation_level=None) as connection:
@@ -187,7 +188,7 @@ def transactions(connection, kind, count, per_transaction):
 
 
 def run_commands(side, kind, count):
-    """Returns how long the starts of Python took."""
+    """Runs the commands. Returns how many seconds Python took to start, in all."""
     left_out = 0.0
     for number in range(count):
         command = ["atomdir", "run", "-q", "--view", VIEWS[side.name], "-C", side.path]
@@ -199,7 +200,7 @@ def run_commands(side, kind, count):
 
 
 def run_one(kind, number):
-    """The command of `run`. Prints how long it took to start: since the process began."""
+    """What each `atomdir run` runs. Prints how many seconds ago its process began."""
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rsplit(")", 1)[1].split()[19])
     began = ticks / os.sysconf("SC_CLK_TCK")
@@ -222,7 +223,7 @@ def tpc_c(side):
 
 
 def mail(side):
-    """A row, a file of 1 MB beside the database, and the row once more."""
+    """Each transaction inserts a row, writes a file of 1 MB beside the database, and updates the row."""
     side.prepare(mails, "db")
     connection = side.connect("db")
     contents = os.urandom(1 << 20)
@@ -308,7 +309,7 @@ def one_database(side):
 
 
 def until_committed(cursor, transaction):
-    """Runs it again after a conflict, with a random pause as the extension has it for statements."""
+    """Runs the transaction until it commits, with random pauses like the extension's for statements."""
     while True:
         try:
             return transaction()
@@ -320,7 +321,7 @@ def until_committed(cursor, transaction):
             try:
                 cursor.execute("rollback")
             except Exception as error:
-                # It is rolled back already.
+                # The database has rolled it back already.
                 if "no transaction" not in str(error):
                     raise
             time.sleep(random.uniform(0, 0.01))
@@ -345,7 +346,7 @@ def in_threads(work):
 
 
 def pair(side):
-    """One transaction over two attached databases."""
+    """Each transaction changes a row in each of two attached databases."""
     side.prepare(small, "one", "two")
     connection = side.connect("one")
     path = os.path.join(side.path, "two")
@@ -405,8 +406,8 @@ def main(arguments):
 
 
 def workload_has(workload, side):
-    """Those in `atomdir run` are for transactions that are long enough to be commands; Turso is compared where
-    several write."""
+    """`run` and `run-native` are measured with long transactions only, Turso only where several threads
+    write to one database."""
     match side:
         case "run" | "run-native":
             return "10 000" in workload
@@ -437,7 +438,7 @@ else:
     parser.add_argument("extension")
     parser.add_argument("directory")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workload", default="", help="those whose name has this in it")
+    parser.add_argument("--workload", default="", help="only workloads whose name contains PART", metavar="PART")
     parser.add_argument("--sides", default="rollback,wal,atomdir,run,run-native")
     parser.add_argument("--scale", type=float, default=SCALE)
     parser.add_argument("--json", action="store_true")

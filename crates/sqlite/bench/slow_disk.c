@@ -1,5 +1,5 @@
-/* A file system with one file, "disk", that is as long as asked for and kept in memory. Each flush of it
-   takes so many microseconds longer. A loop device on it is a disk with slow flushes.
+/* A FUSE file system with one file, "disk", which is LENGTH_IN_MIB long and kept in memory. Each flush
+   takes MICROSECONDS longer. A loop device over the file is a disk with slow flushes.
 
        cc -O2 -o slow_disk slow_disk.c $(pkg-config --cflags --libs fuse3)
        slow_disk MICROSECONDS LENGTH_IN_MIB MOUNT_POINT                                          */

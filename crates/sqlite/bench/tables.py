@@ -1,4 +1,4 @@
-"""Writes the tables of docs/sqlite.md from two runs of the bench.
+"""Writes the tables of docs/sqlite.md from the results of two runs of the bench.
 
     atomdir-bench --rounds 3 --file-system ext4 --json sqlite > own.json
     atomdir-bench --rounds 3 --file-system ext4 --flush-us 1000 --json sqlite > slow.json
@@ -12,7 +12,7 @@ import sys
 BEGIN = "<!-- Written by crates/sqlite/bench/tables.py: do not edit below this line. -->"
 END = "<!-- Do not edit above this line. -->"
 
-# The bench's names of sides, and those of the tables.
+# The bench's name of each side, and its name in the tables.
 SIDES = {
     "rollback": "rollback",
     "sqlite": "WAL",
@@ -32,7 +32,7 @@ ROWS = {
     "SQLite: six threads, one database": "six threads, one database",
     "SQLite: two attached databases": "a row in each of two attached databases",
 }
-# Row, side, the paper's ratios to the rollback journal and to WAL.
+# Row, side, and how many times as fast as the rollback journal and as WAL the paper says it is.
 PAPERS = [
     ("SQLite: insert 10 000 rows", "embedded", 0.95, 1.28),
     ("SQLite: update 10 000 rows", "embedded", 1.31, 1.07),
@@ -44,7 +44,7 @@ PAPERS = [
     ("SQLite: mail", "embedded", 2.31, 1.98),
     ("SQLite: six threads, twelve databases", "embedded", 3.3, 2.1),
 ]
-# Row, what it is compared with, the least ratio, and what stands in the way.
+# Row, the side to compare with, the least ratio wanted, and why it is not reached.
 GOALS = [
     ("SQLite: update 10 000 rows", "rollback", 2, "bytes: 90 MB where the others write 66, since the old pages are kept for the history. Flushes are under a hundredth of the time (6.3 for each transaction)"),
     ("SQLite: update 10 000 rows", "sqlite", 1.5, "the same"),
@@ -79,7 +79,7 @@ class Run:
         return short(found[what] / unit / self.count(row))
 
     def ratio(self, row, side, to):
-        """How many times as fast."""
+        """How many times as fast as `to` the side is."""
         ours, theirs = self.side(row, side), self.side(row, to)
         return theirs["median_ms"] / ours["median_ms"] if ours and theirs else None
 

@@ -1,4 +1,4 @@
-"""The five transactions of TPC-C on one warehouse, one thread, a tenth of the customers and a hundredth
+"""TPC-C's five transactions, in one thread, on one warehouse with a tenth of the customers and a hundredth
 of the items."""
 
 import random

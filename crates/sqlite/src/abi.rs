@@ -75,7 +75,7 @@ pub(crate) struct IoMethods {
     pub(crate) device_characteristics: Option<unsafe extern "C" fn(*mut File) -> c_int>,
 }
 
-/// Something that this crate passes on without calling it.
+/// The address of a function that this crate hands on and never calls.
 pub(crate) type Opaque = Option<unsafe extern "C" fn()>;
 
 #[repr(C)]
@@ -93,11 +93,11 @@ pub(crate) struct Vfs {
     pub(crate) delete: Option<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int) -> c_int>,
     pub(crate) access:
         Option<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int, *mut c_int) -> c_int>,
-    /// The methods from xFullPathname to xNextSystemCall, none of which looks at a file.
+    /// The methods from xFullPathname to xNextSystemCall, taken unchanged from the default file system.
     pub(crate) others: [Opaque; 13],
 }
 
-/// A connection.
+/// A connection of SQLite (`sqlite3`).
 pub enum Database {}
 pub(crate) enum Context {}
 pub(crate) enum Value {}
@@ -110,7 +110,7 @@ pub(crate) type Entry =
 pub(crate) const UTF8: c_int = 1;
 /// The function cannot be used in triggers and views.
 pub(crate) const DIRECTONLY: c_int = 0x80000;
-/// SQLite copies the result.
+/// Tells SQLite to copy the result.
 pub(crate) const TRANSIENT: isize = -1;
 
 /// `sqlite3_api_routines`: the addresses of SQLite's functions, in an order that never changes.
@@ -140,8 +140,8 @@ macro_rules! routines {
         impl Api {
             $(
                 /// # Safety
-                /// As sqlite3.h says.
-                #[allow(clippy::too_many_arguments, reason = "SQLite's")]
+                /// The arguments are valid by the rules of sqlite3.h for this function.
+                #[allow(clippy::too_many_arguments, reason = "SQLite's function has so many")]
                 pub(crate) unsafe fn $name(self, $($argument: $type),*) $(-> $result)? {
                     type Routine = unsafe extern "C" fn($($type),*) $(-> $result)?;
                     // SAFETY: SQLite 3.40 and newer have a routine of this type there.
@@ -191,7 +191,7 @@ routines! {
     192 auto_extension(entry: Option<Entry>) -> c_int;
 }
 
-/// SQLite's functions with any number of arguments, of which this crate passes one string.
+/// SQLite's functions that take a format and any number of arguments. This crate passes one string.
 impl Api {
     /// Copies the text into memory that SQLite frees.
     pub(crate) fn copy(self, text: &CStr) -> *mut c_char {

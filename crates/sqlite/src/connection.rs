@@ -1,46 +1,47 @@
-//! What one SQLite connection does in one store: one transaction for all databases that it has
-//! attached there.
+//! A SQLite connection in one store. All databases of that store that the connection has attached
+//! share one transaction.
 //!
 //! Below, a *database* is one open file of the connection, and its *lock* is SQLite's (none, shared,
 //! reserved, pending, exclusive). No lock excludes another connection.
 //!
-//! States, and what moves between them
+//! States and transitions
 //!
 //! 1. Idle: no database is locked, and there is no transaction.
-//! 2. Reading: the first shared lock begins a serializable transaction. SQLite drops its page
-//!    cache then (`header`), so that all pages that it uses are read in the transaction and
-//!    enter the read set. A second database that is locked joins the transaction. A step of a
-//!    backup is the exception: it runs no statement, and would start over with an empty cache. So
-//!    SQLite keeps its cache if it has read it in the same snapshot, also without a statement.
-//! 3. Writing: a reserved lock is always granted. Pages that SQLite writes go to the transaction,
-//!    also long before the commit, when its cache is full.
-//! 4. Commit: see below. A conflict leaves the transaction open, SQLite rolls back and gives up
+//! 2. Reading: the first shared lock begins a serializable transaction. SQLite then drops its page
+//!    cache (`header`), so it reads all pages that it uses in the transaction, and they
+//!    enter the read set. Further databases that SQLite locks join the transaction. A step of a
+//!    backup is the exception: it runs outside any statement, and a dropped cache would make the
+//!    backup start over. So SQLite keeps its cache if no statement runs, none ran when the cache
+//!    was filled, and the snapshot is the same.
+//! 3. Writing: a reserved lock is always granted. Pages that SQLite writes go to the transaction.
+//!    When its cache is full, it writes pages long before the commit.
+//! 4. Commit: see below. A conflict leaves the transaction open; SQLite rolls back and gives up
 //!    its locks.
 //! 5. Committed: the transaction has ended, and a lock may be left, because another statement of
-//!    the connection still reads. What SQLite has in its cache is what the commit has left. So the
-//!    next read or write begins another transaction (`State::go_on`), if nothing was committed
-//!    in between. It reads all pages again that SQLite may have in its cache, so that they enter
-//!    the read set. Otherwise, and after a commit whose outcome is not known, every further read and
-//!    write fails, until all locks are given up.
+//!    the connection still reads. SQLite's cache then holds the pages as the commit left them. If
+//!    nothing else was committed since, the next read or lock begins another transaction
+//!    (`State::go_on`). It reads again all pages that SQLite may have in its cache, so that they
+//!    enter the read set. If something was, or the outcome of the commit is unknown, further reads
+//!    and locks fail until all locks are given up.
 //! 6. The last unlock aborts what was not committed, and the connection is idle.
 //!
 //! Invariants
 //!
-//! 1. SQLite has not yet answered when the commit fails, and rolls back. So the commit happens
-//!    before SQLite ends its journal: at `SQLITE_FCNTL_SYNC`, the last call for a database
-//!    before that. With several databases it is the last such call, or the removal of the super-journal,
-//!    if SQLite made one.
-//! 2. SQLite also syncs after a rollback that has restored pages in the file. A sync is for a
-//!    commit if and only if the change counter that SQLite wrote last is not the one that it was
-//!    shown. Every commit raises it, because locks are given up in between (`PRAGMA
-//!    locking_mode=EXCLUSIVE` is refused), and every rollback restores it.
-//! 3. A database that holds a reserved lock may turn out not to have changed; then SQLite does not
-//!    sync it, and the commit that waited for it happens in `SQLITE_FCNTL_COMMIT_PHASETWO`. By then
+//! 1. If the commit fails, SQLite can still roll back. So the commit happens before SQLite ends its
+//!    journal: at `SQLITE_FCNTL_SYNC`, the last call for a database before that. With several
+//!    databases it happens at the last of these calls, or when SQLite removes the super-journal,
+//!    if it made one.
+//! 2. SQLite also syncs after a rollback that has restored pages in the file. A sync belongs to a
+//!    commit if and only if the change counter that SQLite wrote last differs from the one that the
+//!    extension showed it. Every commit raises the counter, because SQLite gives up its locks
+//!    between commits (`PRAGMA locking_mode=EXCLUSIVE` is refused), and every rollback restores it.
+//! 3. A database with a reserved lock may turn out to be unchanged. Then SQLite does not sync it,
+//!    and the commit that waited for it happens in `SQLITE_FCNTL_COMMIT_PHASETWO`. By then
 //!    SQLite has marked its cache as clean. So a failure there must be an I/O error, after which
 //!    SQLite drops the cache.
-//! 4. After a failed commit whose outcome is not known, or without a transaction, the pages that a
-//!    rollback restores are ignored: they were never in the base.
-//! 5. Journals are thrown away when they are closed: they serve rollbacks only.
+//! 4. Once the transaction has ended, the pages that a rollback restores are ignored: the changes
+//!    that it undoes are not in the base, or the outcome of the commit is unknown.
+//! 5. Journals are discarded when they are closed: they serve rollbacks only.
 
 use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::database::Database;
@@ -56,7 +57,7 @@ use std::ffi::{CStr, c_int};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The connections of this process, by the address of SQLite's own.
+/// The connections of this process, each with the address of SQLite's `sqlite3` object.
 static CONNECTIONS: Mutex<Vec<(usize, Weak<Connection>)>> = Mutex::new(Vec::new());
 
 pub(crate) struct Connection {
@@ -65,7 +66,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// The connection at this address, which must have databases in one store only.
+    /// The connection at this address. Fails if it has databases in no store, or in several.
     pub(crate) fn only_one_of(address: usize) -> Result<Arc<Connection>> {
         let connections = locked(&CONNECTIONS).clone();
         let connections = connections.into_iter().filter(|(at, _)| *at == address);
@@ -94,7 +95,7 @@ impl Connection {
             return Err(misuse("the connection is in a transaction already"));
         }
         if outer.root != self.held.store().root() {
-            return Err(misuse("the transaction is one of another store"));
+            return Err(misuse("the transaction belongs to another store"));
         }
         state.outer = Some(outer);
         Ok(())
@@ -127,7 +128,7 @@ impl Drop for OpenDatabase {
 }
 
 impl OpenDatabase {
-    /// A database of a connection that is not known yet.
+    /// A database whose connection SQLite has not named yet.
     pub(crate) fn new(held: Held, path: PathBuf, is_writable: bool) -> OpenDatabase {
         let connection = Arc::new(Connection {
             held,
@@ -137,7 +138,7 @@ impl OpenDatabase {
         OpenDatabase { connection, id }
     }
 
-    /// The database belongs to this connection of SQLite's. Call it before the first lock.
+    /// Assigns the database to SQLite's connection at `place`. Call it before the first lock.
     ///
     /// # Safety
     /// SQLite keeps its connection at `place` as long as the file is open.
@@ -172,7 +173,8 @@ impl OpenDatabase {
         }
     }
 
-    /// Reads without a lock, as SQLite does when it opens a database, see a snapshot of their own.
+    /// Runs `act` in the transaction. SQLite also reads without a lock when it opens a database;
+    /// such a read gets a snapshot of its own.
     fn with_transaction<T>(
         &self,
         act: impl FnOnce(&mut Database, &SharedTransaction) -> Result<T>,
@@ -201,13 +203,13 @@ impl OpenDatabase {
         self.with_transaction(|database, transaction| database.read(transaction, buffer, offset))
     }
 
-    /// Whether there is a file, and may be written if there is.
+    /// Whether the file exists, and whether it may be written.
     pub(crate) fn look(&self) -> Result<(bool, bool)> {
         self.with_transaction(|database, transaction| database.look(transaction))
     }
 
     pub(crate) fn length(&self) -> Result<u64> {
-        // After a commit SQLite asks whether the end of the file is still to be cut off.
+        // After a commit SQLite asks for the length, to see whether it must cut the file off.
         if let Some(length) = locked(&self.connection.state).committed_length(self.id) {
             return Ok(length);
         }
@@ -231,8 +233,8 @@ impl OpenDatabase {
         let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
         match &state.transaction {
             Some(transaction) => change(database, transaction),
-            // After a commit SQLite cuts off what the commit has cut off already, and after a
-            // failure it restores what never was in the base.
+            // After a commit SQLite cuts the file off, which the commit has already done. After a
+            // failed commit it restores pages (invariant 4).
             None if state.end.is_some() => Ok(()),
             None => Err(closed()),
         }
@@ -248,7 +250,9 @@ impl OpenDatabase {
         state.leave_ended();
         let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
         if database.place != 0 && database.owner() != state.address {
-            return Err(misuse("a store has no databases with a shared cache"));
+            return Err(misuse(
+                "a database in a store cannot be opened with cache=shared",
+            ));
         }
         if let Some(outer) = &state.outer {
             outer.lock(database.key, &database.path, level)?;
@@ -312,8 +316,8 @@ impl OpenDatabase {
         state.end_if_idle();
     }
 
-    /// SQLite has written all changes of this database that it is about to commit, or has
-    /// restored them.
+    /// Commits, if this is the last database of a commit that has no super-journal. SQLite calls it
+    /// when it has written all changes of this database, or a rollback has restored the pages.
     pub(crate) fn sync(&self, super_journal: Option<&CStr>) -> Result<()> {
         let ours = super_journal.filter(|name| super_journals::is_open(name));
         if let Some(name) = ours {
@@ -339,7 +343,7 @@ impl OpenDatabase {
         }
     }
 
-    /// SQLite has ended its own commit of this database.
+    /// Commits what `sync` has prepared but not committed. SQLite calls it after its own commit.
     pub(crate) fn end_commit(&self) -> Result<()> {
         let mut state = locked(&self.connection.state);
         let is_prepared = |database: &Database| database.is_prepared;
@@ -359,7 +363,8 @@ impl OpenDatabase {
         match connections.iter().all(is_this) {
             true => Ok(()),
             false => Err(misuse(
-                "the transaction has changed databases in two stores; commit them one by one",
+                "the transaction has changed databases in two stores; change each store in a \
+                 transaction of its own",
             )),
         }
     }
@@ -372,7 +377,7 @@ fn with_super_journal(name: &CStr) -> Vec<Arc<Connection>> {
         .collect()
 }
 
-/// SQLite removes an open super-journal, which commits its databases.
+/// Commits the databases of a super-journal, which SQLite is removing.
 pub(crate) fn end_super_journal(name: &CStr) -> Result<()> {
     super_journals::close(name);
     for connection in with_super_journal(name) {

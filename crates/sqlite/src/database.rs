@@ -12,39 +12,39 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 pub(crate) struct Database {
-    /// In the store.
+    /// Relative to the store's root.
     pub(crate) path: PathBuf,
     /// Names its locks in an outer transaction.
     pub(crate) key: u64,
-    /// Where SQLite keeps the address of its connection; 0 if it has not said.
+    /// Where SQLite keeps the address of its connection; 0 before `OpenDatabase::belongs_to`.
     pub(crate) place: usize,
-    /// SQLite has written something that it has neither committed nor restored yet.
+    /// SQLite has written pages and has neither synced nor restored them yet.
     pub(crate) is_dirty: bool,
     is_writable: bool,
     pub(crate) lock: c_int,
     /// Ready to be committed together with other databases.
     pub(crate) is_prepared: bool,
-    /// Closed before the transaction ends. `None` also if there is no file.
+    /// Closed before the transaction ends. `None` also if the file does not exist.
     file: Option<SharedFile>,
-    /// The first page of the file and its length as the transaction has them, while the file is open.
+    /// The file's first page and its length in the transaction, cached while the file is open.
     first: Option<Vec<u8>>,
     length: Option<u64>,
-    /// Those of the file in the snapshot.
+    /// The counters of the file in the snapshot.
     counters: Option<Counters>,
-    /// The counter that SQLite sees in this transaction.
+    /// The change counter that SQLite is shown in this transaction.
     shown: u32,
-    /// The highest that SQLite has seen or written so far.
+    /// The highest change counter that SQLite was shown or has written so far.
     highest: u32,
     /// The length and the counters after the last commit, or in the snapshot of a backup's last step.
     pub(crate) committed_length: u64,
     left: Option<Counters>,
-    /// The counter that SQLite wrote last, if it is not the one that it was shown.
+    /// The change counter that SQLite wrote last, if it differs from the one that it was shown.
     raised: Option<u32>,
-    /// What SQLite may have in its page cache.
+    /// The pages that SQLite may have in its page cache.
     cached: PageSet,
-    /// The commit in whose snapshot it has read that, if this is known.
+    /// The newest commit in the snapshot from which SQLite has read these pages, if it is known.
     cached_at: Option<Sequence>,
-    /// The transaction has begun with that cache, which has not entered its read set.
+    /// SQLite keeps its cache from an earlier transaction. Those pages are not in the read set.
     keeps_cache: bool,
 }
 
@@ -80,8 +80,8 @@ impl Database {
         unsafe { place.read() }.addr()
     }
 
-    /// The first lock in a transaction. `at` is the commit of its snapshot, if SQLite may keep its
-    /// cache over several transactions of that snapshot.
+    /// Prepares the database for its first lock in a transaction. `at` is the newest commit in its
+    /// snapshot, if SQLite may keep its cache for several transactions with that snapshot.
     pub(crate) fn begin(
         &mut self,
         transaction: &SharedTransaction,
@@ -96,7 +96,7 @@ impl Database {
             self.note_left(transaction)?;
         }
         self.cached_at = at;
-        // A program outside may have changed the file since.
+        // An outside writer may have changed the file since: so compare counters and length, too.
         self.keeps_cache =
             at.is_some() && cached == (self.cached_at, self.left, self.committed_length);
         if !self.keeps_cache {
@@ -116,7 +116,7 @@ impl Database {
         }
     }
 
-    /// Reads what SQLite may have in its cache, so that it enters the read set.
+    /// Reads the pages that SQLite may have in its cache, so that they enter the read set.
     fn read_cached(&mut self, transaction: &SharedTransaction) -> Result<()> {
         self.cached.insert(0..header::LENGTH as u64);
         let cached = std::mem::take(&mut self.cached);
@@ -128,8 +128,8 @@ impl Database {
         Ok(())
     }
 
-    /// A program that uses the database without the extension and is killed leaves a journal
-    /// that has to be rolled back, or a write-ahead log with a part of the contents.
+    /// Refuses a database with a journal to roll back, or a write-ahead log that holds a part of its
+    /// contents. A program that uses the database without the extension leaves them when it is killed.
     fn refuse_leftovers(&self, transaction: &SharedTransaction) -> Result<()> {
         let mut first = [0];
         for suffix in ["-journal", "-wal"] {
@@ -145,8 +145,8 @@ impl Database {
             let read = read.map_err(|error| Failure::of_io(abi::CANTOPEN, &error))?;
             if read > 0 && first[0] != 0 {
                 return Err(Failure::cannot_open(format_args!(
-                    "'{}' is left of a program that used the database without Atomdir; open and \
-                     close the database with plain sqlite3 once, in rollback mode",
+                    "'{}' was left by a program that used the database without Atomdir; run PRAGMA \
+                     journal_mode = delete in the database once with plain sqlite3",
                     path.display()
                 )));
             }
@@ -160,7 +160,7 @@ impl Database {
             self.is_prepared = false;
         }
         if let Some(raised) = self.raised.take() {
-            // After a commit SQLite continues from what it wrote.
+            // SQLite's cache is valid for the counter that it wrote, so go on showing that.
             self.shown = raised;
         }
         if level == LOCK_NONE {
@@ -169,8 +169,8 @@ impl Database {
         }
     }
 
-    /// Goes on in another transaction after a commit, with what SQLite has in its cache. Returns
-    /// whether the file is still as the commit has left it.
+    /// Moves the database to another transaction after a commit; SQLite keeps its cache. Returns
+    /// false if the file has changed since the commit.
     pub(crate) fn go_on(&mut self, transaction: &SharedTransaction) -> Result<bool> {
         let committed = (self.left, self.committed_length);
         self.counters = None;
@@ -182,7 +182,7 @@ impl Database {
         Ok(true)
     }
 
-    /// Notes what a commit leaves, or what a snapshot shows.
+    /// Notes counters and length of the file, as the transaction has them.
     pub(crate) fn note_left(&mut self, transaction: &SharedTransaction) -> Result<()> {
         let mut header = [0; header::LENGTH];
         let read = self.read_file(transaction, &mut header, 0)?;
@@ -197,7 +197,7 @@ impl Database {
         self.length = None;
     }
 
-    /// The file, opened if that was not done yet. `None` if there is none.
+    /// Opens the file unless it is open already. `None` if it does not exist.
     fn file(&mut self, transaction: &SharedTransaction) -> Result<Option<&SharedFile>> {
         while self.file.is_none() {
             let mut options = OpenOptions::new();
@@ -206,7 +206,7 @@ impl Database {
             match found {
                 Ok(file) => self.file = Some(file),
                 Err(error) if error.is_not_found() => break,
-                // A user who may not write may still read.
+                // The user may not write. Try again for reading only.
                 Err(error) if self.is_writable && is_forbidden(error.kind()) => {
                     self.is_writable = false;
                 }
@@ -230,7 +230,7 @@ impl Database {
             .ok_or_else(|| Failure::new(abi::IOERR, "the file is not open"))
     }
 
-    /// Whether there is a file, and may be written if there is.
+    /// Whether the file exists, and whether it may be written.
     pub(crate) fn look(&mut self, transaction: &SharedTransaction) -> Result<(bool, bool)> {
         let exists = self.file(transaction)?.is_some();
         Ok((exists, self.is_writable))
@@ -245,7 +245,7 @@ impl Database {
         let read = self.read_file(transaction, &mut header, 0)?;
         let counters = Counters::of(&header[..read]);
         if read == 0 {
-            // SQLite takes the header of an empty file to be zero.
+            // SQLite takes the counter of an empty file to be zero.
             self.shown = 0;
         }
         self.counters = Some(counters);
@@ -261,7 +261,7 @@ impl Database {
         let end = offset.saturating_add(buffer.len() as u64);
         if end <= PAGE as u64 {
             let first = self.first_page(transaction)?;
-            // Both are at most the length of a page.
+            // The offset fits: it is at most the length of a page.
             let rest = first.get(offset as usize..).unwrap_or_default();
             let count = rest.len().min(buffer.len());
             buffer[..count].copy_from_slice(&rest[..count]);
@@ -352,7 +352,7 @@ impl Database {
         if offset != 0 || data.len() < header::LENGTH {
             return Err(Failure::new(
                 abi::IOERR_WRITE,
-                "SQLite wrote a part of the first page",
+                "SQLite wrote only a part of the first page, which is not supported",
             ));
         }
         self.write_first_page(transaction, data)
@@ -404,7 +404,8 @@ impl Database {
         self.raised.is_some()
     }
 
-    /// Does what is left to do before the commit: SQLite cuts off the end of a file only after it.
+    /// Prepares the file for the commit: cuts it off to the database's length, which SQLite would
+    /// do only after the commit, and notes counters and length.
     pub(crate) fn prepare(&mut self, transaction: &SharedTransaction) -> Result<()> {
         let mut header = [0; header::LENGTH];
         let read = self.read_file(transaction, &mut header, 0)?;

@@ -27,7 +27,7 @@ impl Failure {
         Failure::new(abi::CANTOPEN, message)
     }
 
-    /// An error of a file. `code` is for those that have no code of their own.
+    /// An error of a file. `code` is for errors that have no result code of their own.
     pub(crate) fn of_file(code: c_int, error: &FileError) -> Failure {
         Failure::new(code_of(error.kind(), code), error)
     }

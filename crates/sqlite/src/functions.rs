@@ -1,6 +1,6 @@
 //! The SQL functions: `atomdir_begin()`, `atomdir_join(NUMBER)`, `atomdir_commit()`,
-//! `atomdir_abort()`, and for plain files in the transaction `atomdir_read(PATH)`,
-//! `atomdir_write(PATH, CONTENTS)` and `atomdir_remove(PATH)`.
+//! `atomdir_abort()`; and, for plain files in the transaction, `atomdir_read(PATH)`,
+//! `atomdir_write(PATH, CONTENTS)`, `atomdir_remove(PATH)`.
 
 use crate::abi::{self, Context, Database, Function, Value};
 use crate::connection::Connection;
@@ -29,7 +29,7 @@ const FUNCTIONS: [(&CStr, c_int, Function); 7] = [
     (c"atomdir_remove", 1, remove),
 ];
 
-/// Gives a connection the functions. SQLite calls it for each that is opened.
+/// Adds the functions to a connection. SQLite calls it for each connection that it opens.
 pub(crate) unsafe extern "C" fn install(
     database: *mut Database,
     _: *mut *mut c_char,
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn install(
     abi::OK
 }
 
-/// Runs a function of SQL: its result or failure becomes SQLite's.
+/// Runs a SQL function, and gives SQLite its result or error.
 ///
 /// # Safety
 /// `context` is what SQLite passes to a function.
@@ -90,7 +90,7 @@ unsafe fn answer(context: *mut Context, act: impl FnOnce(Arc<Connection>) -> Res
     }
 }
 
-/// The bytes of an argument, be it text or a blob.
+/// The bytes of an argument that is a text or a blob.
 ///
 /// # Safety
 /// SQLite has passed more than `at` arguments.

@@ -1,16 +1,16 @@
-//! The counters in a database's first page, which are kept out of conflicts.
+//! The counters in a database's first page. They take no part in conflicts.
 //!
 //! SQLite adds one to the change counter (bytes 24..28) with every commit, and copies it to the
-//! version-valid-for number (bytes 92..96), beside its own version (bytes 96..100). If these went
-//! to the file, every two writers would have written the same page. But SQLite uses the counter
-//! for two questions only, and the extension answers both by another number that it
-//! shows in the counter's place:
+//! version-valid-for number (bytes 92..96), beside its own version (bytes 96..100). If each commit
+//! wrote these to the file, any two writers would conflict on the first page. But SQLite uses the
+//! counter for two questions only, and the extension answers both by showing SQLite another number
+//! in the counter's place:
 //!
-//! - "Is my page cache still right?" SQLite compares the counter with the one that it read last
-//!   (or wrote). The number that is shown differs from all that this database file has shown or
-//!   got before, so SQLite drops its cache at the begin of every transaction.
-//! - "Does the header give the file's length?" It does if both numbers are the same. They are
-//!   shown as equal where they are equal in the file.
+//! - "Is my page cache still valid?" SQLite compares the counter with the one that it read or wrote
+//!   last. The extension shows a number that SQLite has neither read from nor written to this open
+//!   file before, so SQLite drops its cache at the beginning of a transaction.
+//! - "Does the header give the file's length?" It does if counter and version-valid-for number are
+//!   equal. The extension shows them as equal where they are equal in the file.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(crate) const VALID_FOR: Range<usize> = 92..96;
 const WRITER: Range<usize> = 96..100;
 pub(crate) const LENGTH: usize = 100;
 
-/// Both numbers, as the snapshot has them.
+/// The change counter and the version-valid-for number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) counter: u32,
@@ -39,7 +39,7 @@ impl Counters {
         }
     }
 
-    /// What is to be shown in their place.
+    /// The numbers to show SQLite in place of these: `counter`, and whether both are equal.
     pub(crate) fn shown(self, counter: u32) -> Counters {
         let is_valid = self.counter == self.valid_for;
         Counters {
@@ -62,7 +62,7 @@ impl Counters {
     }
 }
 
-/// Whether two versions of the first page differ in the counters alone.
+/// Whether two versions of the first page differ in nothing but the counters and SQLite's version.
 pub(crate) fn differ_in_counters_alone(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one.len() >= LENGTH
@@ -71,7 +71,7 @@ pub(crate) fn differ_in_counters_alone(one: &[u8], other: &[u8]) -> bool {
         && one[WRITER.end..] == other[WRITER.end..]
 }
 
-/// The length of the database in bytes, as the header in a page that SQLite commits gives it.
+/// The length of the database in bytes, from a header that SQLite is about to commit.
 pub(crate) fn database_length(header: &[u8]) -> u64 {
     let page_size = match u16::from_be_bytes([header[16], header[17]]) {
         1 => 65536,

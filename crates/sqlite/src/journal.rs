@@ -1,5 +1,6 @@
-//! Journals: they serve the rollbacks of one transaction, and are thrown away when they are closed.
-//! A short one is in memory, a long one in a temporary file of SQLite's default file system.
+//! SQLite's rollback journals. They serve the rollbacks of one transaction, and are discarded when
+//! they are closed. A short one is in memory, a long one in a temporary file of SQLite's default
+//! file system.
 
 use crate::abi::{self, File, Vfs};
 use crate::failure::{Failure, Result};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Longer journals move to a file.
 const MEMORY_LENGTH_MAX: usize = 8 << 20;
 
-/// SQLite's own file system takes no more than 131071 bytes at a time.
+/// SQLite's own file system accepts at most 131071 bytes in one write.
 const WRITE_LENGTH_MAX: usize = 64 << 10;
 
 pub(crate) enum Journal {
@@ -23,7 +24,7 @@ impl Journal {
         Journal::Memory(Vec::new())
     }
 
-    /// Returns how much was read.
+    /// Returns the number of bytes read.
     pub(crate) fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         match self {
             Journal::Memory(contents) => {
@@ -79,13 +80,14 @@ impl Journal {
     }
 }
 
-/// A file of SQLite's default file system that has no name.
+/// A file without a name in SQLite's default file system.
 pub(crate) struct TemporaryFile {
-    /// SQLite's object, whose size the file system gives. `u64` aligns it.
+    /// SQLite's `sqlite3_file`, as long as its file system asks for. `u64` aligns it.
     object: Box<[u64]>,
-    /// What was written last and is not in the file yet. SQLite appends each page in three writes.
+    /// The last bytes written, which are not in the file yet. SQLite appends each page in three
+    /// writes; this makes them one.
     tail: Vec<u8>,
-    /// Where the tail begins.
+    /// The offset of `tail` in the file.
     tail_at: u64,
 }
 
@@ -94,7 +96,12 @@ unsafe impl Send for TemporaryFile {}
 
 impl TemporaryFile {
     fn open() -> Result<TemporaryFile> {
-        let failed = |code| Failure::new(code, "cannot open a temporary file");
+        let failed = |code| {
+            Failure::new(
+                code,
+                "cannot open a temporary file for the rollback journal",
+            )
+        };
         let vfs = beneath();
         // SAFETY: SQLite's file systems live as long as the process.
         let (open, size) = unsafe {
@@ -139,7 +146,7 @@ impl TemporaryFile {
             abi::OK => Ok(()),
             code => Err(Failure::new(
                 code,
-                format_args!("cannot {operation} a temporary file"),
+                format_args!("cannot {operation} the temporary file of the rollback journal"),
             )),
         }
     }
@@ -173,7 +180,7 @@ impl TemporaryFile {
     }
 
     fn write_tail(&mut self) -> Result<()> {
-        // If that fails, the tail is kept: it belongs to writes that have succeeded.
+        // If this fails, keep the tail: SQLite counts on these bytes, as their writes succeeded.
         self.write_through(&self.tail, self.tail_at)?;
         self.tail_at += self.tail.len() as u64;
         self.tail.clear();
@@ -198,7 +205,7 @@ impl TemporaryFile {
         let cut = self.methods().truncate;
         // SAFETY: the file is open.
         let done = cut.map(|cut| unsafe { cut(self.file(), place(length)) });
-        self.call(done, "cut off")
+        self.call(done, "shorten")
     }
 
     fn length(&self) -> Result<u64> {
@@ -226,7 +233,7 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// SQLite's buffers are shorter than 2 GiB.
+/// A length for SQLite, whose buffers are shorter than 2 GiB.
 fn amount(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }
@@ -235,16 +242,16 @@ fn place(offset: u64) -> i64 {
     i64::try_from(offset).unwrap_or(i64::MAX)
 }
 
-/// The file system beneath this one.
+/// See `beneath`.
 static BENEATH: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
 
-/// Notes the file system beneath this one. Call it before this one can be the default.
+/// Sets what `beneath` returns. Call it before a program can make this file system the default.
 pub(crate) fn set_beneath(vfs: *mut Vfs) {
     BENEATH.store(vfs, Ordering::Release);
 }
 
-/// The file system that was SQLite's default when the extension was loaded; never this one, which
-/// a program may make the default later.
+/// The file system beneath this one: SQLite's default when the extension was loaded. It is never
+/// this one, even if a program makes this one the default later.
 pub(crate) fn beneath() -> *mut Vfs {
     BENEATH.load(Ordering::Acquire)
 }

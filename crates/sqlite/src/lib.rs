@@ -3,13 +3,13 @@
 //!     .load ./libatomdir_sqlite
 //!     .open file:shop.db?vfs=atomdir
 //!
-//! `connection` has the states of a connection and the argument why they are sound. `vfs` is what
-//! SQLite calls, `header` keeps the change counter out of conflicts, `retry` makes statements run
+//! `connection` lists the states of a connection and why they are sound. SQLite calls `vfs`.
+//! `header` keeps the change counter out of conflicts, `retry` makes statements run
 //! again after a conflict, and `outer` and `functions` put several connections and files into one
 //! transaction.
 //!
 //! Invariants
-//! 1. No panic leaves a function that SQLite calls: it becomes an I/O error.
+//! 1. No panic leaves a function that SQLite calls: it becomes an error code.
 //! 2. The extension stays loaded, since SQLite keeps pointers into it.
 
 mod abi;
@@ -30,10 +30,10 @@ mod vfs;
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// SQLite calls it when it has loaded the library.
+/// The extension's entry point. SQLite calls it when it has loaded the library.
 ///
 /// # Safety
-/// As SQLite says of entry points of extensions.
+/// The arguments are what SQLite passes to the entry point of an extension.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_extension_init(
     database: *mut abi::Database,

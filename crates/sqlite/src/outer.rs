@@ -1,13 +1,13 @@
-//! A transaction that holds several transactions of SQLite, of one connection or several, and plain
-//! files: what lies between `atomdir_begin()` and `atomdir_commit()`.
+//! An outer transaction: everything between `atomdir_begin()` and `atomdir_commit()`. It holds
+//! several transactions of SQLite, of one connection or several, and changes of plain files.
 //!
-//! A commit of SQLite leaves its changes in the outer transaction. Connections in it see one
-//! another's, so here SQLite's locks have their usual meaning.
+//! A commit of SQLite leaves its changes in the outer transaction. Connections in it see each
+//! other's changes, so inside it SQLite's locks have their usual meaning.
 //!
 //! Invariants
-//! 1. A database that is written in it is locked by nobody else in it.
-//! 2. If SQLite could not take back what it had written of a transaction that it rolled back, the
-//!    outer transaction cannot be committed any more.
+//! 1. While one connection in it writes a database, no other connection in it has a lock on it.
+//! 2. If a rollback of SQLite could not restore the pages that it had written, the outer
+//!    transaction cannot be committed any more.
 
 use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::failure::{Failure, Result};
@@ -24,16 +24,16 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct Outer {
     pub(crate) number: u64,
-    /// The store's.
+    /// The store's root.
     pub(crate) root: PathBuf,
     pub(crate) transaction: SharedTransaction,
-    /// By the numbers that `key` gives.
+    /// The path and the lock of each database that is locked, by its `key`.
     locks: Mutex<BTreeMap<u64, (PathBuf, c_int)>>,
     has_ended: AtomicBool,
     is_damaged: AtomicBool,
 }
 
-/// A number for a database that takes locks.
+/// A new number, for a database or an outer transaction.
 pub(crate) fn key() -> u64 {
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
@@ -74,7 +74,7 @@ impl Outer {
         if in_the_way {
             return Err(Failure::new(
                 abi::BUSY,
-                "another connection in the transaction uses the database",
+                "the database is locked by another connection in the same transaction",
             ));
         }
         let lock = locks
@@ -111,7 +111,7 @@ impl Outer {
         }
     }
 
-    /// Commits, or else aborts.
+    /// Commits. If that fails, aborts, unless a transaction of SQLite is still open.
     pub(crate) fn commit(&self) -> Result<()> {
         self.refuse_locked()?;
         self.has_ended.store(true, Ordering::Release);
@@ -119,7 +119,8 @@ impl Outer {
             self.transaction.abort();
             return Err(Failure::new(
                 abi::IOERR,
-                "a rollback of SQLite in the transaction failed, so it was aborted",
+                "SQLite could not roll back one of its transactions, so the whole transaction was \
+                 aborted; run it again",
             ));
         }
         let committed = self.transaction.commit();

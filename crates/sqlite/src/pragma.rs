@@ -1,30 +1,29 @@
-//! Pragmas that would change what the extension relies on, or that have no effect here.
+//! Pragmas that the extension refuses, or that have no effect on a database in a store.
 
 use crate::abi;
 use std::ffi::{CStr, c_char, c_int};
 
-/// Answers a pragma.
 fn answer(name: &str, value: Option<&str>) -> Answer {
     let name = name.to_ascii_lowercase();
     let value = value.map(|value| value.trim().to_ascii_lowercase());
     match (name.as_str(), value.as_deref()) {
         ("locking_mode", Some("exclusive")) => Answer::Refused(
-            c"atomdir: locking_mode=EXCLUSIVE is not possible, because a transaction has a \
-             snapshot of its own and no connection shuts out another",
+            c"atomdir: locking_mode=EXCLUSIVE is not supported: each transaction reads a snapshot \
+             of its own, and no connection can exclude another",
         ),
         ("journal_mode", Some("wal")) => Answer::PassAndLog(
             c"atomdir: journal_mode=WAL has no effect: a transaction of the store needs no \
-              write-ahead log, and readers and writers do not wait for one another. The mode stays \
-              as the pragma returns it",
+              write-ahead log, and readers and writers do not wait for one another. The pragma \
+              returns the mode in use",
         ),
         _ => Answer::Pass,
     }
 }
 
 enum Answer {
-    /// SQLite does what it does without the extension.
+    /// SQLite handles the pragma as without the extension.
     Pass,
-    /// The same, and SQLite's error log says something about it.
+    /// The same, with a message in SQLite's error log.
     PassAndLog(&'static CStr),
     Refused(&'static CStr),
 }

@@ -1,13 +1,13 @@
-//! A statement outside an explicit transaction runs again by itself after a conflict.
+//! Makes SQLite run a statement outside an explicit transaction again after a conflict.
 //!
-//! The file system cannot run it again, but SQLite can: if a step ends with `SQLITE_SCHEMA`, SQLite
-//! compiles the statement again and runs it from the beginning, up to 50 times, or 25 in Debian's build
-//! (SQLITE_MAX_SCHEMA_RETRY). By then it has rolled the first run back. So the commit of such a statement reports a conflict in that form. This
-//! is sound as long as the program has not seen anything of the first run:
+//! The extension cannot run it again, but SQLite can: if a step ends with `SQLITE_SCHEMA`, SQLite
+//! rolls it back, compiles the statement again and runs it from the beginning, up to 50 times, or 25
+//! in Debian's build (SQLITE_MAX_SCHEMA_RETRY). So the commit of such a statement returns
+//! `SQLITE_SCHEMA` for a conflict. This is sound if the program has seen nothing of the first run:
 //!
-//! 1. The statement is the only one that runs, so the whole transaction is its own.
+//! 1. No other statement runs, so the transaction consists of this statement alone.
 //! 2. It is not `COMMIT` or `RELEASE`, after which the transaction would be gone.
-//! 3. It has returned no rows (`RETURNING`).
+//! 3. It returns no rows (`RETURNING`).
 //!
 //! Functions of the program that the statement calls run again, too.
 
@@ -16,18 +16,18 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
 use std::time::Duration;
 
-/// Fewer than SQLite's, so that the program sees a conflict in the end, and not a changed schema.
+/// Below SQLite's limit, so that the program gets a conflict in the end and not `SQLITE_SCHEMA`.
 const TRIES_MAX: u32 = 24;
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// Whether a statement runs on the connection at this address of SQLite's, which this thread has
-/// locked. Backups read without one, and so does the compilation of a statement.
+/// Whether a statement runs on SQLite's connection at this address; this thread holds its mutex.
+/// Backups and the compilation of statements read while none runs.
 pub(crate) fn is_any_running(address: usize) -> bool {
     let database: *mut Database = ptr::with_exposed_provenance_mut(address);
     let Some(api) = abi::api().filter(|_| !database.is_null()) else {
         return true;
     };
-    // SAFETY: the connection is open: it takes a lock.
+    // SAFETY: the connection is open, since it is taking a lock.
     unsafe {
         let mut statement = api.next_stmt(database, ptr::null_mut());
         while !statement.is_null() {
@@ -40,15 +40,15 @@ pub(crate) fn is_any_running(address: usize) -> bool {
     false
 }
 
-/// Whether the statement that commits may run again. `database` is SQLite's connection, which
-/// this thread has locked.
+/// Whether the statement that commits may run again. `database` is SQLite's connection; this
+/// thread holds its mutex.
 pub(crate) fn may_run_again(database: *mut Database, tries: u32) -> bool {
     let Some(api) = abi::api().filter(|_| !database.is_null() && tries < TRIES_MAX) else {
         return false;
     };
     let mut running = 0;
     let mut is_whole = true;
-    // SAFETY: the connection is open: it is committing.
+    // SAFETY: the connection is open, since it is committing.
     unsafe {
         let mut statement = api.next_stmt(database, ptr::null_mut());
         while !statement.is_null() {
@@ -62,7 +62,7 @@ pub(crate) fn may_run_again(database: *mut Database, tries: u32) -> bool {
     running == 1 && is_whole
 }
 
-/// Waits for a random time that grows with the tries.
+/// Sleeps for a random time, at most 50 ms, whose upper bound grows with the tries.
 pub(crate) fn pause(tries: u32) {
     let longest = Duration::from_millis(1 << tries.min(6)).min(PAUSE_MAX);
     let random = RandomState::new().build_hasher().finish();

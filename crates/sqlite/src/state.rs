@@ -1,5 +1,5 @@
-//! The state of a connection: its databases, and the transaction that they share. `connection` says
-//! which states there are.
+//! The state of a connection: its databases, and the transaction that they share. The head of
+//! `connection` lists the states.
 
 use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::database::Database;
@@ -18,13 +18,13 @@ pub(crate) struct State {
     pub(crate) databases: BTreeMap<u64, Database>,
     pub(crate) opened: u64,
     pub(crate) transaction: Option<SharedTransaction>,
-    /// The transaction has ended, and locks are left.
+    /// How the transaction ended, while SQLite still holds locks.
     pub(crate) end: Option<End>,
-    /// Its removal commits.
+    /// The super-journal whose removal commits the transaction.
     pub(crate) super_journal: Option<CString>,
-    /// The transaction into which SQLite's are committed, if there is one.
+    /// The outer transaction, which takes up SQLite's transactions.
     pub(crate) outer: Option<Arc<Outer>>,
-    /// SQLite's connection.
+    /// The address of SQLite's connection.
     pub(crate) address: usize,
     /// Conflicts since the last commit.
     pub(crate) tries: u32,
@@ -32,7 +32,7 @@ pub(crate) struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// By this commit.
+    /// As this commit, if it changed anything.
     Committed(Option<Sequence>),
     Failed,
 }
@@ -57,8 +57,8 @@ impl State {
         self.opened
     }
 
-    /// Two databases of a connection may be the same file. They share a transaction, so nothing
-    /// else keeps them apart.
+    /// Refuses a lock if the same file is attached twice and one of the two writes. They share a
+    /// transaction, so the commit would not find their conflict.
     pub(crate) fn refuse_own(&self, id: u64, level: c_int) -> Result<()> {
         let Some(this) = self.databases.get(&id) else {
             return Err(closed());
@@ -70,7 +70,10 @@ impl State {
                     || level >= LOCK_RESERVED && database.lock != LOCK_NONE)
         });
         match in_the_way {
-            true => Err(Failure::new(abi::BUSY, "the database is attached twice")),
+            true => Err(Failure::new(
+                abi::BUSY,
+                "the database is attached twice; detach one of the two",
+            )),
             false => Ok(()),
         }
     }
@@ -104,8 +107,8 @@ impl State {
         Err(failure)
     }
 
-    /// Begins another transaction for the statements that still read after a commit. Their snapshot
-    /// was the commit's, so it can go on only if nothing was committed since.
+    /// Begins another transaction for the statements that still read after a commit. They have read
+    /// the state after that commit, so they can go on only if nothing was committed since.
     pub(crate) fn go_on(&mut self, held: &Held) -> Result<()> {
         let Some(End::Committed(Some(sequence))) = self.end else {
             return Err(ended());
@@ -130,7 +133,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes SQLite run a statement again that has met a conflict, if that is sound.
+    /// Turns a conflict into the error that makes SQLite run the statement again, if that is sound.
     pub(crate) fn run_again(&mut self, failure: Failure) -> Failure {
         let address = ptr::with_exposed_provenance_mut(self.address);
         let is_conflict = failure.code == abi::BUSY_SNAPSHOT && self.outer.is_none();
@@ -156,7 +159,9 @@ impl State {
     pub(crate) fn refuse_locked(&self) -> Result<()> {
         match self.transaction.is_none() && self.end.is_none() {
             true => Ok(()),
-            false => Err(misuse("a transaction of SQLite is already open")),
+            false => Err(misuse(
+                "a transaction of SQLite is already open; commit it or roll it back first",
+            )),
         }
     }
 
@@ -184,6 +189,6 @@ pub(crate) fn closed() -> Failure {
 pub(crate) fn ended() -> Failure {
     Failure::new(
         abi::BUSY_SNAPSHOT,
-        "the snapshot of this statement ended with the connection's last commit",
+        "the transaction of this statement has ended; run the statement again",
     )
 }

@@ -1,5 +1,5 @@
-//! The stores that this process has open. Databases in one store share it, because a store can be
-//! open in a process only once. The last of them closes it.
+//! The stores that this process has open. A process can open a store only once, so all databases in
+//! a store share one `Store`. Closing the last of them closes the store.
 
 use crate::failure::Failure;
 use atomdir::hosting::sync;
@@ -15,13 +15,13 @@ pub(crate) struct Held(Option<Arc<Store>>);
 
 impl Held {
     pub(crate) fn store(&self) -> &Store {
-        // It is taken out by `drop` only.
+        // Only `drop` takes it out.
         self.0.as_ref().unwrap_or_else(|| unreachable!())
     }
 }
 
 impl Drop for Held {
-    /// Closing a store takes a while. Nobody opens it again meanwhile.
+    /// Holds `STORES` while the store closes, so that no thread opens it again before it is closed.
     fn drop(&mut self) {
         let _stores = stores();
         drop(self.0.take());

@@ -1,5 +1,5 @@
 //! The names of the super-journals that SQLite has open in this file system. SQLite makes one for a
-//! commit of several databases, and removes it to commit them. Another file system's are not here.
+//! commit of several databases, and removes it to commit them.
 
 use atomdir::hosting::sync;
 use std::ffi::{CStr, CString};

@@ -1,7 +1,7 @@
-//! The file system as SQLite sees it: functions for C, which pass their work on.
+//! The file system (VFS) that SQLite calls: C functions, which pass the work on.
 //!
-//! Databases are files of a store (`connection`), journals are thrown away (`journal`), and all
-//! other files, such as temporary databases, are those of the file system beneath.
+//! Databases are files of a store (`connection`), and journals are temporary (`journal`). All
+//! other files, such as temporary databases, go to the file system beneath.
 
 use crate::abi::{self, File, IoMethods, Vfs};
 use crate::connection::{self, OpenDatabase};
@@ -17,7 +17,7 @@ use std::ptr;
 
 const NAME: &CStr = c"atomdir";
 
-/// What is behind a file of this file system. It begins as SQLite's `sqlite3_file` does.
+/// An open file of this file system. It begins as SQLite's `sqlite3_file` does.
 #[repr(C)]
 struct Opened {
     base: File,
@@ -30,7 +30,7 @@ enum What {
 }
 
 static METHODS: IoMethods = IoMethods {
-    // The first version: without shared memory for a write-ahead log, and without mapped files.
+    // Version 1 has no shared memory for a write-ahead log, and no mapped files.
     version: 1,
     close: Some(close),
     read: Some(read),
@@ -46,7 +46,7 @@ static METHODS: IoMethods = IoMethods {
     device_characteristics: Some(device_characteristics),
 };
 
-/// Makes the file system known to SQLite. Again is harmless.
+/// Registers the file system with SQLite. A second call does nothing.
 pub(crate) fn register() -> c_int {
     let Some(api) = abi::api() else {
         return abi::ERROR;
@@ -78,7 +78,7 @@ pub(crate) fn register() -> c_int {
     }
 }
 
-/// Runs the work of a function for C: a failure becomes its code, and so does a panic.
+/// Runs the work of a C function. A failure becomes its result code, a panic `SQLITE_IOERR`.
 fn guarded(act: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(code)) => code,
@@ -123,7 +123,10 @@ unsafe extern "C" fn open(
                 }
                 What::Journal(Journal::new())
             } else {
-                return Err(Failure::cannot_open("there is no write-ahead log"));
+                return Err(Failure::cannot_open(
+                    "databases in a store have no write-ahead log; run PRAGMA journal_mode = \
+                     delete in the database once with plain sqlite3",
+                ));
             };
             if !flags_out.is_null() {
                 *flags_out = flags;
@@ -135,7 +138,7 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Clears the flags for writing if the file may only be read.
+/// Opens a database. Clears the flags for writing if the file may only be read.
 ///
 /// # Safety
 /// `name` is what SQLite passes to open a database.
@@ -153,19 +156,24 @@ unsafe fn open_database(
         None | Some(b"any") => Door::Any,
         Some(b"service") => Door::Service,
         Some(b"embedded") => Door::Embedded,
-        Some(_) => return Err(Failure::cannot_open("door is any, service or embedded")),
+        Some(_) => {
+            return Err(Failure::cannot_open(
+                "the parameter door must be any, service or embedded",
+            ));
+        }
     };
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-    let (held, path) = stores::open(path, door)?;
+    let (held, path_in_store) = stores::open(path, door)?;
     let is_writable = *flags & abi::OPEN_READWRITE != 0;
-    let database = OpenDatabase::new(held, path, is_writable);
+    let database = OpenDatabase::new(held, path_in_store, is_writable);
     let cannot_open = |failure: Failure| Failure {
         code: abi::CANTOPEN,
         ..failure
     };
     let (exists, may_be_written) = database.look().map_err(cannot_open)?;
     if *flags & abi::OPEN_CREATE == 0 && !exists {
-        return Err(Failure::cannot_open("there is no such database"));
+        let message = format_args!("the database '{}' does not exist", path.display());
+        return Err(Failure::cannot_open(message));
     }
     if !may_be_written {
         *flags &= !(abi::OPEN_READWRITE | abi::OPEN_CREATE);
@@ -174,8 +182,8 @@ unsafe fn open_database(
     Ok(database)
 }
 
-/// Whether this is a journal or a write-ahead log. None is ever left by a crash, and those of other
-/// programs are looked for when a transaction begins.
+/// Whether this is the name of a journal or a write-ahead log. This file system leaves none after a
+/// crash; `Database::begin` looks for those of other programs.
 fn is_journal(name: &CStr) -> bool {
     let ends = [&b"-journal"[..], b"-wal"];
     ends.iter().any(|end| name.to_bytes().ends_with(end))
@@ -190,7 +198,7 @@ unsafe extern "C" fn delete(_: *mut Vfs, name: *const c_char, flush: c_int) -> c
             connection::end_super_journal(journal)?;
             Ok(abi::OK)
         }),
-        // SAFETY: the file system beneath is asked for a file of its own.
+        // SAFETY: the file belongs to the file system beneath, and SQLite's arguments are passed on.
         Some(_) => unsafe {
             let vfs = journal::beneath();
             match vfs.as_ref().and_then(|vfs| vfs.delete) {
@@ -207,7 +215,7 @@ unsafe extern "C" fn access(
     flags: c_int,
     result: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite passes a name and a place for the result, and so they are passed on.
+    // SAFETY: SQLite passes a name and a place for the result, and both are passed on.
     unsafe {
         *result = 0;
         if text(name).is_none_or(is_journal) {
@@ -229,12 +237,12 @@ unsafe fn what<'a>(file: *mut File) -> &'a mut What {
 }
 
 fn offset(number: i64) -> Result<u64> {
-    u64::try_from(number).map_err(|_| Failure::new(abi::IOERR, "an offset is negative"))
+    u64::try_from(number).map_err(|_| Failure::new(abi::IOERR, "SQLite passed a negative offset"))
 }
 
 unsafe extern "C" fn close(file: *mut File) -> c_int {
     guarded(|| {
-        // SAFETY: SQLite uses the file no more.
+        // SAFETY: SQLite does not use the file any more.
         unsafe {
             drop(Box::from_raw((*file.cast::<Opened>()).what));
             (*file).methods = ptr::null();
@@ -286,7 +294,7 @@ unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
     })
 }
 
-/// The commit, which `SQLITE_FCNTL_SYNC` asks for before this, has flushed already.
+/// Does nothing: `SQLITE_FCNTL_SYNC`, which SQLite sends before this call, has committed and flushed.
 unsafe extern "C" fn sync(_: *mut File, _: c_int) -> c_int {
     abi::OK
 }
@@ -324,7 +332,7 @@ unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
     })
 }
 
-/// Nobody else's transaction is in the way before the commit.
+/// Reports no lock: transactions of other connections do not exclude this one before its commit.
 unsafe extern "C" fn check_reserved_lock(_: *mut File, result: *mut c_int) -> c_int {
     // SAFETY: SQLite passes a place for the result.
     unsafe { *result = 0 };
@@ -337,7 +345,7 @@ unsafe extern "C" fn file_control(file: *mut File, what_for: c_int, data: *mut c
         let What::Database(database) = (unsafe { what(file) }) else {
             return Ok(abi::NOTFOUND);
         };
-        // SAFETY: SQLite passes what each request has in sqlite3.h.
+        // SAFETY: SQLite passes the argument that sqlite3.h gives for each request.
         unsafe {
             match what_for {
                 abi::FCNTL_PDB => database.belongs_to(data.cast()),

@@ -1,4 +1,4 @@
-//! A file that is larger than the memory that this may have.
+//! Reads and writes a file that is larger than the memory limit of this process.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use super::{in_threads, pages, step};
 use crate::error::{Describe, Result};
 
 pub const THREADS: [u64; 2] = [1, 32];
-/// So much of the file is read or written at random.
+/// One page in so many is read or written at random.
 const RANDOM_PART: u64 = 8;
-/// All threads together hold little of the memory that they may use.
+/// Small, so that the buffers of all threads take little of the allowed memory.
 const CHUNK: u64 = 128 << 10;
 
-/// Works on `old`, which has so many bytes.
+/// Works on the file `old`, which has this length.
 pub fn all(bytes: u64) -> Result<()> {
     let old = Path::new("old");
     let file = pages::open(old)?;
@@ -45,7 +45,7 @@ pub fn all(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whole pages of the file for each thread.
+/// The part of the file for one thread, in whole pages.
 fn share(bytes: u64, threads: u64, number: u64) -> std::ops::Range<u64> {
     let part = (bytes / threads).next_multiple_of(pages::PAGE);
     (number * part).min(bytes)..((number + 1) * part).min(bytes)

@@ -1,4 +1,4 @@
-//! Many small files.
+//! Calls on many small files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::error::{Describe, Result};
 
 const FILE_BYTES: usize = 1024;
 
-/// Works on the files of `old`, which are there, and makes those of `new`.
+/// Works on the existing files in `old`, and creates files in `new`.
 pub fn all(count: u64) -> Result<()> {
     let (old, new) = (Path::new("old"), Path::new("new"));
     step("-");
@@ -34,8 +34,8 @@ pub fn all(count: u64) -> Result<()> {
 /// The numbers of threads among which the files are divided.
 pub const THREADS: [u64; 4] = [1, 4, 16, 32];
 
-/// Each thread works in a directory of its own below one for their number; the files of `old` are
-/// there.
+/// The same calls by several threads. Each works in `old/THREADS/NUMBER`, whose files exist, and in
+/// `new/THREADS/NUMBER`.
 pub fn by_threads(count: u64) -> Result<()> {
     step("-");
     for threads in THREADS {

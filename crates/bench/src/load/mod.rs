@@ -1,5 +1,5 @@
-//! What this program does when it is itself the program in a transaction, so
-//! that every side runs the very same calls.
+//! The loads: what this program does when a workload runs it in a transaction or in a plain directory.
+//! So every side makes exactly the same calls.
 
 pub mod beyond;
 pub mod files;
@@ -14,10 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::{Describe, Error, Result};
 use crate::small;
 
-/// The first argument that asks for this.
+/// The first argument that selects a load.
 pub const WORD: &str = "load";
 
-/// A shell command that runs a load in the directory it is started in.
+/// A shell command that runs a load in its working directory.
 pub fn command(name: &str, number: u64) -> Result<String> {
     let program = std::env::current_exe().describe("find", Path::new("this program"))?;
     Ok(format!("'{}' {WORD} {name} {number}", program.display()))
@@ -53,7 +53,7 @@ fn in_threads(count: u64, action: impl Fn(u64) -> Result<()> + Sync) -> Result<(
             .map(|number| scope.spawn(move || action(number)))
             .collect();
         started.into_iter().try_for_each(|thread| {
-            // A thread that panicked has said why.
+            // The thread has printed its panic.
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -61,7 +61,7 @@ fn in_threads(count: u64, action: impl Fn(u64) -> Result<()> + Sync) -> Result<(
     })
 }
 
-/// Says that a step has ended, as the shell's `step` does.
+/// Prints that a step has ended, as the shell function `step` does.
 fn step(name: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     println!("step {name} {}", now.unwrap_or_default().as_nanos());

@@ -1,4 +1,4 @@
-//! Syncs that put writes in order.
+//! Programs that sync to put writes in order.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::{pages, step};
 use crate::bench::sync;
 use crate::error::{Describe, Result};
 
-/// A file that comes and goes, with a sync each time.
+/// Creates and removes a file, and syncs, again and again.
 pub fn cancel(count: u64) -> Result<()> {
     let file = Path::new("temporary");
     step("-");
@@ -20,7 +20,7 @@ pub fn cancel(count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Three files that must be there before so much of `data` is changed.
+/// Creates three files, makes them durable, and then changes the first `bytes` bytes of `data`.
 pub fn order(bytes: u64) -> Result<()> {
     for name in ["one", "two", "three"] {
         let path = Path::new(name);

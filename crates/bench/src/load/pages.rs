@@ -1,4 +1,4 @@
-//! Large files, page by page.
+//! Reads and writes large files.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
@@ -8,10 +8,10 @@ use std::path::Path;
 use crate::error::{Describe, Result};
 
 pub const PAGE: u64 = 4096;
-/// What is read or written at once where order does not matter.
+/// The bytes in one read or write where the size does not matter.
 const CHUNK: u64 = 1 << 20;
 
-/// A file that is there, to be changed in place.
+/// Opens an existing file, to change it in place.
 pub fn open(path: &Path) -> Result<File> {
     OpenOptions::new()
         .read(true)
@@ -20,13 +20,13 @@ pub fn open(path: &Path) -> Result<File> {
         .describe("open", path)
 }
 
-/// A new file of so many bytes.
+/// Creates a file of this length.
 pub fn fill(path: &Path, bytes: u64) -> Result<()> {
     create(path, bytes, b'o').map(|_| ())
 }
 
-/// As programs do that lose nothing in a crash: a new file takes the place of
-/// the one that is there only when it is durable itself.
+/// Replaces a file as careful programs do: writes a new file, makes it durable, and renames it over
+/// the old one.
 pub fn replace(path: &Path, bytes: u64) -> Result<()> {
     let new = path.with_extension("new");
     let file = create(&new, bytes, b'n')?;
@@ -46,7 +46,7 @@ pub fn write(file: &File, path: &Path, range: Range<u64>, byte: u8) -> Result<()
     write_by(CHUNK, file, path, range, byte)
 }
 
-/// So many bytes at once.
+/// Writes a range in sequence, `chunk` bytes at a time.
 pub fn write_by(chunk: u64, file: &File, path: &Path, range: Range<u64>, byte: u8) -> Result<()> {
     let length = chunk.min(range.end - range.start);
     let buffer = vec![byte; length as usize];
@@ -65,7 +65,7 @@ pub fn read(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
     read_by(CHUNK, file, path, range)
 }
 
-/// So many bytes at once.
+/// Reads a range in sequence, `chunk` bytes at a time.
 pub fn read_by(chunk: u64, file: &File, path: &Path, range: Range<u64>) -> Result<()> {
     let mut buffer = vec![0; chunk as usize];
     let mut offset = range.start;
@@ -78,8 +78,8 @@ pub fn read_by(chunk: u64, file: &File, path: &Path, range: Range<u64>) -> Resul
     Ok(())
 }
 
-/// Offsets of `count` pages of a file of so many bytes, none twice, shuffled:
-/// in an order that no read-ahead foresees and that is always the same.
+/// The offsets of `count` different pages of a file of this length, in a shuffled order, which defeats
+/// read-ahead and is the same in each run.
 pub fn scattered(bytes: u64, count: u64) -> Vec<u64> {
     let mut offsets: Vec<u64> = (0..bytes / PAGE).map(|page| page * PAGE).collect();
     let count = offsets.len().min(count as usize);
@@ -92,7 +92,7 @@ pub fn scattered(bytes: u64, count: u64) -> Vec<u64> {
     offsets
 }
 
-/// SplitMix64.
+/// The next number of the generator SplitMix64.
 pub fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -128,7 +128,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn scattered_offsets_are_distinct_and_inside() {
+    fn scattered_offsets_are_distinct_and_within_the_file() {
         for pages in [0, 1, 2, 3, 10, 4096, 5 * 7 * 9 * 11] {
             let offsets: HashSet<u64> = scattered(pages * PAGE, pages).into_iter().collect();
             assert_eq!(offsets.len() as u64, pages);
@@ -136,9 +136,9 @@ mod tests {
         }
     }
 
-    /// By chance one in eight has its neighbour among an eighth of all pages.
+    /// Of an eighth of all pages, chosen at random, one in eight has its next neighbour among them.
     #[test]
-    fn scattered_offsets_are_no_runs_of_neighbours() {
+    fn scattered_offsets_have_few_neighbours() {
         let mut offsets = scattered(32_768 * PAGE, 4096);
         assert_eq!(offsets, scattered(32_768 * PAGE, 4096));
         assert!(!offsets.is_sorted());

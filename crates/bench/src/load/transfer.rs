@@ -1,4 +1,4 @@
-//! Reading and writing one large file, and several at once.
+//! Reads and writes one large file, and several at the same time.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use super::{in_threads, pages, step};
 use crate::error::Result;
 
 const THREADS: u64 = 4;
-/// So much of the file is read or written at random.
+/// One page in so many is read or written at random.
 const RANDOM_PART: u64 = 8;
 
-/// Works on `old`, which has so many bytes.
+/// Works on the file `old`, which has this length.
 pub fn all(bytes: u64) -> Result<()> {
     let old = Path::new("old");
     let file = pages::open(old)?;

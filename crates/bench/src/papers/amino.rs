@@ -4,22 +4,23 @@ use crate::measure::Side;
 pub const AMINO: Paper = Paper {
     key: "amino",
     title: "Amino (Wright, Stony Brook 2006)",
-    text: "Every call of every program, intercepted and kept in Berkeley DB, beside ext3; where it is durable, beside \
-           ext3 mounted `sync`. In Amino each call is a transaction unless a program marks longer ones; in Atomdir a \
-           `run` is one. So a call stands twice: within one transaction (`files`), and as a transaction of its own \
-           (`calls`). The paper's ratios are of rates, if a row does not say otherwise.",
+    text: "A program's calls are intercepted and its files kept in Berkeley DB. The paper compares this with \
+           ext3, and durable calls with ext3 mounted `sync`. In Amino each call is a transaction, unless the \
+           program marks a longer one; in Atomdir a `run` is one. So calls are measured twice: within one \
+           transaction (`files`), and each as a transaction of its own (`calls`). The paper's ratios are ratios \
+           of rates, unless a row says otherwise.",
     figures: FIGURES,
 };
 
 const SYNC: &str = "The plain side flushes file and directory after each call, as a file system mounted `sync` does.";
-const THREADS: &str = "In directories of their own.";
+const THREADS: &str = "Each thread has a directory of its own.";
 
 const FIGURES: &[Figure] = &[
     fast("Create, not durable", 0.18)
         .at("files", "create, write, close")
         .remark("In one transaction."),
     fast("Unlink", 0.37).at("files", "unlink"),
-    fast("Stat", 0.43).at("files", "stat, first").remark("The first time; see the next."),
+    fast("Stat", 0.43).at("files", "stat, first").remark("The first stat of each file; the next row has the second."),
     fast("Stat, again", 0.43).at("files", "stat, again").remark("From the kernel's cache."),
     fast("Readdir", 2.3).at("files", "readdir, first"),
     fast("Create, 1 thread", 0.18).at("threads", "create, 1 threads"),
@@ -52,7 +53,7 @@ const FIGURES: &[Figure] = &[
         .remark("The paper has one figure for both."),
     fast("PostMark, each step a transaction, not durable", 1.32)
         .at("mail", "PostMark, small files, each step lazy")
-        .remark("Of 2 500 small files, 300 steps instead of as many as there are files, here and below."),
+        .remark("2 500 small files. Here and below, 300 steps; PostMark makes as many as there are files."),
     fast("The same, 10 times larger files", 1.0).at("mail", "PostMark, 10x larger files, each step lazy"),
     fast("The same, 25 000 files", 4.3).at("mail", "PostMark, 10x more files, each step lazy"),
     fast("The same, 25 000 files in 250 directories", 4.3)
@@ -71,7 +72,7 @@ const FIGURES: &[Figure] = &[
         .remark("9 000 entries of /usr, 118 MiB, instead of 20 433 and 260 MB; one transaction."),
     rate("GNU tar with transactions: the archive one", "no figure")
         .at("archives", "unpack an archive, whole")
-        .remark("The same archive, by `atomdir unpack` beside tar; 35 lines of tar in the paper."),
+        .remark("The same archive, `atomdir unpack` beside tar; the paper changes 35 lines of tar."),
     rate("Each entry one, not durable", "no figure").at("archives", "unpack an archive, each entry"),
     long("OpenSSH, configure: time", 1.85).at("build", "configure less").remark("less instead of OpenSSH."),
     long("OpenSSH, build: time", 1.40).at("build", "make less"),
@@ -101,7 +102,7 @@ const FIGURES: &[Figure] = &[
     fast("Random write, 32 threads", 0.41).at("beyond", "random write beyond memory, 32 threads"),
     fast("Durable writes, sequential", 1.9)
         .at("granularity", "transactions of 1 pages")
-        .remark("A page each, in the cache; the plain side flushes after each."),
+        .remark("One page in each transaction, cached; the plain side flushes after each page."),
     fast("Durable writes, random", 1.1).at("granularity", "transactions of a random page"),
     stated("One intercepted call, beside a bare getpid", "46x to 89x as long")
         .at("files", "stat, first, beside getpid")

@@ -1,8 +1,8 @@
-//! Drawings as SVG, and the axis of their ratios.
+//! Drawings in SVG, and the axis for their ratios.
 
 use std::fmt::Write as _;
 
-/// A drawing that grows by elements.
+/// A drawing, to which elements are added.
 pub struct Drawing(String);
 
 impl Drawing {
@@ -43,7 +43,7 @@ impl Drawing {
     }
 }
 
-/// A logarithmic axis: twice as slow is as far from equal as twice as fast.
+/// A logarithmic axis: half and double are equally far from 1.
 pub struct Axis {
     least: f64,
     most: f64,

@@ -1,4 +1,4 @@
-//! The same tables in a document, between two lines that stay.
+//! Writes the papers' tables into a document, between two marker lines.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_between_the_marking_lines_is_replaced() {
+    fn text_between_the_marker_lines_is_replaced() {
         let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let once = replaced(&document, "new").expect("both lines");
         assert_eq!(once, format!("before\n{BEGIN}\n\nnew\n{END}\nafter\n"));

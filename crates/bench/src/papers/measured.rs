@@ -1,4 +1,4 @@
-//! The rows of runs, as `--json` prints them.
+//! The rows of one or several runs, read from the output of `--json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use super::{BenchRow, Figure, Ours, Unit};
 use crate::error::{Describe, Error, Result};
 use crate::measure::Side;
 
-/// A later row takes the place of an earlier one with its name.
+/// The rows of all runs. A later row replaces an earlier one with the same name.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// The machine of the first run, and its rounds.
+    /// The machine and the number of rounds of the first run.
     pub machine: String,
     rows: Vec<Row>,
 }
@@ -32,16 +32,16 @@ struct Medians {
     bytes_written: Option<f64>,
 }
 
-/// Our measurement beside a figure of a paper.
+/// Our measurement of a paper's figure.
 #[derive(Debug, PartialEq)]
 pub enum Found {
-    /// A ratio in the figure's unit for each side; none: the workload, or what it is compared with,
-    /// was not there.
+    /// A ratio in the figure's unit for each side. Empty if the workload, or the side to compare with,
+    /// was not measured.
     Ratios(Vec<(Side, f64)>),
     Bytes(f64),
-    /// The workload was measured, and has no row of this name.
+    /// The workload was measured, but has no row with this name.
     NoRow,
-    /// The remark says it all.
+    /// Not measured. The figure's remark gives the reason.
     Nowhere,
 }
 
@@ -59,7 +59,7 @@ impl Measured {
         Ok(measured)
     }
 
-    /// The rows of one more run.
+    /// Adds the rows of a run. `None` if it is not the output of `--json`.
     pub fn add(&mut self, run: &Value) -> Option<()> {
         if self.machine.is_empty() {
             run["machine"]["line"]
@@ -190,7 +190,7 @@ mod tests {
             (time, exact(4.0)),
             (fast("what", 2.0).at("work", "row"), exact(0.25)),
             (written("what", 2.0).at("work", "row"), exact(0.25)),
-            // They were not counted, and there was no such side.
+            // Flushes were not counted, and the side was not measured.
             (flushes("what", 2.0).at("work", "row"), none()),
             (time.to(Side::Logger), none()),
         ] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn later_runs_replace_rows_and_growth_is_between_two() {
+    fn later_runs_replace_rows_and_growth_compares_two_rows() {
         let mut measured = Measured::default();
         for (row, milliseconds) in [("half", 30.0), ("all", 90.0), ("half", 45.0)] {
             measured.add(&run(row, milliseconds)).expect("rows");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_no_run_is_refused() {
+    fn json_that_is_not_a_run_is_refused() {
         for json in [
             json!([]),
             json!({ "rows": [] }),

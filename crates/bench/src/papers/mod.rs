@@ -1,7 +1,7 @@
-//! The figures of the five papers that Atomdir descends from, each beside what is measured here.
+//! The figures of the five papers on which Atomdir is based, beside our own measurements.
 //!
-//! A paper's figures are data: what was measured, the ratio that the paper has, and where the bench
-//! measures the like. Tables and drawings are made from the rows of a run, or of earlier runs.
+//! A paper's figures are data: what was measured, the paper's ratio, and which row of the bench
+//! measures the same. Tables and drawings are made from the rows of a run, or of earlier runs.
 
 mod amino;
 mod draw;
@@ -31,23 +31,23 @@ pub const ALL: [&Paper; 5] = [
 
 #[derive(Debug)]
 pub struct Paper {
-    /// Names the drawing.
+    /// The name of the drawing's file.
     pub key: &'static str,
     pub title: &'static str,
-    /// The machine and the system of the paper, and how they compare with ours.
+    /// The paper's system, and how it compares with ours.
     pub text: &'static str,
     pub figures: &'static [Figure],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// A ratio of times: less is better.
+    /// A ratio of times: lower is better.
     Long,
-    /// A ratio of operations in a second: more is better.
+    /// A ratio of operations in a second: higher is better.
     Fast,
-    /// A ratio of flushes, or of syncs that wait for one: less is better.
+    /// A ratio of numbers of flushes: lower is better.
     Flushes,
-    /// A ratio of bytes that reach the disk: less is better.
+    /// A ratio of bytes written to the disk: lower is better.
     Written,
 }
 
@@ -62,7 +62,7 @@ impl Unit {
     }
 }
 
-/// Where the bench measures it: a row of a workload.
+/// A row of a workload of the bench.
 #[derive(Debug, Clone, Copy)]
 pub struct BenchRow {
     pub workload: &'static str,
@@ -71,34 +71,34 @@ pub struct BenchRow {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Ours {
-    /// Each of these sides, where it took part, to the side `to`.
+    /// The ratio of each of these sides that was measured to the side `to`.
     Ratio {
         at: BenchRow,
         sides: &'static [Side],
         to: Side,
     },
-    /// A row's time to that of a row with half as much to do.
+    /// The ratio of a row's time to that of a row with half the work.
     Growth { at: BenchRow, half: BenchRow },
     /// A row's own figure, in bytes.
     Bytes(BenchRow),
-    /// The remark says where it is shown, or why it is not measured.
+    /// Not measured here. The remark says why, or where the result is.
     Nowhere,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     pub what: &'static str,
-    /// The paper's ratio, or its bytes.
+    /// The paper's ratio. `None` if it has none.
     pub value: Option<f64>,
     pub unit: Unit,
-    /// Other figures of the paper for the same.
+    /// Further figures of the paper for the same measurement.
     pub also: &'static str,
     pub ours: Ours,
     /// How our measurement differs from the paper's.
     pub remark: &'static str,
 }
 
-/// The ways of Atomdir.
+/// The sides that use Atomdir.
 pub const OURS: &[Side] = &[
     Side::Exact,
     Side::Native,
@@ -134,12 +134,12 @@ const fn written(what: &'static str, value: f64) -> Figure {
     figure(what, Some(value), Unit::Written)
 }
 
-/// A figure that is no ratio, or that the paper gives without a number.
+/// A figure that is not a ratio, or for which the paper has no number.
 const fn stated(what: &'static str, also: &'static str) -> Figure {
     figure(what, None, Unit::Long).also(also)
 }
 
-/// A ratio of rates for which the paper has only words.
+/// A ratio of rates for which the paper has no number.
 const fn rate(what: &'static str, also: &'static str) -> Figure {
     figure(what, None, Unit::Fast).also(also)
 }
@@ -153,7 +153,7 @@ impl Figure {
         Figure { remark, ..self }
     }
 
-    /// Beside the plain side of a row.
+    /// Measured by this row, compared with its plain side.
     const fn at(self, workload: &'static str, row: &'static str) -> Figure {
         let ours = Ours::Ratio {
             at: BenchRow { workload, row },
@@ -204,7 +204,7 @@ impl Figure {
         one.into_iter().chain(other)
     }
 
-    /// The workload that measures the like.
+    /// The workload that measures the figure.
     pub fn workload(&self) -> Option<&'static str> {
         self.places().map(|place| place.workload).next()
     }

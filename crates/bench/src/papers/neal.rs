@@ -4,9 +4,9 @@ use crate::measure::Side;
 pub const NEAL: Paper = Paper {
     key: "neal",
     title: "Porting applications to TxFS (Neal, UT Austin 2017)",
-    text: "SQLite and OpenLDAP on TxFS. Here they are the SQLite extension ([sqlite.md](sqlite.md)), and slapd over \
-           `atomdir-ldap` beside slapd over its own back-ldif ([ldap.md](ldap.md)), which flushes nothing: it \
-           acknowledges what a power cut can still take away.",
+    text: "SQLite and OpenLDAP on TxFS. Here they are the SQLite extension ([sqlite.md](sqlite.md)), and slapd \
+           over `atomdir-ldap` beside slapd over its own back-ldif ([ldap.md](ldap.md)). back-ldif flushes \
+           nothing, so a power cut can take away changes that it has acknowledged.",
     figures: FIGURES,
 };
 

@@ -1,4 +1,4 @@
-//! A drawing for each paper: its ratios and ours on one axis.
+//! One drawing for each paper: its ratios and ours on one axis.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub fn write_plots(directory: &Path, measured: &Measured) -> Result<()> {
     Ok(())
 }
 
-/// A figure with what stands beside it, as ratios of which less is better.
+/// A figure's ratios, the paper's and ours. Lower is better.
 struct Line {
     what: &'static str,
     paper: Option<f64>,
@@ -34,7 +34,7 @@ struct Line {
 }
 
 impl Line {
-    /// `None`: there is nothing to draw.
+    /// `None` if there is nothing to draw.
     fn of(figure: &Figure, measured: &Measured) -> Option<Line> {
         let less = |ratio: f64| match figure.unit {
             Unit::Fast => ratio.recip(),
@@ -44,7 +44,7 @@ impl Line {
             Found::Ratios(ratios) => ratios,
             _ => return None,
         };
-        // The growth of a time is no ratio to another side.
+        // The growth of a time is not a ratio to another side.
         let is_growth = matches!(figure.ours, Ours::Growth { .. });
         let line = Line {
             what: figure.what,
@@ -76,7 +76,7 @@ fn drawing(paper: &Paper, measured: &Measured) -> String {
     drawing.text(10.0, 32.0, "start", meaning);
     drawing.text(10.0, 48.0, "start", &measured.machine);
     legend(&mut drawing, &lines);
-    // The picture always shows the ratio 1, so the axis has two values at least.
+    // The drawing always shows the ratio 1.
     let ratios: Vec<f64> = lines.iter().flat_map(Line::ratios).chain([1.0]).collect();
     let axis = Axis::over(ratios.into_iter(), LEFT, RIGHT);
     for decade in axis.decades() {
@@ -91,7 +91,7 @@ fn drawing(paper: &Paper, measured: &Measured) -> String {
     drawing.end()
 }
 
-/// Our sides as bars from what is equal, and the paper's ratio as a mark across them.
+/// Draws our sides as bars that start at the ratio 1, and the paper's ratio as a mark across them.
 fn draw_line(drawing: &mut Drawing, axis: &Axis, line: &Line, y: f64) {
     drawing.text(LEFT - 8.0, y + 15.0, "end", line.what);
     let height = (LINE - 6.0) / line.ours.len().max(1) as f64;
@@ -126,7 +126,7 @@ fn colour(side: Side) -> &'static str {
         Side::Native => "#2ca02c",
         Side::Embedded => "#8c564b",
         Side::Service => "#e377c2",
-        // Exact views, and tools, which never stand beside one another.
+        // Exact views and tools, which no figure has both.
         _ => "#1f77b4",
     }
 }

@@ -3,9 +3,8 @@ use super::{Figure, Paper, long, stated};
 pub const SPINELLIS: Paper = Paper {
     key: "spinellis",
     title: "User-level operating system transactions (Spinellis, SP&E 2009)",
-    text: "A service and clones of directories, for unchanged programs. Where the paper says that \
-           there is next to no cost, or shows it in a drawing, 1x stands here; 2x is read from its drawing. Its three \
-           packages were others.",
+    text: "A service that clones directories, for unchanged programs. 1x means that the paper reports almost no \
+           cost, in words or in a drawing; 2x is read from its drawing. The paper used three other packages.",
     figures: FIGURES,
 };
 
@@ -43,7 +42,7 @@ const FIGURES: &[Figure] = &[
     long("All steps, and the commit: zlib", 1.0).at("build", "all of zlib"),
     stated("PostMark, 5 000 files", "5 000 to 100 000 files")
         .at("postmark", "PostMark, 5 000 files")
-        .remark("One transaction; the numbers of steps are ours."),
+        .remark("One transaction. We have chosen the numbers of steps."),
     stated("PostMark, 100 000 files", "").at("postmark", "PostMark, 100 000 files"),
     long("Whole workloads beside an empty open transaction", 1.0)
         .at("postmark", "PostMark, small files, outside")

@@ -1,4 +1,4 @@
-//! A table for each paper, for the terminal.
+//! One table for each paper, for the terminal.
 
 use super::measured::{Found, Measured};
 use super::{ALL, Figure, Ours, Unit};
@@ -22,7 +22,7 @@ pub fn table(measured: &Measured) -> String {
     text
 }
 
-/// A figure's cells, under the heading.
+/// The cells of a figure's line, one for each column of `HEADING`.
 pub fn line(figure: &Figure, measured: &Measured) -> [String; 4] {
     [
         figure.what.to_owned(),
@@ -54,7 +54,7 @@ fn ours(figure: &Figure, found: &Found) -> String {
     let is_growth = matches!(figure.ours, Ours::Growth { .. });
     let ratio = |(side, ratio): &(Side, f64)| match side {
         _ if is_growth => format!("{}x", short(*ratio)),
-        // There is no other way.
+        // A tool is the only side of ours, so its name is left out.
         Side::Tool => format!("{}x", short(*ratio)),
         side => format!("{side} {}x", short(*ratio)),
     };
@@ -80,9 +80,8 @@ mod tests {
         assert_eq!(ours(&figure, &Found::Ratios(vec![])), "not in this run");
     }
 
-    /// A figure that nothing here stands beside says why.
     #[test]
-    fn every_figure_is_measured_or_says_why_not() {
+    fn every_figure_is_measured_or_has_a_remark() {
         for figure in ALL.iter().flat_map(|paper| paper.figures) {
             let is_measured = figure.workload().is_some();
             assert!(is_measured || !figure.remark.is_empty(), "{}", figure.what);
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_measured_by_workloads_that_exist() {
+    fn figures_name_workloads_that_exist() {
         let workloads = crate::workloads::ALL;
         for workload in ALL
             .iter()

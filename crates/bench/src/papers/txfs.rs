@@ -4,9 +4,9 @@ use crate::measure::Side;
 pub const TXFS: Paper = Paper {
     key: "txfs",
     title: "TxFS (Hu and others, USENIX ATC 2018)",
-    text: "Transactions of ext4's journal, in a changed kernel. `exact` and `native` are the unchanged program in a \
-           view, or unchanged SQLite in `atomdir run`; `embedded` and `service` are programs rewritten for the library; \
-           `embedded` is SQLite with the extension, too. Where flushes take long, \
+    text: "Transactions that use ext4's journal, in a changed kernel. `exact` and `native` are the unchanged \
+           program in a view, or unchanged SQLite in `atomdir run`. `embedded` and `service` are programs \
+           rewritten for the library; for SQLite, `embedded` is the extension. Where flushes take long, \
            programs that flush often gain more ([sqlite.md](sqlite.md#what-it-costs)).",
     figures: FIGURES,
 };
@@ -26,7 +26,7 @@ const FIGURES: &[Figure] = &[
     fast("Create, unlink, sync in a loop, six threads", 133.0)
         .at("idioms", "create, unlink, sync by 6 threads")
         .remark(
-            "A transaction for each thread. What the ratio is depends on how long a flush takes.",
+            "A transaction for each thread. The ratio depends on how long a flush takes.",
         ),
     fast("The same in one thread", 133.0)
         .also("of six threads")
@@ -41,7 +41,7 @@ const FIGURES: &[Figure] = &[
     written("The same, what reaches the disk", 0.5)
         .at("idioms", "log with four fsyncs, then update")
         .of(REWRITTEN)
-        .remark("Until nothing remains to be written."),
+        .remark("Counted until no dirty pages are left."),
     fast(
         "Three creates of 10 MB ordered before an update of 10 MB",
         1.38,
@@ -74,7 +74,7 @@ const FIGURES: &[Figure] = &[
         "1.02x and 1.81x as fast as with it",
     )
     .remark(
-        "Not measured: a crash destroys such a database, so nothing is to be compared with it.",
+        "Not measured: a crash destroys such a database, so a comparison has no meaning.",
     ),
     fast("Unchanged SQLite in a transaction, inserts", 0.97)
         .at("sqlite", INSERT)
@@ -89,7 +89,7 @@ const FIGURES: &[Figure] = &[
         .at("sqlite", INSERT)
         .of(EXTENSION)
         .to(Side::Rollback)
-        .remark("The device's flushes, to which the file system adds its own."),
+        .remark("Flushes of the device, which include those of the file system."),
     flushes("Syncs for inserts, beside SQLite's write-ahead log", 0.33)
         .also("1 to 3")
         .at("sqlite", INSERT)

@@ -4,8 +4,9 @@ use crate::measure::Side;
 pub const VALOR: Paper = Paper {
     key: "valor",
     title: "Valor (Spillane and others, FAST 2009)",
-    text: "A log in the kernel, under ext3 on a disk of its time. Sizes here are a sixteenth of the paper's, or \
-           as the row says; `--scale 16` has the paper's 2 GiB. Here too each side ends durable.",
+    text: "A log in the kernel, under ext3, on a disk of that time. Sizes here are a sixteenth of the paper's, \
+           or as the remark says; `--scale 16` has the paper's 2 GiB. As in the paper, each side is durable at \
+           its end.",
     figures: FIGURES,
 };
 
@@ -35,7 +36,7 @@ const FIGURES: &[Figure] = &[
         .remark("256 pages."),
     stated("Recovery of uncommitted data, 2 processes, 8 to 16 MiB", "1.5x to 2.3x for each doubling")
         .growth("uncommitted", "recover uncommitted by 2, 8x", "recover uncommitted by 2, 16x")
-        .remark("The time includes the start of the service. What was not committed is in no log: recovery drops files."),
+        .remark("The time includes the start of the service. Uncommitted data is not in the log, so recovery only removes staged files."),
     stated("The same, 16 to 32 MiB", "1.5x to 2.3x")
         .growth("uncommitted", "recover uncommitted by 2, 16x", "recover uncommitted by 2, 32x"),
     stated("3 processes, 8 to 16 MiB", "1.5x to 2.3x")

@@ -1,4 +1,4 @@
-//! All samples as JSON, for other programs.
+//! All rows with their samples as JSON, for other programs.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! One row for each thing measured, and the forms it is given in.
+//! One row for each measurement, and its forms: a table, and JSON.
 
 mod json;
 mod table;
@@ -22,7 +22,7 @@ pub enum Target {
     None,
 }
 
-/// What is no time.
+/// A result that is not a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     pub value: f64,
@@ -33,7 +33,7 @@ pub struct Figure {
 #[derive(Debug, Clone)]
 pub struct Row {
     pub name: String,
-    /// The workload that it is of.
+    /// The workload that has measured the row. Set after the workload has run.
     pub workload: &'static str,
     pub sides: Sides,
     pub figure: Option<Figure>,
@@ -88,7 +88,7 @@ impl Row {
         self.sides.best_view().map(Series::median)
     }
 
-    /// The better view's time to the reference's.
+    /// The better view's time divided by the reference's.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.best_median()? / self.reference_median()?)
     }
@@ -110,7 +110,7 @@ impl Row {
         }
     }
 
-    /// The native view's time to that of the bare overlay.
+    /// The native view's time divided by the bare overlay's.
     pub fn to_overlay(&self) -> Option<f64> {
         let overlay = self.sides.of(Side::Overlay)?.median();
         Some(self.sides.of(Side::Native)?.median() / overlay)

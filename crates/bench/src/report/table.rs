@@ -1,5 +1,5 @@
-//! The table that is printed: medians in milliseconds, each with half of the
-//! distance between the least and the most.
+//! The table that is printed: medians in milliseconds, each with half of the range between the
+//! lowest and the highest sample, in percent.
 
 use super::{OVERLAY_RATIO_MAX, Row, Target};
 use crate::measure::{Series, Side};
@@ -52,7 +52,7 @@ fn span(series: Option<&Series>) -> String {
     format!("{} ±{percent:.0}%", short(series.median()))
 }
 
-/// Three digits tell enough.
+/// Shows a number with about three digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -130,7 +130,7 @@ fn note(row: &Row) -> String {
     }
 }
 
-/// Columns side by side; the first line is the heading.
+/// Aligns the cells in columns. The first line is the heading.
 pub fn aligned(lines: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let lengths = lines.iter().map(|line| line[column].chars().count());

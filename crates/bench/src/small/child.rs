@@ -1,4 +1,4 @@
-//! The process that makes the transactions.
+//! A process that makes transactions.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Barrier;
@@ -7,7 +7,7 @@ use super::{Peer, Session, Work, delayed, files, transactions};
 use crate::error::{Describe, Error, Result};
 use crate::measure::Side;
 
-/// Does what these words ask for, in step with the parent.
+/// Runs the work that these words describe. Waits for the parent before and after it.
 pub fn run(words: &[String]) -> Result<()> {
     let work = Work::parse(words)?;
     let peer: Box<dyn Peer> = match work.side {
@@ -39,7 +39,7 @@ pub fn run(words: &[String]) -> Result<()> {
     wait()
 }
 
-/// Waits at the barrier twice, also after an error, since others wait there too.
+/// The work of one thread. Waits at the barrier twice, also after an error, since all threads must.
 fn commits(peer: &dyn Peer, work: &Work, thread: u64, barrier: &Barrier) -> Result<()> {
     let prepare = || {
         let mut session = peer.session(thread)?;
@@ -53,7 +53,7 @@ fn commits(peer: &dyn Peer, work: &Work, thread: u64, barrier: &Barrier) -> Resu
     barrier.wait();
     let mut session = prepared?;
     (0..work.commits).try_for_each(|commit| {
-        // SQLite does not write a value again that has not changed.
+        // Other contents in each commit, since SQLite does not write an unchanged value.
         let contents = vec![b'a' + (commit % 26) as u8; work.bytes];
         session.commit(&work.names(thread, commit), &contents)
     })

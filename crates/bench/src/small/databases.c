@@ -1,9 +1,9 @@
 /*
  * Small transactions in a database: each puts some values under some keys and commits.
  *
- * The arguments and the conversation with the parent are those of child.rs. Each database gets
- * what its manual gives for a durable commit that survives a power cut. A lazy commit may be lost,
- * and leaves the database whole.
+ * The arguments and the dialogue with the parent are those of child.rs. Each database has the
+ * settings that its manual gives for commits that survive a power cut. A lazy commit may be lost,
+ * but never damages the database.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void open_session(session *s)
 
 static void close_session(session *s);
 
-/* Several that make the database at the same time would refuse each other. */
+/* Create the database first: threads that create it at the same time would fail. */
 static void open_all(void)
 {
     session s;
@@ -143,7 +143,7 @@ static void check(int code, const char *what)
 
 static void open_all(void)
 {
-    /* The first process recovers; the others join. */
+    /* Only the first process may run recovery. */
     u_int32_t flags = DB_CREATE | DB_INIT_TXN | DB_INIT_LOCK | DB_INIT_LOG | DB_INIT_MPOOL
                     | DB_THREAD | (first == 0 ? DB_RECOVER : 0);
     check(db_env_create(&environment, 0), "create");
@@ -223,7 +223,7 @@ static void *commit_all(void *argument)
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     for (long number = 0; number < commits; number++) {
-        /* SQLite does not write a value again that has not changed. */
+        /* Another value in each commit, since SQLite does not write an unchanged one. */
         memset(value, 'a' + number % 26, value_bytes);
         name_keys(keys, thread, number);
         commit(&s, keys, value);

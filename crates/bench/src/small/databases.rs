@@ -1,5 +1,5 @@
-//! The databases, in C, since that is their own interface. The program is built when it is first
-//! needed, so that the bench itself needs none of them.
+//! Builds the C program that makes transactions in a database. It is built when it is needed, so that
+//! the bench itself can be built without the databases.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::programs::{make_directory, output};
 
 const SOURCE: &str = include_str!("databases.c");
 
-/// The program for a database; `None` if it cannot be built here, which is said.
+/// Builds the program for a database. Returns `None`, and prints why, if it cannot be built here.
 pub fn build(side: Side, cache: &Path) -> Result<Option<PathBuf>> {
     let (define, library, package) = match side {
         Side::Sqlite => ("PEER_SQLITE", "-lsqlite3", "libsqlite3-dev"),

@@ -1,4 +1,4 @@
-//! The engine over a disk that takes longer to flush, as disks without a cache of their own do.
+//! The engine over a disk whose flushes take longer, as on a slow disk.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -98,7 +98,7 @@ impl Disk for DelayedDisk {
     }
 }
 
-/// The engine as the library embeds it, but for the disk.
+/// The engine with the library's settings, but another disk.
 pub struct Engine {
     store: engine::Store<DelayedDisk>,
     durability: engine::Durability,
@@ -106,7 +106,7 @@ pub struct Engine {
     maintainer: Option<JoinHandle<()>>,
 }
 
-/// How often the library's thread looks after the store.
+/// How often the library's thread maintains a store.
 const MAINTENANCE_PERIOD: Duration = Duration::from_millis(50);
 const DESCRIPTORS_RESERVED: u64 = 256;
 
@@ -191,7 +191,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Release);
         if let Some(maintainer) = self.maintainer.take() {
-            // A panic of the thread has been reported already.
+            // The thread has printed its panic.
             let _ = maintainer.join();
         }
         if let Err(error) = self.store.close() {

@@ -1,4 +1,5 @@
-//! Plain files: the least that makes the bytes durable, and what careful programs do.
+//! Plain files: appending to a log, which is the cheapest durable write, and the renames of careful
+//! programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -69,7 +70,7 @@ fn replace(work: &Work, path: &Path, contents: &[u8]) -> io::Result<()> {
     flush(work, || File::open(directory)?.sync_all())
 }
 
-/// A lazy commit flushes nothing.
+/// Flushes and waits for the delay, unless commits are lazy.
 fn flush(work: &Work, flush: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if work.is_lazy {
         return Ok(());

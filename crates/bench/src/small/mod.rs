@@ -1,8 +1,8 @@
-//! Small transactions, and the ways to make them: files, databases and Atomdir.
+//! Small transactions by files, databases and Atomdir.
 //!
-//! Each way runs in processes of its own, which the workload `library` starts. They print `ready`,
-//! wait for a line, commit, print `done`, and end when their input ends. So opening and closing are
-//! not in the time that is measured, and threads and processes are measured alike.
+//! Each of them runs in processes of its own, which the workload `library` starts. A process prints
+//! `ready`, waits for a line, commits, prints `done`, and ends when its input ends. So the measured
+//! time does not include opening and closing, and threads and processes are measured alike.
 
 mod child;
 mod databases;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::measure::Side;
 
-/// The first argument of a load that asks for this.
+/// The first argument that selects this load.
 pub const WORD: &str = "small";
 
 /// The work of one process.
@@ -30,17 +30,17 @@ pub struct Work {
     pub bytes: usize,
     pub is_new: bool,
     pub is_lazy: bool,
-    /// Added to each flush.
+    /// How much longer each flush takes.
     pub delay_us: u64,
     pub threads: u64,
-    /// The number of the first thread: each has files of its own.
+    /// The number of the first thread. Each thread has files of its own.
     pub first: u64,
     /// How many times each thread commits.
     pub commits: u64,
 }
 
 impl Work {
-    /// In the order that `parse` and databases.c expect.
+    /// The work as arguments, in the order of `parse` and databases.c.
     pub fn arguments(&self) -> Vec<String> {
         vec![
             self.side.name().to_owned(),
@@ -104,14 +104,14 @@ impl Work {
     }
 }
 
-/// One way to make transactions, open.
+/// An open store, database or directory in which transactions are made.
 trait Peer: Sync {
     /// A connection for one thread.
     fn session(&self, thread: u64) -> Result<Box<dyn Session + '_>>;
 }
 
 trait Session {
-    /// Writes all these files, in one transaction if the peer has such a thing.
+    /// Writes all these files, in one transaction if the peer has transactions.
     fn commit(&mut self, names: &[String], contents: &[u8]) -> Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! Atomdir's library, in this process or by the service, and the crate fstx.
+//! Atomdir's library, in this process or through the service, and the crate fstx.
 
 use atomdir::{Door, Durability, Store, StoreOptions};
 
@@ -12,7 +12,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// The parent has made the directory a store.
+    /// Opens the store, which the parent has made.
     pub fn open(work: &Work) -> Result<Library> {
         let door = match work.side {
             Side::Service => Door::Service,
@@ -55,7 +55,7 @@ pub struct Fstx(Work);
 
 #[cfg(feature = "fstx")]
 impl Fstx {
-    /// Several first transactions at the same time would refuse each other.
+    /// Makes the first transaction here, since it would fail if several threads made it at once.
     pub fn open(work: &Work) -> Result<Fstx> {
         let first = fstx::Transaction::begin(&work.directory);
         first.map_err(|error| crate::error::Error::Peer(error.to_string()))?;

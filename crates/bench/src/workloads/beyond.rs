@@ -1,5 +1,5 @@
-//! Reading and writing a file that is larger than memory (Amino). What is made small is the memory:
-//! a limit holds the program and the service together.
+//! Reads and writes a file that is larger than memory (Amino). To keep the file small, the memory of
+//! the program and the service together is limited.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use crate::report::Row;
 use crate::workspace::Workspace;
 
 const FILE_BYTES: u64 = 128 << 20;
-/// The file is so many times as large as the memory.
+/// How many times as large as the memory the file is.
 const TIMES_MEMORY: u64 = 4;
-/// Programs do not start with less.
+/// Programs cannot start with less.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
 pub fn beyond(bench: &Bench) -> Result<Vec<Row>> {
@@ -38,7 +38,7 @@ pub fn beyond(bench: &Bench) -> Result<Vec<Row>> {
         }
         forget(&workspace.path.join("old"))?;
         let outcome = workspace.run(&format!("{}; {script}", limit.command()));
-        // The service ends before the limit does.
+        // End the service before the limit is removed.
         drop(workspace);
         outcome
     })?;

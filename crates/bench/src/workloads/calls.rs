@@ -1,4 +1,4 @@
-//! Single calls, each a transaction (Amino, which makes every call of a program one).
+//! Single calls, each a transaction, as in Amino, where every call of a program is one.
 
 use std::fs;
 use std::path::Path;
@@ -84,7 +84,7 @@ fn in_view(
 ) -> Result<()> {
     let begun = store.transaction().durability(durability).begin();
     let tx = begun.map_err(atomdir::Error::from)?;
-    work(tx.view().ok_or(Error::NoSide("a view"))?)?;
+    work(tx.view().ok_or(Error::NoSide("have a view"))?)?;
     tx.commit().map_err(atomdir::Error::from)?;
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! Several at once: writers of large files (Valor), and clients with small
-//! commits.
+//! Concurrent writers of large files (Valor), and concurrent clients with small commits.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +17,7 @@ use crate::workspace::Workspace;
 const SIDES: [Side; 2] = [Side::Plain, Side::Exact];
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Each overwrites a file of its own, in one transaction.
+/// Each writer overwrites a file of its own, in one transaction.
 pub fn writers(bench: &Bench) -> Result<Vec<Row>> {
     let bytes = bench.scaled(FILE_BYTES).next_multiple_of(PAGE);
     let file = |number: u64| format!("data-{number}");
@@ -48,7 +47,7 @@ pub fn writers(bench: &Bench) -> Result<Vec<Row>> {
 
 const COMMITS: u64 = 64;
 
-/// Together they create the same number of files, each a durable commit.
+/// All clients together create the same number of files, each in a durable commit.
 pub fn clients(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for count in [1, 2, 4, 8] {
@@ -71,9 +70,8 @@ pub fn clients(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// `count` threads do `steps` times what `action` does with a directory, the
-/// thread's number and the step's: plain with a sync, or each step in a
-/// transaction.
+/// `count` threads call `action` with a directory, the thread's number and each of `steps` numbers:
+/// the plain side with a sync, the other with a transaction for each call.
 fn at_once(
     bench: &Bench,
     count: u64,
@@ -113,7 +111,7 @@ fn at_once(
                     .map(|(number, connection)| scope.spawn(move || work(number, connection)))
                     .collect();
                 started.into_iter().try_for_each(|thread| {
-                    // A thread that panicked has said why.
+                    // The thread has printed its panic.
                     thread
                         .join()
                         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -1,4 +1,4 @@
-//! Whole commands that do little, as people type them: what a transaction adds to each.
+//! Short commands, as people type them: how much time a transaction adds.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::report::Row;
 use crate::workspace::Workspace;
 
 const FILES: u64 = 20_000;
-/// Ten files, each in another directory, are changed.
+/// Changes ten files, each in another directory.
 const CHANGE: &str = "for file in */5; do echo changed >> $file; done";
 
 pub fn commands(bench: &Bench) -> Result<Vec<Row>> {

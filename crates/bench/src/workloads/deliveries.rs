@@ -1,5 +1,5 @@
-//! Mail: one process for each message, as a mail server starts them, into a hundred mailboxes, beside
-//! Debian's maildrop and procmail with their own locks.
+//! Mail deliveries into a hundred mailboxes, by one process for each message, as a mail server starts
+//! them; compared with Debian's maildrop and procmail, which use their own locks.
 
 use std::fmt;
 use std::fs::{self, FileTimes};
@@ -19,16 +19,16 @@ use crate::programs::{clear, make_directory, output};
 use crate::report::Row;
 
 const MAILBOXES: u64 = 100;
-/// At a scale of 1.
+/// How many messages are delivered at a scale of 1.
 pub const MESSAGES: u64 = 300;
 const HEADER: &str = "X-Bench-Number: ";
 /// The last line of each message.
 const END: &str = "This is the end.";
-/// Root receives no mail, so root measures as this user, Debian's `mail`. Procmail waits for
-/// long if a user's home directory is missing, as that of `nobody` is.
+/// Mail is not delivered to root, so root delivers to this user, Debian's `mail`. It is not `nobody`,
+/// because procmail waits for long if the user's home directory is missing.
 const RECIPIENT: u32 = 8;
 
-/// How the messages of a mailbox are kept.
+/// The format of a mailbox.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Format {
     Maildir,
@@ -58,7 +58,7 @@ pub fn deliveries(bench: &Bench) -> Result<Vec<Row>> {
             let messages = bench.scaled(MESSAGES);
             let measured = in_turns(bench.rounds, &sides, |side| {
                 let agent = agents.iter().find(|agent| agent.side == side);
-                let agent = agent.ok_or(Error::NoSide("deliveries"))?;
+                let agent = agent.ok_or(Error::NoSide("deliver mail"))?;
                 let delivery = Delivery::prepare(bench, agent, format, MAILBOXES.min(messages))?;
                 bench.rest()?;
                 let before = bench.device.written();
@@ -103,7 +103,7 @@ pub fn agents(bench: &Bench) -> Vec<Agent> {
     agents
 }
 
-/// One round of one side. Dropping it stops the service.
+/// The mailboxes of one side in one round. Dropping them stops the service.
 pub struct Delivery<'a> {
     bench: &'a Bench,
     agent: &'a Agent,
@@ -139,7 +139,7 @@ impl<'a> Delivery<'a> {
             output(delivery.atomdir().args(["config", "history-age", "off"]))?;
             output(delivery.atomdir().args(["run", "--", "true"]))?;
         }
-        // All mailboxes are there before, so that what is measured is deliveries alone.
+        // Create all mailboxes before, so that only deliveries are measured.
         (0..mailboxes).try_for_each(|mailbox| {
             delivery.write_rules(mailbox)?;
             if agent.side == Side::Procmail && format == Format::Mbox {
@@ -150,7 +150,7 @@ impl<'a> Delivery<'a> {
         Ok(delivery)
     }
 
-    /// As the recipient, with nothing of this process's environment.
+    /// A command that runs as the recipient, without this process's environment.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         if rustix::process::geteuid().is_root() {
@@ -181,8 +181,8 @@ impl<'a> Delivery<'a> {
         self.directory.join(format!("rules-{mailbox}"))
     }
 
-    /// What tells a peer where to deliver, and in which way: as their manuals do, with a lock file
-    /// for an mbox.
+    /// Writes the configuration that tells maildrop or procmail where to deliver. As their manuals
+    /// say, procmail uses a lock file for an mbox.
     fn write_rules(&self, mailbox: u64) -> Result<()> {
         let path = self.mailbox(mailbox);
         let rules = match (self.agent.side, self.format) {
@@ -196,7 +196,7 @@ impl<'a> Delivery<'a> {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(&file, mode).describe("close", &file)?;
         if self.agent.side == Side::Maildrop && self.format == Format::Maildir {
-            // It delivers to a Maildir only if there is one.
+            // Maildrop delivers to a Maildir only if it exists.
             let parts = ["tmp", "new", "cur"].map(|part| format!("{path}{part}"));
             let mut make = self.command("/usr/bin/mkdir".as_ref());
             output(make.arg("-p").args(parts))?;
@@ -204,7 +204,8 @@ impl<'a> Delivery<'a> {
         Ok(())
     }
 
-    /// Procmail waits for the next second if the mbox was last read in this one.
+    /// Creates an mbox for procmail with an old access time: procmail waits until the next second if
+    /// the mbox was read in the current one.
     fn begin_mbox(&self, mailbox: u64) -> Result<()> {
         let path = PathBuf::from(self.mailbox(mailbox));
         let first = format!("From bench Mon Nov  2 10:00:00 2026\nSubject: first\n\n{END}\n\n");
@@ -237,11 +238,11 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Whether it ended before it was killed, which is then.
+    /// Starts a delivery and kills it after the time `then`. Returns whether it had ended before.
     pub fn deliver_and_kill(&self, mailbox: u64, number: u64, then: Duration) -> Result<bool> {
         let mut child = self.start(&mut self.delivery_to(mailbox), number)?;
         thread::sleep(then);
-        // It may have ended.
+        // This fails if the process has ended.
         let _ = child.kill();
         let status = child.wait().describe("await", &self.agent.program)?;
         Ok(status.code().is_some())
@@ -258,7 +259,7 @@ impl<'a> Delivery<'a> {
         command
     }
 
-    /// Starts it, and gives it the message.
+    /// Starts a delivery, and writes the message to its input.
     fn start(&self, command: &mut Command, number: u64) -> Result<Child> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -267,7 +268,7 @@ impl<'a> Delivery<'a> {
             .describe("start", &self.agent.program)?;
         let mut message = format!("{HEADER}{number}\n").into_bytes();
         message.extend(&self.message);
-        // It need not read all if it fails, which its exit code says.
+        // A delivery that fails may not read all of it. Its exit code shows that.
         let _ = child
             .stdin
             .take()
@@ -295,7 +296,7 @@ impl<'a> Delivery<'a> {
         })
     }
 
-    /// How many messages in this file have a beginning and no end.
+    /// How many messages in this file are cut off: they have a first line, and no last line.
     pub fn cut_off_in(&self, text: &str) -> usize {
         let start = match self.format {
             Format::Mbox => "From ",
@@ -310,7 +311,7 @@ impl<'a> Delivery<'a> {
         starts.saturating_sub(ends)
     }
 
-    /// What is left behind then is left behind for good.
+    /// Stops the service. Whatever files are left after that stay.
     pub fn end_service(&self) -> Result<()> {
         if self.agent.side == Side::Tool {
             output(self.atomdir().args(["service", "stop", "--abort"]))?;
@@ -318,7 +319,7 @@ impl<'a> Delivery<'a> {
         Ok(())
     }
 
-    /// Every message has arrived.
+    /// Checks that every message has arrived.
     fn check(&self, messages: u64) -> Result<()> {
         let script = format!("cat box-* box-*/new/* 2> /dev/null | grep -c '^{HEADER}'; true");
         let mut count = Command::new("/bin/sh");
@@ -334,13 +335,13 @@ impl<'a> Delivery<'a> {
 
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
-        // A failure that brought us here is reported.
+        // Ignore errors: if one brought us here, it is being reported.
         let _ = self.end_service();
         let _ = clear(&self.directory);
     }
 }
 
-/// About 4 KiB, as a mail server passes it.
+/// A message of about 4 KiB, as a mail server passes it.
 fn message() -> Vec<u8> {
     let mut message =
         b"Received: from example.org by bench with ESMTP id 1; Mon, 2 Nov 2026 10:00:00 +0000\n\

@@ -1,4 +1,4 @@
-//! What a transaction costs before it does anything.
+//! The costs of transactions that change nothing.
 
 use std::process::Command;
 
@@ -39,7 +39,7 @@ pub fn empty(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Begin, then `end`, over and over; nothing plain compares with it.
+/// Begins a transaction and calls `end`, again and again. There is no plain side.
 fn alone(
     bench: &Bench,
     connection: &mut Connection,
@@ -65,8 +65,8 @@ fn commit(connection: &mut Connection, transaction: TransactionId) -> Result<()>
     Ok(())
 }
 
-/// A transaction in another: by the command beside the outer one alone, and
-/// by the library in one that is open.
+/// A transaction within another: by the command, compared with the outer one alone; and by the
+/// library, within an open one.
 pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
     let workspace = Workspace::fresh(bench, Side::Exact, "nested", |_| Ok(()))?;
     let inner = [

@@ -1,5 +1,5 @@
-//! LDAP entries: Debian's slapd over `atomdir-ldap`, beside slapd over its own back-ldif. Both keep
-//! the same files; back-ldif flushes none of them. The clients are those of ldap-utils.
+//! LDAP entries: Debian's slapd over `atomdir-ldap`, compared with slapd over its own back-ldif. Both
+//! keep the same files; back-ldif flushes none of them. The clients are the programs of ldap-utils.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,12 +13,12 @@ use crate::measure::{Measured, Outcome, Side, in_turns};
 use crate::programs::{clear, make_directory, output};
 use crate::report::Row;
 
-/// At a scale of 1, as in the paper.
+/// How many entries are added at a scale of 1, as in the paper.
 const ENTRIES: u64 = 1000;
 const ENTRY_BYTES: usize = 512;
-/// Each reads all entries, so few are enough.
+/// Few, since each search reads all entries.
 const SEARCHES: u64 = 60;
-/// For searches beside additions, as in the paper.
+/// How many entries are added while others search, as in the paper.
 const MIXED_ENTRIES: u64 = 100;
 
 const SUFFIX: &str = "dc=example,dc=org";
@@ -59,7 +59,7 @@ fn row(name: &str, measured: &Measured, step: &str) -> Row {
     Row::new(name, measured.step(step)).reference(Side::BackLdif)
 }
 
-/// All steps, one after the other, with a server of its own.
+/// Starts a server, and runs all steps, one after the other.
 fn once(bench: &Bench, side: Side, clients: u64) -> Result<Outcome> {
     let (entries, searches) = (bench.scaled(ENTRIES), bench.scaled(SEARCHES));
     let mixed = bench.scaled(MIXED_ENTRIES);
@@ -69,7 +69,7 @@ fn once(bench: &Bench, side: Side, clients: u64) -> Result<Outcome> {
          objectClass: organization\ndc: example\no: example\n"
     );
     server.change("suffix", &suffix)?;
-    // Each client has a share of the work.
+    // The part of the work that a client does.
     let share = |all: u64, client: u64| (0..all).filter(move |number| number % clients == client);
     let mut steps = Vec::new();
     let mut step = |name: &str, clients: u64, action: &(dyn Fn(u64) -> Result<()> + Sync)| {
@@ -149,7 +149,7 @@ fn changes(surname: &str, numbers: impl Iterator<Item = u64>) -> String {
         .collect()
 }
 
-/// A slapd, and the server behind it if it has one. Dropping it ends them.
+/// A slapd, with its `atomdir-ldap` if it uses one. Dropping it kills both.
 struct Server {
     directory: PathBuf,
     processes: Vec<Child>,
@@ -207,7 +207,7 @@ impl Server {
             ),
         };
         let files = format!("pidfile {path}/pid\nargsfile {path}/arguments\n");
-        // A search finds all entries, and no log slows either side down.
+        // Let searches find all entries, and write no log, which would slow both sides down.
         let limits = "sizelimit unlimited\nloglevel 0\n";
         let text = format!("include {SCHEMA}\n{files}{limits}{database}");
         self.write("slapd.conf", &text)?;
@@ -254,7 +254,7 @@ impl Server {
         format!("ldapi://{}", socket.replace('/', "%2F"))
     }
 
-    /// One of the programs of ldap-utils, as the administrator.
+    /// A command that runs a program of ldap-utils as the administrator.
     fn client(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.args(["-x", "-H", &self.url(), "-D", ROOT, "-w", PASSWORD]);
@@ -266,7 +266,7 @@ impl Server {
         output(self.client("ldapmodify").arg("-f").arg(file)).map(|_| ())
     }
 
-    /// Searches everything for one entry after the other.
+    /// Searches for one entry after the other, each time in the whole database.
     fn search(&self, client: u64, numbers: impl Iterator<Item = u64>) -> Result<()> {
         let numbers: Vec<String> = numbers.map(|number| format!("{number}\n")).collect();
         let file = self.write(&format!("searches-{client}"), &numbers.concat())?;
@@ -276,7 +276,7 @@ impl Server {
         expect(numbers.len() as u64, found.matches("dn: ").count() as u64)
     }
 
-    /// So many entries are there.
+    /// Checks that a search finds so many entries.
     fn expect(&self, filter: &str, expected: u64) -> Result<()> {
         let mut command = self.client("ldapsearch");
         let found = output(command.args(["-LLL", "-b", SUFFIX, filter, "1.1"]))?;
@@ -294,7 +294,7 @@ fn expect(expected: u64, found: u64) -> Result<()> {
 impl Drop for Server {
     fn drop(&mut self) {
         for process in self.processes.iter_mut().rev() {
-            // It may have ended already. A failure that brought us here is reported.
+            // Ignore errors: the process may have ended, or an error is being reported already.
             let _ = process.kill();
             let _ = process.wait();
         }

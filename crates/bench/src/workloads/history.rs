@@ -1,8 +1,8 @@
-//! What it adds to keep the history: the same work in a store that keeps what its commits
+//! The costs of keeping history: the same work in a store that keeps the objects that its commits
 //! replace, and in one that does not.
 //!
-//! Every round works in the same two stores, so that each but the first replaces what the one
-//! before has made.
+//! All rounds work in the same two stores, so that each round after the first replaces the files of
+//! the one before.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ const NOTE: &str = "plain: no history is kept";
 const RATIO_MAX: f64 = 1.05;
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Where the plain file system's time stands otherwise, stands that of the store without history.
+/// The two stores. The one without history is measured as the plain side.
 struct Stores<'a> {
     bench: &'a Bench,
     without: Workspace<'a>,

@@ -1,5 +1,5 @@
-//! The idioms by which programs put small writes in order (TxFS), beside the same calls in views of
-//! transactions, and the same work by the library, whose guarantees make most of the flushes
+//! The idioms by which programs put small writes in order (TxFS), compared with the same calls in views
+//! of transactions, and with the same work by the library, whose guarantees make most flushes
 //! unnecessary.
 
 use std::fs::{self, OpenOptions};
@@ -23,7 +23,7 @@ const THREADS: u64 = 6;
 const DATA_BYTES: u64 = 4 << 20;
 const CONTENTS: [u8; PAGE as usize] = [b'n'; PAGE as usize];
 
-/// Names that are changed together when a user is added.
+/// The files that are changed together when a user is added.
 const CONFIGURATION: [&str; 3] = ["passwd", "shadow", "group"];
 
 pub(super) type Done = std::result::Result<(), atomdir::Error>;
@@ -95,8 +95,8 @@ pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// The plain calls, the same in the views of transactions, and the work by the library. `fill`
-/// prepares a directory.
+/// Measures the plain calls, the same calls in views (`viewed`), and the work by the library
+/// (`transactional`). `fill` prepares a directory.
 pub(super) fn measure(
     bench: &Bench,
     name: &str,
@@ -148,10 +148,10 @@ pub(super) fn open(path: &Path, side: Side) -> Result<Store> {
     Ok(store.map_err(atomdir::Error::from)?)
 }
 
-/// Runs what knows nothing of transactions in the view of one.
+/// Runs plain calls in the view of a transaction.
 fn in_view(store: &Store, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let tx = store.begin().map_err(atomdir::Error::from)?;
-    work(tx.view().ok_or(Error::NoSide("a view"))?)?;
+    work(tx.view().ok_or(Error::NoSide("have a view"))?)?;
     tx.commit().map_err(atomdir::Error::from)?;
     Ok(())
 }
@@ -186,7 +186,7 @@ fn cancel_in(store: &Store, thread: u64, count: u64) -> Done {
     Ok(())
 }
 
-/// The log and its name, the update, and the end of the log.
+/// Writes a log and flushes it and its directory, makes the update, and removes the log.
 fn plain_log(directory: &Path, offset: u64) -> Result<()> {
     let log = directory.join("log");
     fs::write(&log, CONTENTS).describe("write", &log)?;

@@ -1,5 +1,5 @@
-//! What serializable isolation adds to snapshot isolation: the attributes that
-//! the kernel must ask for, and the comparison of the read set at commit.
+//! The costs of serializable isolation beside snapshot isolation: the kernel must request attributes
+//! again, and a commit compares the read set.
 
 use crate::bench::Bench;
 use crate::corpus;
@@ -13,13 +13,13 @@ const SERIALIZABLE: &[&str] = &["--isolation", "serializable"];
 const PROJECT: &str = "dash";
 const NOTE: &str = "plain: under snapshot";
 
-/// Finds nothing, and writes something, so that the read set is compared.
+/// Searches for a text that is nowhere. Then writes a file, so that the commit compares the read set.
 const SEARCH: &str = r#"
 search() { grep -r "no such text anywhere" . || test $? = 1; step "$1"; }
 step -; search first; search second; echo > written"#;
 
-/// Both in exact views: where the plain file system's time stands otherwise
-/// stands that of snapshot isolation.
+/// Measures a script under both levels, in exact views. Snapshot isolation is measured as the plain
+/// side.
 fn both_levels(
     bench: &Bench,
     rounds: usize,

@@ -1,5 +1,5 @@
-//! What deliveries leave behind when they are killed, each at a random moment of the time that it
-//! takes.
+//! Counts the files and torn messages that killed deliveries leave. Each is killed at a random moment
+//! of its usual duration.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::load::pages::random;
 use crate::measure::Side;
 use crate::report::{Figure, Row};
 
-/// So many are left alone, to learn how long one takes.
+/// How many deliveries are not killed, to measure how long one takes.
 const TIMED: u64 = 21;
 
-/// What the killed deliveries left, each in a mailbox of its own.
+/// What the killed deliveries have left. Each delivery has a mailbox of its own.
 #[derive(Default)]
 struct Left {
     locks: usize,
@@ -36,7 +36,7 @@ fn kill(bench: &Bench, agent: &Agent, format: Format) -> Result<[Row; 2]> {
     let kills = bench.scaled(MESSAGES);
     let delivery = Delivery::prepare(bench, agent, format, kills)?;
     let whole = duration(&delivery, kills)?;
-    // The same parts of the time for all.
+    // The same sequence of random moments for each agent.
     let mut state = 1;
     let mut ended = 0;
     for number in 0..kills {
@@ -69,7 +69,7 @@ fn kill(bench: &Bench, agent: &Agent, format: Format) -> Result<[Row; 2]> {
     Ok([first, row("messages cut off", left.cut_off)])
 }
 
-/// The median.
+/// The median duration of a delivery.
 fn duration(delivery: &Delivery, mailboxes: u64) -> Result<Duration> {
     let mut durations = Vec::new();
     for number in 0..TIMED {

@@ -1,6 +1,6 @@
-//! Small transactions by the library, beside what programs do without it: renames, databases,
-//! another library; and the least that makes the same bytes durable, which is to append them to a
-//! file and flush it once.
+//! Small transactions by the library, compared with what programs do without it: renames, databases,
+//! another library; and with the cheapest way to make the same bytes durable, which is to append them
+//! to a file and flush it once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,14 +27,14 @@ const SIDES: [Side; 8] = [
     Side::BerkeleyDb,
     Side::Fstx,
 ];
-/// Only these can be measured with a delay at each flush.
+/// The sides that can be measured with slower flushes.
 const DELAYED_SIDES: [Side; 3] = [Side::Append, Side::Plain, Side::Embedded];
 const DELAY_US: u64 = 1000;
 const SCALE_OF_ALL_MIN: f64 = 0.1;
-/// About so many files are written by each thread.
+/// About how many files each thread writes.
 const FILES: u64 = 600;
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Copy)]
 struct Cell {
     files: u64,
@@ -57,7 +57,7 @@ const ONE: Cell = Cell {
 };
 
 fn cells(scale: f64) -> Vec<Cell> {
-    // A run that only shows that everything works needs one cell of each kind.
+    // A very small run only tests that everything works, and needs one cell of each kind.
     if scale < SCALE_OF_ALL_MIN {
         let processes = Cell {
             processes: 2,
@@ -76,7 +76,7 @@ fn cells(scale: f64) -> Vec<Cell> {
     for is_new in [true, false] {
         let sizes = [PAGE / 4, PAGE, 4 * PAGE];
         let several = [1, 4, 10, 64].map(|files| sizes.map(|bytes| (files, bytes)));
-        // Less than a page makes a difference where there are few.
+        // Less than a page makes a difference only with few files.
         let kept = several.into_iter().flatten();
         let kept = kept.filter(|(files, bytes)| *bytes >= PAGE || [1, 10].contains(files));
         cells.extend(kept.map(|(files, bytes)| Cell {
@@ -155,7 +155,7 @@ impl Cell {
         name
     }
 
-    /// A store that is open in a process is open in no other one.
+    /// The sides that can be measured: a store that is open in one process can be open in no other.
     fn sides(self, programs: &HashMap<&str, PathBuf>) -> Vec<Side> {
         let is_here = |side: &Side| match side {
             Side::Embedded => self.processes == 1,
@@ -323,7 +323,7 @@ struct Committer {
 }
 
 impl Committer {
-    /// Starts it, and returns when it is ready.
+    /// Starts the process, and waits until it is ready.
     fn start(work: &Work, program: Option<&Path>) -> Result<Committer> {
         let this = "this program".as_ref();
         let mut command = match program {
@@ -354,8 +354,8 @@ impl Committer {
     }
 
     fn go(&mut self) -> Result<()> {
-        let told = self.input.write_all(b"\n");
-        told.describe("write to", "a process".as_ref())
+        let written = self.input.write_all(b"\n");
+        written.describe("write to", "a process".as_ref())
     }
 
     fn expect(&mut self, expected: &'static str) -> Result<()> {
@@ -368,7 +368,7 @@ impl Committer {
         }
     }
 
-    /// Lets it close what it has open.
+    /// Closes the input, so that the process closes what it has open and ends.
     fn end(mut self) -> Result<()> {
         drop(self.input);
         let mut rest = String::new();

@@ -1,4 +1,4 @@
-//! What is measured: one file for each family of workloads.
+//! The workloads: one file for each family.
 
 mod beyond;
 mod build;

@@ -1,4 +1,4 @@
-//! The idioms by which programs put writes in order, and what a transaction saves of that (TxFS).
+//! The idioms by which programs put writes in order, and how much of that a transaction saves (TxFS).
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -18,8 +18,7 @@ use crate::workspace::Workspace;
 
 const PLAIN_AND_EXACT: [Side; 2] = [Side::Plain, Side::Exact];
 
-/// Files that come and go, with a sync each time: in a transaction there is
-/// nothing left to write.
+/// Creates and removes a file with a sync, again and again. In a transaction, nothing is written.
 pub fn cancel(bench: &Bench) -> Result<Vec<Row>> {
     let count = bench.scaled(500);
     let measured = in_runs(bench, "cancel", count, |_| Ok(()))?;
@@ -34,9 +33,8 @@ pub fn cancel(bench: &Bench) -> Result<Vec<Row>> {
 
 const DATA_BYTES: u64 = 4 << 20;
 
-/// The log idiom: what is to come is written to a log and synced, then done and
-/// synced. With one transaction for each update the syncs in it do nothing, and
-/// the log is not needed.
+/// The log idiom: write the update to a log and sync, then make the update and sync. In a transaction
+/// for each update the syncs do nothing, and no log is needed.
 pub fn log(bench: &Bench) -> Result<Vec<Row>> {
     let count = bench.scaled(64);
     let fill = |path: &Path| pages::fill(&path.join("data"), DATA_BYTES);
@@ -75,7 +73,7 @@ fn log_and_update(directory: &Path, offset: u64) -> Result<()> {
         .and_then(|()| log.sync_data())
         .describe("write", &path)?;
     update(directory, offset, true)?;
-    // Without this the update would be done again after a crash.
+    // Without this, the program would make the update again after a crash.
     log.set_len(0).describe("cut", &path)
 }
 
@@ -90,7 +88,7 @@ fn update(directory: &Path, offset: u64, sync: bool) -> Result<()> {
     Ok(())
 }
 
-/// Three files that must be there before a fourth is changed.
+/// Creates three files that must be durable before a fourth is changed.
 pub fn order(bench: &Bench) -> Result<Vec<Row>> {
     let bytes = bench.scaled(10 << 20).next_multiple_of(PAGE);
     let fill = |path: &Path| pages::fill(&path.join("data"), 4 * bytes);
@@ -102,7 +100,7 @@ pub fn order(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// A load as it is, plain and as one transaction in each view.
+/// Measures an unchanged load: plain, and as one transaction in each kind of view.
 pub(super) fn in_runs(
     bench: &Bench,
     load: &str,
@@ -118,8 +116,8 @@ pub(super) fn in_runs(
     Ok(measured)
 }
 
-/// Plain, and by the library where there is a connection. Both are compared,
-/// but for the log, which the rewritten program does not have.
+/// Measures the plain side, which has no connection, and transactions of the library. Removes the log
+/// before the files are compared, since the rewritten program has none.
 fn measure(
     bench: &Bench,
     name: &str,

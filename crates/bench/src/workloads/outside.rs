@@ -1,4 +1,4 @@
-//! What an open transaction costs others, and what it takes in memory.
+//! How much an open transaction slows other programs down, and how much memory it takes.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 
 const FILES: u64 = 2000;
 
-/// Programs outside, with no transaction open and with one that has changes.
+/// Programs that work in the base, with no transaction open and with one that has changes.
 pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
     let files = bench.scaled(FILES);
     let workspace = Workspace::fresh(bench, Side::Exact, "outside", |_| Ok(()))?;
@@ -30,8 +30,8 @@ pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
         if let Some(inside) = &inside {
             load::files::create(inside, files)?;
         }
-        // What was just staged, or removed by the abort before, is still being
-        // written: it would be measured as well.
+        // Wait until the disk has written the staged files, and the removals of the last abort.
+        // Otherwise these writes would be measured as well.
         bench.rest()?;
         bench.device.await_rest();
         let (sample, ()) = timed(|| {
@@ -57,7 +57,7 @@ pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// A whole workload of a program that knows nothing of the transaction.
+/// Runs a whole workload in the base, while an empty transaction is open.
 pub(super) fn beside_an_empty_one(bench: &Bench, name: &str, script: &str) -> Result<Row> {
     let workspace = Workspace::fresh(bench, Side::Exact, "outside", |_| Ok(()))?;
     let work = workspace.path.join("work");

@@ -1,5 +1,5 @@
-//! Overwriting what is there (Valor): against an idealised write-ahead logger,
-//! which writes its log, flushes it, writes the data in place, and flushes that.
+//! Overwrites files (Valor), compared with an ideal write-ahead logger: it writes its log, flushes it,
+//! writes the data in place, and flushes that at the end.
 
 use std::fs::File;
 use std::ops::Range;
@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone)]
 enum Part {
     Range(Range<u64>),
-    /// Pages here and there, by their offsets.
+    /// The offsets of scattered pages.
     Scattered(Vec<u64>),
 }
 
@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-/// Valor's own is 2 GiB: scale 16.
+/// Overwrites one large file. The paper's is 2 GiB, which is scale 16.
 pub fn overwrite(bench: &Bench) -> Result<Vec<Row>> {
     let bytes = bench.scaled(128 * MIB).next_multiple_of(PAGE);
     let count = (bytes / PAGE / 8).max(1);
@@ -68,7 +68,7 @@ pub fn overwrite(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Serial overwrite, by size.
+/// Overwrites files of several sizes in sequence.
 pub fn sizes(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for size in [1, 4, 16, 64] {
@@ -83,10 +83,10 @@ pub fn sizes(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 const TRANSACTIONS: u64 = 32;
-/// One page in so many is written where they are random.
+/// One page in so many is written at random.
 const PARTS_OF_RANDOM: u64 = 8;
 
-/// Many transactions, by how many pages each writes.
+/// Many transactions of 1 to 256 pages each.
 pub fn granularity(bench: &Bench) -> Result<Vec<Row>> {
     let transactions = bench.scaled(TRANSACTIONS);
     let note = format!("{transactions} of them");
@@ -114,7 +114,7 @@ pub fn granularity(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// As many transactions of one page each, in a file that is there.
+/// Up to `TRANSACTIONS` transactions of one page each, in an existing file of this length.
 pub fn single_pages(workspace: &Workspace, bytes: u64) -> Result<Outcome> {
     let parts = single(pages::scattered(bytes, TRANSACTIONS.min(bytes / PAGE)));
     let mut connection = workspace.connect()?;
@@ -170,7 +170,7 @@ fn transactions(connection: &mut Connection, parts: &[Part]) -> Result<()> {
     })
 }
 
-/// It knows ahead how long its log will be, and has its blocks.
+/// The ideal logger. The blocks of its log are allocated in advance.
 struct Logger {
     log_path: PathBuf,
     log: File,
@@ -196,7 +196,7 @@ impl Logger {
             let end = tail + part.bytes();
             match part {
                 Part::Range(_) => pages::write(&self.log, &self.log_path, tail..end, b'n')?,
-                // Page by page, as they are changed.
+                // One write for each page, as the pages are changed.
                 Part::Scattered(_) => {
                     (tail..end).step_by(PAGE as usize).try_for_each(|offset| {
                         self.log

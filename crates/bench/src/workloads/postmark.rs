@@ -1,4 +1,4 @@
-//! PostMark as it is, in one transaction.
+//! PostMark, unchanged, in one transaction.
 
 use std::fs;
 
@@ -34,7 +34,8 @@ impl Configuration {
     }
 }
 
-/// Amino's four; and the ends of Spinellis's range, whose numbers of steps are ours.
+/// Amino's four configurations; and the lowest and highest number of files in Spinellis's paper, for
+/// which we have chosen the numbers of steps.
 pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration::new("PostMark, small files", 2500, SMALL),
     Configuration::new("PostMark, 10x larger files", 2500, (5000, 97_700)),
@@ -57,7 +58,7 @@ pub fn postmark(bench: &Bench) -> Result<Vec<Row>> {
             eprintln!("postmark: left out, Debian's package cannot be fetched");
             return Ok(Vec::new());
         };
-        // Long runs are steady, so fewer rounds and sides are measured.
+        // The times of long runs vary little, so fewer rounds and sides are enough.
         let (rounds, sides) = match configuration.files {
             0..10_000 => (bench.few_rounds(), bench.sides_with_overlay()),
             10_000..50_000 => (1, bench.sides()),
@@ -78,13 +79,13 @@ pub fn postmark(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// How many files there are, and how many steps.
+/// The numbers of files and of steps.
 fn count(bench: &Bench, configuration: &Configuration) -> (u64, u64) {
     let scaled = |count| bench.scaled(count).max(10);
     (scaled(configuration.files), scaled(configuration.steps))
 }
 
-/// Runs PostMark; `None`: there is no PostMark.
+/// A script that runs PostMark. `None` if PostMark cannot be downloaded.
 pub fn script(bench: &Bench, configuration: &Configuration) -> Result<Option<String>> {
     let Some(program) = corpus::postmark(&bench.cache)? else {
         return Ok(None);
@@ -98,7 +99,7 @@ pub fn script(bench: &Bench, configuration: &Configuration) -> Result<Option<Str
          set subdirectories {directories}\nset seed 42\nset location .\nrun\nquit\n"
     );
     fs::write(&settings, text).describe("write", &settings)?;
-    // What it did, without how fast, is left for the comparison.
+    // Keep PostMark's counts, without its times, in the file that the sides are compared by.
     Ok(Some(format!(
         "'{}' '{}' | sed -n 's/(.*//; /created\\|read$\\|appended\\|deleted/p' > did; grep -q created did",
         program.display(),

@@ -1,6 +1,5 @@
-//! A service that was killed, and the start of the next one, which recovers. What
-//! it finds was committed lazily a moment before, so that it is in the log, and not
-//! yet in the base; or it was not committed.
+//! The start of a service after the one before was killed: it recovers. Right before the kill, changes
+//! were committed lazily, so that they are in the log and not yet in the base; or not committed.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -19,19 +18,19 @@ use crate::report::{Row, short};
 use crate::workspace::Workspace;
 
 const MIB: u64 = 1 << 20;
-/// One of this many parts of the file is written. The file is changed in place, and recovery has
-/// to write the part's pages again.
+/// One page in so many is written. The file is changed in place, and recovery must write these pages
+/// again.
 const PARTS: u64 = 4;
 
-/// An extended attribute is in the record of its commit as a whole. As long as
-/// any file system takes it.
+/// An extended attribute, whose whole value is in the record of its commit. All file systems accept
+/// this length.
 const ATTRIBUTE: &str = "user.bench";
 const ATTRIBUTE_BYTES: u64 = 3584;
-/// Beside the files that the log speaks of.
+/// Files of the store that are not in the log.
 const OTHER_FILES: u64 = 200_000;
 const DIRECTORY_FILES: u64 = 1000;
 
-/// In one file for each transaction.
+/// How much the transactions write. Each has a file of its own.
 #[derive(Clone, Copy)]
 struct Amount {
     transactions: u64,
@@ -39,7 +38,7 @@ struct Amount {
     is_committed: bool,
 }
 
-/// By so many transactions that were open together (Valor).
+/// Recovery when several open transactions had changes that were not committed (Valor).
 pub fn uncommitted(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for transactions in [2, 3] {
@@ -89,7 +88,7 @@ pub fn recovery(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// All of it in the log's records: an attribute for each of so many files.
+/// Recovery of a commit that sets an attribute of each of `changed` files: all of it is in the log.
 fn recover_log(bench: &Bench, changed: u64, others: u64) -> Result<Sides> {
     let measured = in_turns(bench.rounds, &[Side::Exact], |side| {
         let fill = |path: &Path| {
@@ -162,7 +161,7 @@ fn recover(bench: &Bench, amount: Amount) -> Result<Sides> {
             (0..amount.transactions).try_for_each(fill)
         };
         let workspace = Workspace::fresh(bench, side, "recovery", fill)?;
-        // Each ends with its connection.
+        // A transaction ends when its connection closes, so keep the connections.
         let mut connections = Vec::new();
         for number in 0..amount.transactions {
             let mut connection = workspace.connect()?;
@@ -200,7 +199,7 @@ fn kill_service(mut connection: Connection, store: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every page is as it must be: so many bytes are new, all or none.
+/// Checks that so many bytes of the file are new.
 fn check(path: &Path, expected: u64) -> Result<()> {
     let count = format!("tr -cd n < '{}' | wc -c", path.display());
     let found = output(Command::new("/bin/sh").args(["-ec", &count]))?;

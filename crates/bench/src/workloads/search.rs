@@ -1,9 +1,8 @@
-//! Reading a tree that has not changed, three times over.
+//! Reads an unchanged tree three times.
 //!
-//! What counts is the sum of three passes: a job that reads a tree pays for the first
-//! one, too. A new view starts with nothing in the kernel's caches, however much of the
-//! base is cached. So every side starts with dropped caches. One pass of another view,
-//! while the base is cached, is a row of its own.
+//! The result is the sum of the three passes, since a program that reads a tree pays for the first
+//! one, too. The kernel caches nothing of a new view, even if it caches the base. So every side starts
+//! with dropped caches. One pass in another view, while the base is cached, is a row of its own.
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};
@@ -13,7 +12,7 @@ use crate::programs::shell;
 use crate::report::{Row, Target};
 use crate::workspace::Workspace;
 
-/// Finds nothing, which grep tells by 1. Only root can drop what the kernel remembers.
+/// Searches for a text that is nowhere, so grep exits with 1. Only root can drop the kernel's caches.
 const SEARCH: &str = r#"
 sync; echo 3 2> /dev/null > /proc/sys/vm/drop_caches || true
 search() { grep -r "no such text anywhere" . || test $? = 1; }

@@ -1,5 +1,5 @@
-//! SQLite over the extension, beside its rollback journal and its write-ahead log (TxFS, Neal), as
-//! the extension's own program measures them.
+//! SQLite with the extension, compared with its rollback journal and its write-ahead log (TxFS, Neal).
+//! Runs crates/sqlite/bench/measure.py.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::report::Row;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/bench/measure.py");
 
-/// Its workloads, and the names of their rows.
+/// The workloads of measure.py, and the names of our rows.
 const WORKLOADS: [(&str, &str); 9] = [
     ("insert, 10 000 rows", "SQLite: insert 10 000 rows"),
     ("update, 10 000 rows", "SQLite: update 10 000 rows"),
@@ -34,8 +34,8 @@ const WORKLOADS: [(&str, &str); 9] = [
 const LONG: &str = "10 000 rows";
 const SEVERAL_WRITERS: &str = "six threads, one database";
 
-/// The sides of a workload. SQLite unchanged in `atomdir run` is for transactions that are long
-/// enough to be commands; Turso is compared where several write to one database.
+/// The sides of a workload. Unchanged SQLite in `atomdir run` is measured with long transactions only,
+/// Turso only where several threads write to one database.
 fn sides(bench: &Bench, workload: &str, has_turso: bool) -> Vec<Side> {
     let mut sides = vec![Side::Rollback, Side::Sqlite, Side::Embedded];
     if workload.ends_with(LONG) {
@@ -84,7 +84,7 @@ pub fn sqlite(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One whose SQLite loads extensions, which not every build allows.
+/// A Python that can load SQLite extensions. Not every build can.
 fn python() -> Option<&'static str> {
     let load = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
     let can = |python: &&str| output(Command::new(python).args(["-c", load])).is_ok();
@@ -113,7 +113,7 @@ fn command(bench: &Bench, python: &str, (workload, side): (&str, Side)) -> Resul
     Ok(command)
 }
 
-/// How many transactions there were, and what they took together.
+/// The number of transactions, and the sums of their time, flushes and bytes.
 fn read(printed: &str) -> Option<(u64, Sample)> {
     let row: Value = serde_json::from_str(printed).ok()?;
     let sample = Sample {

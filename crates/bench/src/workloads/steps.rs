@@ -18,13 +18,13 @@ use crate::report::Row;
 use crate::workspace::Workspace;
 
 const SIDES: [Side; 3] = [Side::Plain, Side::Exact, Side::Embedded];
-/// How many steps each configuration takes. PostMark takes as many as it has files.
+/// The most steps in each configuration. PostMark itself makes as many as there are files.
 const STEPS: u64 = 300;
-/// Amino's.
+/// How many of the configurations are measured: Amino's.
 const MEASURED: usize = 4;
 
-/// Each step reads or appends to one file and creates or deletes another, as PostMark's do. Plain,
-/// where steps are durable: what a file system mounted `sync` does after each call.
+/// Each step reads or appends to one file, and creates or deletes another, as PostMark's steps do. If
+/// steps are durable, the plain side flushes after each call, as a file system mounted `sync` does.
 pub fn mail(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for configuration in &CONFIGURATIONS[..MEASURED] {
@@ -84,7 +84,7 @@ fn steps(bench: &Bench, configuration: &Configuration, durability: Durability) -
     Ok(Row::new(&name, measured.whole).note(&note))
 }
 
-/// The files that there are at first.
+/// The files before the first step.
 struct Pool {
     files: u64,
     directories: u64,
@@ -125,7 +125,8 @@ impl Pool {
         })
     }
 
-    /// Two new files for each that goes, so that none is missed.
+    /// The two actions of a step. Of three steps, two create a file and the third removes the second of
+    /// these, so that every file to be removed exists.
     fn step(&self, step: u64) -> [Action; 2] {
         let number = step * 7 % self.files;
         let touched = self.directory(number).join(number.to_string());

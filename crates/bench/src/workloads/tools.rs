@@ -1,4 +1,4 @@
-//! Builds by `atomdir make`, and archives by `atomdir unpack`, beside make and tar.
+//! Builds by `atomdir make`, compared with make, and archives by `atomdir unpack`, compared with tar.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 const PROJECTS: [&str; 2] = ["less", "dash"];
 const SIDES: [Side; 2] = [Side::Plain, Side::Tool];
 
-/// The compilation of projects that are configured already. Each recipe is a durable transaction.
+/// Compiles projects that are already configured. Each recipe is a durable transaction.
 pub fn recipes(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for project in PROJECTS {
@@ -49,7 +49,7 @@ fn compile(bench: &Bench, project: &str, archive: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// An archive as one durable transaction, and each of its entries as a lazy one.
+/// Unpacks an archive: as one durable transaction, and with a lazy one for each entry.
 pub fn archives(bench: &Bench) -> Result<Vec<Row>> {
     let archive = bench.corpus.archive.display();
     let mut rows = Vec::new();

@@ -1,5 +1,5 @@
-//! Transactions beside one another: locks, a hundred open at once, and one left
-//! open while others commit.
+//! Concurrent transactions: locks, a hundred transactions open at once, and one that stays open while
+//! others commit.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::workloads::outside::resident_bytes;
 use crate::workspace::Workspace;
 
 const OPEN_AT_ONCE: usize = 100;
-/// At scale 2 500 it is a million.
+/// At a scale of 2 500, a million.
 const COMMITS: u64 = 400;
 const OBJECTS: u64 = 20;
 
@@ -76,8 +76,8 @@ fn beside_many(bench: &Bench, workspace: &Workspace) -> Result<Sides> {
     Ok(measured.whole)
 }
 
-/// The first and the last tenth of small lazy commits, one transaction open all
-/// along; then what it still reads is compared.
+/// Small lazy commits while one transaction stays open: the times of the first and the last tenth.
+/// Then checks that the open transaction still reads its snapshot.
 fn left_open(bench: &Bench, workspace: &Workspace) -> Result<Vec<Row>> {
     let mut connection = workspace.connect()?;
     let open = connection.begin(&BeginOptions::default())?;

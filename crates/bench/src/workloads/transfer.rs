@@ -1,4 +1,4 @@
-//! Reading and writing large files, in the cache (Amino).
+//! Reads and writes large files in the page cache (Amino).
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};

@@ -17,7 +17,7 @@ const SMALL_FILES: u64 = 100;
 const LARGE_FILES: u64 = 1_000_000;
 const DIRECTORY_FILES: u64 = 1000;
 const CHANGED_FILES: u64 = 10;
-/// The larger tree may make the same change so much slower, for the noise.
+/// The same change may take so many times as long in the larger tree. More than 1, because of noise.
 const GROWTH_MAX: f64 = 1.2;
 
 pub fn trees(bench: &Bench) -> Result<Vec<Row>> {
@@ -38,7 +38,7 @@ pub fn trees(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Both sides work on one tree, as a tree of a million files takes long to make.
+/// Measures the change. Both sides work on one tree, since making a million files takes long.
 fn change(bench: &Bench, files: u64) -> Result<Sides> {
     let workspace = Workspace::fresh(bench, Side::Exact, "trees", |path| fill(path, files))?;
     let mut connection = workspace.connect()?;

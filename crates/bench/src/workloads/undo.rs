@@ -1,5 +1,5 @@
-//! One commit has rewritten many small files: a view of the past without it, and its undo. The
-//! same for several numbers of files, since the time must grow with their number and no faster.
+//! A commit rewrites many small files. Measures a view of the past before it, and its undo; with
+//! several numbers of files, since the time must not grow faster than their number.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A tree of thousands of files: unpacking it, and putting it under git.
+//! Unpacks a tree of thousands of files, and adds and commits it with git.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::programs::{make_directory, shell};
 use crate::report::{Row, Target};
 use crate::workspace::Workspace;
 
-/// Durable at the end on every side.
+/// Unpacks the archive. On every side the files are durable at the end.
 pub fn unpack(bench: &Bench) -> Result<Vec<Row>> {
     let sides = bench.sides_with_overlay();
     let script = format!(
@@ -36,7 +36,7 @@ const ADDED: u64 = 20_000;
 const ADDED_BYTES: usize = 1024;
 const FILES_IN_DIRECTORY: u64 = 100;
 
-/// The dates are given, so that every side makes the same objects.
+/// Sets the dates, so that every side makes the same objects.
 const GIT: &str = "
 export GIT_AUTHOR_DATE=@1000000000 GIT_COMMITTER_DATE=@1000000000 GIT_CONFIG_GLOBAL=/dev/null
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
@@ -61,7 +61,7 @@ pub fn git(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// `git add` alone, of files that all differ.
+/// Only `git add`, of files that all differ.
 fn add(bench: &Bench) -> Result<Row> {
     let files = bench.scaled(ADDED);
     let sides = bench.sides();

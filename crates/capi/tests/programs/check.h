@@ -1,4 +1,4 @@
-/* What the test programs share. */
+/* Headers, and the macro CHECK, of the test programs. */
 #include <atomdir.h>
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #define CHECK(condition)                                                                     \
     do {                                                                                     \
         if (!(condition)) {                                                                  \
-            fprintf(stderr, "%s:%d: not so: %s (last message: %s)\n", __FILE__, __LINE__,    \
+            fprintf(stderr, "%s:%d: failed: %s (last message: %s)\n", __FILE__, __LINE__,    \
                     #condition, atomdir_message());                                          \
             exit(1);                                                                         \
         }                                                                                    \

@@ -45,7 +45,7 @@ int main(int argc, char **argv)
     CHECK(argc == 2);
     directory = argv[1];
     example();
-    /* The second time there is no state.new, so it warns and aborts. */
+    /* The second time state.new does not exist, so it warns and aborts. */
     example();
     three_calls();
     return 0;

@@ -1,4 +1,4 @@
-/* Three calls around code that knows nothing of transactions: here STORE
+/* Three calls around ordinary code: here STORE
  *
  * One thread is in a transaction, and another is not. */
 #include "check.h"
@@ -19,7 +19,7 @@ static const char *path(const char *name)
     return buffer;
 }
 
-/* ---- Code as it was. ---- */
+/* ---- Ordinary code. ---- */
 
 static void put(const char *file, const char *text)
 {
@@ -100,8 +100,8 @@ static void one_in_one_not(void)
     CHECK(atomdir_begin_here(directory) == 0);
     CHECK(atomdir_begin_here(directory) == -EALREADY);
     upgrade("2");
-    /* It sees its changes: by absolute and relative paths, in a program that it starts, and not
-     * by a file that was open before. */
+    /* The thread sees its changes by absolute and relative paths, and so does a program that it
+     * starts. A file that was open before stays outside the view. */
     CHECK(strcmp(get(path("config")), "2") == 0);
     CHECK(strcmp(get("config"), "2") == 0);
     CHECK(stat(".", &inside) == 0 && inside.st_dev != before.st_dev);
@@ -134,7 +134,7 @@ static void abort_and_conflict(void)
     CHECK(atomdir_abort_here() == -EINVAL);
     CHECK(atomdir_commit_here() == -EINVAL);
 
-    /* What somebody else changes meanwhile is not overwritten. */
+    /* A change that another program makes meanwhile is not overwritten. */
     CHECK(atomdir_begin_here(directory) == 0);
     upgrade("4");
     put("/proc/self/fd/9/config", "outside");
@@ -143,7 +143,7 @@ static void abort_and_conflict(void)
     CHECK(strcmp(get(path("config")), "outside") == 0);
     CHECK(strcmp(get(path("plugins/list")), "2") == 0);
 
-    /* The working directory is outside, and leads into the store. */
+    /* A relative path leads into the view from a working directory outside the store. */
     CHECK(chdir("/") == 0);
     CHECK(atomdir_begin_here(directory) == 0);
     put(path("relative") + 1, "5");
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 
     CHECK(argc == 2);
     snprintf(directory, sizeof directory, "%s", argv[1]);
-    /* The directory itself, whatever is mounted over it. */
+    /* Keep the directory itself open as descriptor 9, for access beneath the view. */
     base = open(directory, O_RDONLY | O_DIRECTORY);
     CHECK(base >= 0 && dup2(base, 9) == 9);
     put(path("config"), "1");

@@ -1,4 +1,4 @@
-/* Uses the functions of atomdir.h, with past.c and here.c all of them: library STORE embedded|service */
+/* Together with past.c and here.c, uses all functions of atomdir.h: library STORE embedded|service */
 #include "store.h"
 #include <pthread.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ static void contents(void)
     CHECK(memcmp(buffer, "one\0\0XY", 7) == 0);
     CHECK(atomdir_ftruncate(file, 4) == 0);
     CHECK(atomdir_fstat(file, &stat) == 0 && stat.st_size == 4);
-    /* A file that is open keeps the transaction from being committed. */
+    /* A transaction with an open file cannot be committed. */
     CHECK(atomdir_commit(tx, NULL) == ATOMDIR_EINUSE);
     CHECK(atomdir_file_close(file) == 0);
     CHECK(atomdir_file_open(tx, "log", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600, &file) == 0);
@@ -90,7 +90,7 @@ static void names(void)
     atomdir_abort(tx);
 }
 
-/* One transaction reads the first page of a file, and another one changes the second. */
+/* One transaction reads the first page of a file, and another one changes the second: no conflict. */
 static void own_reads(void)
 {
     static char pages[8192];
@@ -180,7 +180,7 @@ static int refuse(atomdir_tx *refused, void *argument)
     return 17;
 }
 
-/* An undo that cannot succeed, since another commit has changed the same. */
+/* Tries an undo that must fail, since a later commit has changed the same file. */
 static int undo(atomdir_tx *unused, void *argument)
 {
     atomdir_tx *undoing;
@@ -239,7 +239,7 @@ static void refresh(void)
 
 static pthread_barrier_t barrier;
 
-/* Each thread of two writes and fails in one transaction, and finds its own message. */
+/* Each of two threads writes, and fails, in one transaction, and gets its own error message. */
 static void *in_thread(void *argument)
 {
     atomdir_file *shared = (atomdir_file *)argument;
@@ -283,7 +283,7 @@ static void note_alarm(int signal)
     alarms++;
 }
 
-/* Signals come all the time, and interrupt system calls, which are not restarted. */
+/* Frequent signals interrupt system calls, which the kernel does not restart. */
 static void signals(void)
 {
     struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
@@ -311,7 +311,7 @@ static void signals(void)
     CHECK(atomdir_commit(tx, NULL) == 0);
 }
 
-/* The child has the parent's handles, and can do nothing with them but free them. */
+/* A forked child can only free the parent's handles. */
 static void forks(void)
 {
     atomdir_file *file;
@@ -364,7 +364,7 @@ int main(int argc, char **argv)
     threads();
     signals();
     forks();
-    /* Transactions keep the store open. */
+    /* An open transaction can be used after its store is closed. */
     begin();
     CHECK(atomdir_close(store) == 0);
     CHECK(atomdir_write_file(tx, "last", "1", 1) == 0);

@@ -25,7 +25,7 @@ int main(int argc, char **argv)
     fflush(stdout);
     CHECK(fgets(text, sizeof text, stdin) != NULL);
 
-    /* Every call fails, and says why. */
+    /* Every call fails, with a message. */
     CHECK(atomdir_pwrite(file, "2", 1, 0) < 0);
     CHECK(atomdir_write_file(tx, "lost too", "1", 1) < 0);
     CHECK(atomdir_read_file(tx, "lost", &data, &size) < 0);
@@ -34,10 +34,10 @@ int main(int argc, char **argv)
     CHECK(atomdir_commit(tx, NULL) == ATOMDIR_ESERVICE);
     CHECK(atomdir_message()[0] != '\0');
     atomdir_abort(tx);
-    /* It cannot say whether all commits are durable. */
+    /* Without the service, it is unknown whether all commits are durable. */
     CHECK(atomdir_close(store) == ATOMDIR_ESERVICE);
 
-    /* The store opens again without it. The transaction has left nothing. */
+    /* The store opens again in this process. None of the transaction's changes are left. */
     CHECK(atomdir_open(argv[1], 0, &store) == 0);
     CHECK(atomdir_is_embedded(store) == 1);
     CHECK(atomdir_begin(store, 0, NULL, &other) == 0);
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
     CHECK(atomdir_commit(other, NULL) == 0);
     CHECK(atomdir_close(store) == 0);
 
-    /* The next service says how it ended. */
+    /* The next service lists how the transaction ended. */
     CHECK(atomdir_open(argv[1], ATOMDIR_START, &store) == 0);
     CHECK(atomdir_ended_open(store, &list) == 0);
     CHECK(atomdir_ended_next(list, &ended) == 1);

@@ -1,4 +1,4 @@
-/* The past, parts, and sides in conflicts: past STORE embedded|service */
+/* The past, commits of parts, and sides in conflicts: past STORE embedded|service */
 #include "store.h"
 
 static void expect_changes(atomdir_changes *changes, const char *expected)
@@ -14,7 +14,7 @@ static void expect_changes(atomdir_changes *changes, const char *expected)
     atomdir_changes_close(changes);
 }
 
-/* What commits changed, and which they were. */
+/* Lists commits, their changes, and the differences between them. */
 static void commits(void)
 {
     const char *const paths[] = {"shown", NULL}, *const outside[] = {"../shown", NULL};
@@ -89,7 +89,7 @@ static void past(void)
     expect_file(tx, "past", "two");
     CHECK(atomdir_commit(tx, NULL) == 0);
     CHECK(atomdir_restore(store, two, none, &tx) == ATOMDIR_ENOTKEPT);
-    /* What a program outside has overwritten is gone. */
+    /* The past state of a file is lost once an outside writer has overwritten it. */
     begin();
     CHECK(atomdir_chmod(tx, "past", 0600) == 0);
     CHECK(atomdir_commit(tx, NULL) == 0);
@@ -148,7 +148,7 @@ static void parts_and_sides(void)
         sides[index] = strcmp(conflict.path, "done") == 0 ? ATOMDIR_MINE : ATOMDIR_THEIRS;
     }
     CHECK(atomdir_commit_with_sides(mine, sides, count - 1, NULL) == ATOMDIR_ECONFLICT);
-    /* What was changed after the list was made is not overwritten. */
+    /* A change that was made after the list is not overwritten. */
     commit_file("done", "later");
     CHECK(atomdir_commit_with_sides(mine, sides, count, NULL) == ATOMDIR_ECONFLICT);
     CHECK(atomdir_list_conflicts(mine) == count);
@@ -159,7 +159,7 @@ static void parts_and_sides(void)
     atomdir_abort(tx);
 }
 
-/* In one text both sides have changed other lines, in the other one the same line. */
+/* In one text the two sides have changed different lines, in the other text the same line. */
 static void merges(void)
 {
     struct atomdir_conflict conflict;
@@ -210,7 +210,7 @@ static void merges(void)
     atomdir_abort(tx);
 }
 
-/* What the store keeps, and for how long. */
+/* Settings of the history, and pruning. */
 static void settings(void)
 {
     struct atomdir_history history;
@@ -228,7 +228,7 @@ static void settings(void)
     CHECK(atomdir_set_setting(store, "history-age", "off") == 0);
     CHECK(atomdir_setting(store, "history-age", NULL, 0) == 3);
     CHECK(atomdir_setting(store, "history-age", value, 3) == -ERANGE);
-    /* It is in effect. */
+    /* The setting is in effect. */
     sequence = commit_file("pruned", "2");
     CHECK(atomdir_undo(store, &sequence, 1, NULL, &tx) == ATOMDIR_ENOTKEPT);
     CHECK(atomdir_prune(store, -1, &history) == 0 && history.commits == 0);
@@ -237,7 +237,7 @@ static void settings(void)
     CHECK(atomdir_setting(store, "none", value, sizeof value) == -EINVAL);
 }
 
-/* Only a service keeps transactions open. */
+/* Transactions stay open only with a service. */
 static void kept(void)
 {
     struct atomdir_transaction_info open;
@@ -256,7 +256,7 @@ static void kept(void)
         CHECK(atomdir_ended_open(store, &ended) == ATOMDIR_EREFUSED);
         return;
     }
-    CHECK(atomdir_tx_sync(tx) < 0); /* it would end with this program */
+    CHECK(atomdir_tx_sync(tx) < 0); /* it ends with this program, so there is nothing to sync */
     CHECK(atomdir_keep(tx, &id) == 0 && id > 0);
     CHECK(atomdir_transactions_open(store, &list) == 0);
     CHECK(atomdir_transactions_next(list, &open) == 1);

@@ -1,4 +1,4 @@
-/* A thread of an ordinary user gets no mount namespace, and nothing happens: refused STORE */
+/* Without privileges, atomdir_begin_here fails and changes nothing: refused STORE */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-//! What clients see, and the files, agree with back-ldif's.
+//! Results, searches and files are the same as with back-ldif.
 
 use crate::support::{Backend, SUFFIX, Slapd, is_possible};
 use atomdir_testing::{Random, pick};
@@ -19,7 +19,7 @@ fn codes(text: &str) -> Vec<String> {
     failed.map(str::to_owned).collect()
 }
 
-/// The names of all files and directories of entries.
+/// The names of all entries' files.
 fn names(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![directory.to_owned()];
@@ -41,7 +41,7 @@ fn names(directory: &Path) -> Vec<String> {
             }
         }
     }
-    // back-ldif leaves some directories that have become empty.
+    // Leave out directories: back-ldif does not remove all that have become empty.
     found.retain(|name| name.ends_with(".ldif"));
     found.sort_unstable();
     found

@@ -1,4 +1,4 @@
-//! Searches beside changes.
+//! Searches and changes run at the same time.
 
 use crate::support::{Backend, SUFFIX, Slapd, is_possible};
 use atomdir_testing::capture_output;
@@ -10,8 +10,8 @@ fn name(number: usize) -> String {
     format!("cn={number},ou={},{SUFFIX}", number % DIRECTORIES)
 }
 
-/// One client adds entries to several directories, one after the other. A search that runs
-/// meanwhile finds all up to one of them.
+/// One client adds entries, one after the other, in several directories. A search that runs
+/// meanwhile finds the first entries added, with no gaps.
 #[test]
 fn a_search_shows_one_state_of_the_database() {
     if !is_possible("a_search_shows_one_state_of_the_database") {
@@ -55,7 +55,7 @@ fn a_search_shows_one_state_of_the_database() {
     });
 }
 
-/// Several clients change one entry. Each change is made once.
+/// Several clients add values to one entry. Afterwards it has every value.
 #[test]
 fn concurrent_changes_of_one_entry_are_all_made() {
     if !is_possible("concurrent_changes_of_one_entry_are_all_made") {

@@ -1,4 +1,4 @@
-//! What killed servers leave.
+//! Kills the servers while entries change.
 
 use crate::support::{Backend, SUFFIX, Slapd, is_possible};
 use atomdir_testing::{Random, pick, wait_until};
@@ -11,7 +11,7 @@ fn name(number: usize) -> String {
     format!("cn={number},{SUFFIX}")
 }
 
-/// Files that are no entries.
+/// The number of files that are not entries.
 fn others(directory: &Path) -> usize {
     let listed = std::fs::read_dir(directory).unwrap();
     let paths = listed
@@ -22,8 +22,8 @@ fn others(directory: &Path) -> usize {
         .count()
 }
 
-/// Kills the servers while a client changes all entries. Returns how many of the kills left files
-/// that are no entries.
+/// Kills the servers again and again while a client changes all entries. Returns after how many
+/// kills there were more files that are not entries than before.
 fn killed_changes(backend: Backend, random: &mut Random) -> usize {
     let mut slapd = Slapd::start("kill", backend);
     let mut first = format!("dn: {SUFFIX}\nchangetype: add\nobjectClass: domain\ndc: example\n\n");
@@ -65,7 +65,7 @@ fn killed_changes(backend: Backend, random: &mut Random) -> usize {
         }
         slapd.kill();
         let said = client.wait_with_output().unwrap();
-        // The client names each entry before it sends the change.
+        // The client prints each entry's name before it sends the change, so the last may be missing.
         let named = String::from_utf8(said.stdout)
             .unwrap()
             .matches("modifying entry")
@@ -99,11 +99,11 @@ fn kills() -> usize {
 }
 
 #[test]
-fn killed_servers_leave_whole_entries_and_nothing_else() {
-    if !is_possible("killed_servers_leave_whole_entries_and_nothing_else") {
+fn killed_servers_leave_complete_entries_and_no_other_files() {
+    if !is_possible("killed_servers_leave_complete_entries_and_no_other_files") {
         return;
     }
-    let mut random = Random::for_test("killed_servers_leave_whole_entries_and_nothing_else");
+    let mut random = Random::for_test("killed_servers_leave_complete_entries_and_no_other_files");
     assert_eq!(killed_changes(Backend::Atomdir, &mut random), 0);
     let of_back_ldif = killed_changes(Backend::Ldif, &mut random);
     println!(

@@ -20,7 +20,7 @@ pub fn is_possible(test: &str) -> bool {
     tools_present(test, &["slapd", "slapcat", "ldapmodify", "ldapsearch"])
 }
 
-/// A running slapd, with the server behind it if it has one. Both are killed in the end.
+/// A running slapd, with its `atomdir-ldap` if it uses one. Dropping it kills both.
 pub struct Slapd {
     pub scratch: Scratch,
     backend: Backend,
@@ -59,13 +59,12 @@ impl Slapd {
             .into_iter()
             .flatten()
         {
-            // It may have ended already.
             let _ = server.kill();
             let _ = server.wait();
         }
     }
 
-    /// One of the programs of ldap-utils, as the administrator.
+    /// A command that runs a program of ldap-utils as the administrator.
     pub fn client(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let url = url(&self.scratch);
@@ -73,15 +72,15 @@ impl Slapd {
         command
     }
 
-    /// Carries the changes out, one after the other, whether or not they succeed.
+    /// Carries the changes out in turn. Goes on after one that fails.
     pub fn change(&self, ldif: &str) -> Outcome {
         let file = self.scratch.join("changes.ldif");
         std::fs::write(&file, ldif).unwrap();
         capture_output(self.client("ldapmodify").arg("-c").arg("-f").arg(&file))
     }
 
-    /// The entries that a search finds, with sorted lines, sorted, and its exit code. What
-    /// depends on the time and on chance is left out.
+    /// A search's exit code, and the entries that it finds, sorted, with sorted lines. Leaves out
+    /// attributes that depend on time or chance.
     pub fn search(&self, arguments: &[&str]) -> (i32, Vec<String>) {
         let mut command = self.client("ldapsearch");
         command
@@ -91,7 +90,7 @@ impl Slapd {
         (outcome.code, entries(&outcome.text()))
     }
 
-    /// What slapcat finds in the database's directory, as back-ldif reads it.
+    /// The entries that slapcat reads from the database's directory by back-ldif.
     pub fn slapcat(&self) -> Vec<String> {
         let configuration = self.scratch.join("slapcat.conf");
         std::fs::write(
@@ -194,7 +193,7 @@ fn serve(scratch: &Scratch, backend: Backend) -> Option<Child> {
 fn start(scratch: &Scratch, backend: Backend) -> Child {
     let file = scratch.join("slapd.conf");
     std::fs::write(&file, configuration(scratch, backend)).unwrap();
-    // A socket that a killed server left would look like a new one's.
+    // Remove the socket of a killed server, so that `is_ready` cannot take it for the new one.
     let _ = std::fs::remove_file(scratch.join("ldapi"));
     let mut command = Command::new("slapd");
     command

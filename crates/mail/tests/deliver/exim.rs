@@ -6,7 +6,7 @@ use std::process::Command;
 
 const CONFIGURATION: &str = r#"
 primary_hostname = test.invalid
-# Another user would lose the right to use this file.
+# Run by another user with this file (-C), Exim would give up root's rights.
 exim_user = root
 exim_group = root
 log_file_path = BASE/exim/%slog
@@ -41,7 +41,7 @@ fn exim_delivers_and_tries_again_after_a_kill() {
         return;
     };
     let scratch = fixture.scratch.path().display().to_string();
-    // The first delivery to bob is killed after its commit, before Exim learns of it.
+    // The first delivery to bob is killed after its commit, before it exits with 0.
     let wrapper = fixture.scratch.join("killed-once");
     let script = format!(
         "#!/bin/sh\n{PROGRAM} \"$@\" || exit\n[ -e {scratch}/mark/killed ] || {{ : > {scratch}/mark/killed; kill -KILL $$; }}\n"

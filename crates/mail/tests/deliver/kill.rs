@@ -1,4 +1,5 @@
-//! Deliveries and services are killed at any moment, and the mail server tries again.
+//! Deliveries and services are killed at random moments, and the test, as mail servers do, tries
+//! each message again until it is delivered.
 
 use crate::support::{
     deliver, fixture, ids, indexed, is_delivered, message, read_maildir, read_mbox, run, start,
@@ -6,13 +7,13 @@ use crate::support::{
 use atomdir_testing::{Random, pick, wait_until};
 use std::time::{Duration, Instant};
 
-/// A message of more than one page. Later deliveries change the mbox in place, since it is then
-/// longer than a megabyte.
+/// More than one page. After some deliveries the mbox is longer than a megabyte, and commits change
+/// it in place.
 const SIZE: usize = 60_000;
 
 #[test]
-fn every_message_arrives_whole_and_once_whatever_is_killed() {
-    const TEST: &str = "every_message_arrives_whole_and_once_whatever_is_killed";
+fn every_message_arrives_complete_and_once_despite_kills() {
+    const TEST: &str = "every_message_arrives_complete_and_once_despite_kills";
     let Some(fixture) = fixture("mail-kill", "") else {
         return;
     };
@@ -26,7 +27,7 @@ fn every_message_arrives_whole_and_once_whatever_is_killed() {
             wait_until("a delivery", || {
                 let started = Instant::now();
                 let mut child = start(&mut deliver(&fixture, mailbox), &message(id, SIZE));
-                // Anywhere in the time that a delivery takes; a third of them are left alone.
+                // Kill at a random moment of the delivery; in a third of the cases, kill nothing.
                 let moment = whole.mul_f64(random.below(1000) as f64 / 1000.0);
                 let victim = random.below(3);
                 std::thread::sleep(moment.min(Duration::from_secs(1)));

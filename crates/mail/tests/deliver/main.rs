@@ -1,4 +1,4 @@
-//! `atomdir-deliver`, driven as a mail server drives it.
+//! `atomdir-deliver`, run as a mail server runs it.
 
 mod exim;
 mod kill;

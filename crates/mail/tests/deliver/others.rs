@@ -1,4 +1,4 @@
-//! Several deliveries at once, and programs that know nothing of Atomdir.
+//! Several deliveries at the same time, and mail programs that do not use Atomdir.
 
 use crate::support::{
     deliver, fixture, ids, indexed, is_delivered, message, parse_mbox, read_maildir, read_mbox,
@@ -15,7 +15,7 @@ const SIZE: usize = 5000;
 const EACH: usize = 15;
 
 #[test]
-fn deliveries_at_once_and_a_mail_reader_lose_and_double_nothing() {
+fn concurrent_deliveries_and_a_mail_reader_lose_and_duplicate_nothing() {
     let Some(fixture) = fixture("mail-others", "") else {
         return;
     };
@@ -59,12 +59,12 @@ fn deliveries_at_once_and_a_mail_reader_lose_and_double_nothing() {
 fn remove_first(path: &Path) -> Option<String> {
     let mut file = File::options().read(true).write(true).open(path).ok()?;
     lock(&file);
-    // Deliveries may have put another file there before we had the lock.
+    // While we waited for the lock, a delivery may have replaced the file.
     use std::os::unix::fs::MetadataExt;
     if std::fs::metadata(path).ok()?.ino() != file.metadata().ok()?.ino() {
         return None;
     }
-    // To read by the path would close another descriptor, and with it the lock.
+    // Read from this descriptor: closing a second one of the file would release the lock.
     let mut text = String::new();
     file.read_to_string(&mut text).expect("read");
     let first = parse_mbox(&text).first()?.clone();
@@ -75,7 +75,7 @@ fn remove_first(path: &Path) -> Option<String> {
     Some(first)
 }
 
-/// As fcntl(2) locks a whole file, until it is closed.
+/// Locks the whole file by fcntl(2), until it is closed.
 fn lock(file: &File) {
     // SAFETY: zeros are valid for its numbers, and the kernel only reads them.
     let locked = unsafe {
@@ -87,7 +87,7 @@ fn lock(file: &File) {
 }
 
 #[test]
-fn a_message_follows_whatever_another_program_left() {
+fn message_begins_on_a_line_of_its_own_after_a_torn_one() {
     let Some(fixture) = fixture("mail-torn", "printf 'From a b\\n\\nhalf a mess' > ann") else {
         return;
     };
@@ -97,7 +97,8 @@ fn a_message_follows_whatever_another_program_left() {
     assert_eq!(ids(&messages[1..], 10), [1]);
 }
 
-/// The first mount of views appears while others already look for theirs.
+/// All eight deliveries start at once; one of them starts the service, and the others find it while
+/// it is mounting the views.
 #[test]
 fn deliveries_succeed_while_the_service_starts() {
     let Some(fixture) = fixture("mail-start", "") else {

@@ -1,4 +1,4 @@
-//! Who can deliver what to whom, and what the mail server learns otherwise.
+//! Which users can deliver to which mailboxes, and the exit codes when they cannot.
 
 use crate::support::{
     PROGRAM, deliver, deliver_as, fixture, has_namespaces, ids, indexed, is_delivered, message,
@@ -17,7 +17,7 @@ fn plain(user: &User, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn nothing_leads_past_the_recipients_rights() {
+fn delivery_beyond_the_recipients_rights_is_refused() {
     const PREPARE: &str = "mkdir open; chmod 1777 open; touch mine; ln mine linked; mkfifo pipe
         ln -s mine symlink; mkdir shut";
     let Some(fixture) = fixture("mail-rights", PREPARE) else {
@@ -69,13 +69,13 @@ fn nothing_leads_past_the_recipients_rights() {
     plain(&stranger, &["-m", "relative"]).expect(64);
     plain(&stranger, &["-m", "/%x"]).expect(64);
     plain(&stranger, &["--what"]).expect(64);
-    // What is no store may become one.
+    // 75 and not a permanent error: the directory may be made a store later.
     plain(&stranger, &["-m", "/proc/ann"]).expect(75);
 }
 
-/// A mail server returns the message to its sender if the exit code is one that it does not know.
+/// A mail server returns the message to its sender if it does not know the exit code.
 #[test]
-fn exit_code_is_the_same_where_nothing_can_be_printed() {
+fn exit_code_is_the_same_if_stderr_is_full() {
     let full = File::options().write(true).open("/dev/full");
     let mut deliver = Command::new(PROGRAM);
     deliver.args(["-d", "no-such-user"]).stdin(Stdio::null());
@@ -84,7 +84,7 @@ fn exit_code_is_the_same_where_nothing_can_be_printed() {
     assert_eq!(status.code(), Some(67), "{status}");
 }
 
-/// As a user does who runs `atomdir init ~/Maildir`.
+/// The store of a user who has run `atomdir init ~/Maildir`.
 #[test]
 fn a_maildir_can_be_a_store() {
     let Some(fixture) = fixture("mail-store", "") else {
@@ -98,7 +98,7 @@ fn a_maildir_can_be_a_store() {
     fixture.store.assert_at_rest();
 }
 
-/// Anybody can send from such an address, and it is no option.
+/// Anybody can send from such an address. It must not be taken for an option.
 #[test]
 fn a_sender_can_begin_with_a_dash() {
     let Some(fixture) = fixture("mail-dash", "") else {
@@ -113,7 +113,7 @@ fn a_sender_can_begin_with_a_dash() {
 }
 
 #[test]
-fn programs_without_a_mail_server_can_repeat_themselves() {
+fn equal_messages_without_a_mail_server_are_all_delivered() {
     let Some(fixture) = fixture("mail-repeat", "") else {
         return;
     };
@@ -126,15 +126,15 @@ fn programs_without_a_mail_server_can_repeat_themselves() {
     assert_eq!(read_mbox(&fixture.base.join("bob")).len(), 2);
 }
 
-/// A killed mail server has sent a part of the message, and its pipe ends like any other.
+/// The mail server is killed after it has sent a part of the message.
 #[test]
-fn the_end_of_a_killed_mail_server_is_not_the_end_of_a_message() {
+fn message_cut_off_by_a_killed_mail_server_is_not_delivered() {
     let Some(fixture) = fixture("mail-parent", "") else {
         return;
     };
     run(&mut deliver(&fixture, "ann"), &message(1, 10)).expect(0);
     let line = format!("{:?} & exec sleep 1000", deliver(&fixture, "ann"));
-    // The shell of this line is the mail server. Its other child inherits what it writes.
+    // This shell is the mail server. The delivery is its child and reads the shell's input.
     let mut server = Command::new("/bin/sh");
     fixture.store.user().dress(&mut server);
     let script = format!("exec 3<&0; {}", line.replacen(" &", " <&3 &", 1));
@@ -149,7 +149,7 @@ fn the_end_of_a_killed_mail_server_is_not_the_end_of_a_message() {
         .write_all(&message(2, 10).as_bytes()[..50])
         .expect("written");
     let errors = server.stderr.take().expect("piped");
-    // The delivery runs once it has the pipe's only writer's data.
+    // The delivery has started once it has read all bytes from the pipe.
     wait_until("the reader", || bytes_waiting(&input) == 0);
     server.kill().expect("killed");
     server.wait().expect("ended");
@@ -163,16 +163,18 @@ fn the_end_of_a_killed_mail_server_is_not_the_end_of_a_message() {
     )));
 }
 
-/// A mail server that is killed before the program has looked for it.
+/// The mail server is killed before the program asks for its parent process.
 #[test]
-fn a_mail_server_that_died_early_is_noticed() {
+fn mail_server_killed_before_the_delivery_starts_is_noticed() {
     let fixture = fixture("mail-orphan", "");
-    let is_possible = |_: &Fixture| has_namespaces("a_mail_server_that_died_early_is_noticed");
+    let is_possible =
+        |_: &Fixture| has_namespaces("mail_server_killed_before_the_delivery_starts_is_noticed");
     let Some(fixture) = fixture.filter(is_possible) else {
         return;
     };
-    // This shell is the first process of a namespace. Of the second, which is the mail server, the
-    // third is a child in a session of its own, until it waits no more.
+    // The outer shell is process 1 of a namespace. The second shell is the mail server, and ends at
+    // once. Its child, in a session of its own, waits until process 1 has inherited it, and then
+    // starts the delivery.
     let script = r#"exec 3<&0
         sh -c 'setsid sh -c "for i in \$(seq 30000); do [ ! -e gone ] || break; sleep 0.01; done
                 exec \"\$@\"" sh "$@" <&3 &

@@ -1,4 +1,4 @@
-//! A store with mailboxes, and how to deliver to them and read them.
+//! A store with mailboxes, and functions that deliver to them and read them.
 
 use atomdir_testing::{Fixture, Outcome, User, capture_output, skip, users_can_mount};
 use std::io::Write;
@@ -13,7 +13,7 @@ pub fn fixture(test: &str, prepare: &str) -> Option<Fixture> {
     users_can_mount(test).then(|| Fixture::owned_by(test, User::ordinary, prepare))
 }
 
-/// Whether root can make namespaces here. If not, this reports the test as skipped.
+/// Whether root can make namespaces here. Reports the test as skipped if not.
 pub fn has_namespaces(test: &str) -> bool {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--mount", "--fork", "true"]);
@@ -24,13 +24,14 @@ pub fn has_namespaces(test: &str) -> bool {
     is_possible
 }
 
-/// A message that a mail server calls `id`: `size` bytes of a body in which half a message shows.
+/// A message with this id, and about `size` bytes of text. Each line has the id, so that a torn
+/// message is noticed, and looks like the start of another message in an mbox.
 pub fn message(id: usize, size: usize) -> String {
     let body = format!("From line {id}\n").repeat(size / 12 + 1);
     format!("Received: by mail id {id}\nMessage-ID: <{id}@test>\nSubject: {id}\n\n{body}end {id}\n")
 }
 
-/// The program for a mailbox of this store's, as the store's owner.
+/// A command that delivers to a mailbox in this store, as the store's owner.
 pub fn deliver(fixture: &Fixture, mailbox: &str) -> Command {
     deliver_as(fixture, fixture.store.user(), mailbox)
 }
@@ -43,11 +44,11 @@ pub fn deliver_as(fixture: &Fixture, user: &User, mailbox: &str) -> Command {
     command
 }
 
-/// Starts the command and gives it the whole message.
+/// Starts the command, and writes the whole message to its input.
 pub fn start(command: &mut Command, message: &str) -> Child {
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("started");
-    // It may end without reading.
+    // The command may end without reading, which makes the write fail.
     let _ = child
         .stdin
         .take()
@@ -62,8 +63,8 @@ pub fn run(command: &mut Command, message: &str) -> Outcome {
     Outcome::from_output(text, output)
 }
 
-/// Whether the mail server would take the message as delivered. A killed program and 75 make it
-/// try again; nothing else may happen.
+/// Waits for the delivery. Returns true after exit code 0, false if the mail server would try again:
+/// after 75 or a kill. Any other end fails the test.
 pub fn is_delivered(child: Child) -> bool {
     let output = child.wait_with_output().expect("ended");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -75,7 +76,7 @@ pub fn is_delivered(child: Child) -> bool {
     status.success()
 }
 
-/// The messages in an mbox, without the lines that start them.
+/// The messages in an mbox, without their `From ` lines.
 pub fn read_mbox(path: &Path) -> Vec<String> {
     parse_mbox(&std::fs::read_to_string(path).unwrap_or_default())
 }
@@ -105,7 +106,7 @@ pub fn read_maildir(path: &Path) -> Vec<String> {
     in_directory("new").iter().map(read).collect()
 }
 
-/// The ids of the messages, which must be whole.
+/// The ids of the messages. Fails if one of them is not complete.
 pub fn ids(messages: &[String], size: usize) -> Vec<usize> {
     let mut ids: Vec<usize> = messages
         .iter()

@@ -6,9 +6,9 @@
         (tx / "conf" / "a.toml").write_text("port = 80\n")
         (tx / "state.new").replace("state")
 
-The block's changes are committed when it ends: all of them, at once, and durably. If it raises,
-or the process is killed, none of them happens. `atomdir.retry` runs a function again after a
-conflict, and `atomdir.fs` is a file system for fsspec.
+The end of the block commits its changes: all of them, at once, and durably. If the block raises, or
+the process is killed, nothing is changed. `atomdir.retry` runs a function again after a conflict,
+and `atomdir.fs` is a file system for fsspec.
 """
 
 from ._errors import (

@@ -1,8 +1,8 @@
 """The exceptions.
 
-Every exception of this package is an `Error`. One that stands for an error of the operating
-system is also an `OSError` with its `errno` and `filename`, and of the class that `open` would
-raise: a missing file raises a `FileError` that is a `FileNotFoundError`.
+Every exception of this package is an `Error`. An error of the operating system is also an
+`OSError` with `errno` and `filename`, of the class that `open` would raise: a missing file raises
+a `FileError` that is also a `FileNotFoundError`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class NoStore(OpenError):
 
 
 class StoreHeld(OpenError):
-    """Another process has the store open in itself, and runs no service for it."""
+    """Another process has opened the store in its own process, without a service."""
 
     #: The id of that process, if it is known.
     process: Optional[int] = None
 
 
 class StoreError(Error):
-    """The store takes no transactions or changes at the moment."""
+    """The store cannot do this now, for example because it needs a service or is poisoned."""
 
 
 class BeginError(Error):
@@ -44,7 +44,7 @@ class BeginError(Error):
 
 
 class TransactionEnded(Error):
-    """The transaction was committed or aborted already."""
+    """The transaction has ended."""
 
 
 class FileError(Error, OSError):
@@ -60,12 +60,12 @@ class CommitError(Error):
 
 
 class UndoError(Error):
-    """Commits could not be undone, files not restored, or the past not be shown."""
+    """Commits could not be undone, files could not be restored, or the past could not be shown."""
 
 
 class NotKept(UndoError):
-    """There is no such commit, what it replaced is no longer kept, or there was nothing at one
-    of the paths."""
+    """There is no such commit, its history is no longer kept, or there was nothing at one of the
+    paths."""
 
 
 class SavepointError(Error):
@@ -82,22 +82,22 @@ class LockError(Error):
 
 @dataclass(frozen=True)
 class ConflictingChange:
-    """A change by somebody else of a part of the store that the transaction depends on."""
+    """A change by others that is in conflict with the transaction."""
 
     #: Relative to the store's root.
     path: str
-    #: Which part of it was changed, in words.
+    #: The part of it that was changed, in words.
     part: str
-    #: "commit", "open" (a transaction that is still open), "outside" (a program in no
-    #: transaction) or "outer" (the outer transaction).
+    #: The author: "commit", "open" (a transaction that is still open), "outside" (a program
+    #: without a transaction) or "outer" (the outer transaction).
     by: str
     #: The number of the commit, if it was one.
     commit: Optional[int]
     #: The id of the transaction, if it is known.
     transaction: Optional[int]
-    #: All this in a sentence.
+    #: A sentence that describes the conflict.
     description: str
-    #: When the commit was made, in seconds since 1970, if that is known.
+    #: When the commit was made, in seconds since 1970, if it is known.
     time: Optional[float] = None
 
     def __str__(self) -> str:
@@ -105,10 +105,10 @@ class ConflictingChange:
 
 
 class Conflict(Error):
-    """Others were in the way. Unless it is an `UndoConflict`, the same work may succeed in a new
+    """A conflict with others. Unless it is an `UndoConflict`, the same work may succeed in a new
     transaction. See `atomdir.retry`."""
 
-    #: What others have changed.
+    #: The changes of others that are in conflict.
     conflicts: tuple[ConflictingChange, ...] = ()
 
     @property
@@ -118,19 +118,20 @@ class Conflict(Error):
 
 
 class CommitConflict(Conflict, CommitError):
-    """Others have changed what the transaction has written or, if it is serializable, read."""
+    """Others have changed something that the transaction has written or, if it is serializable,
+    has read."""
 
 
 class UndoConflict(Conflict, UndoError):
-    """What the commits changed was changed again since, which another try does not change."""
+    """The changes of the commits were overwritten since. Trying again does not help."""
 
 
 class LockConflict(Conflict, LockError):
-    """Others hold the lock, or what was to be locked has changed."""
+    """Others hold the lock, or have changed the object that was to be locked."""
 
 
 class FileConflict(Conflict, FileError):
-    """An open transaction has written the same part, and this one asked for early conflicts."""
+    """With `conflicts="early"`: an open transaction has written the same part."""
 
 
 _CLASSES: dict[str, type[Error]] = {
@@ -159,7 +160,7 @@ _CONFLICTS: dict[str, type[Conflict]] = {
     "UndoConflict": UndoConflict,
     "FileConflict": FileConflict,
 }
-# Classes that are both ours and one of Python's, made when they are first needed.
+# Classes that are both ours and one of Python's. Each is made when it is first needed.
 _combined: dict[tuple[type[Error], type[OSError]], type[OSError]] = {}
 
 _Described = tuple[str, str, str, Optional[int], Optional[int], str, Optional[float]]
@@ -173,7 +174,7 @@ def make_os_error(
     name: str, number: Optional[int], message: str, path: str
 ) -> OSError:
     number = errno_numbers.EIO if number is None else number
-    # Python chooses the class by the number.
+    # OSError(number, ...) has the subclass for that number.
     builtin = type(OSError(number, ""))
     return _combine(_CLASSES[name], builtin)(number, message, path)
 

@@ -1,4 +1,4 @@
-"""Files in a transaction as Python's file objects."""
+"""Python's file objects for files in a transaction."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from ._native import Transaction
 
-#: Larger than Python's own, since each call costs more than a system call.
+#: Larger than Python's default, since each call costs more than a system call.
 BUFFER_SIZE = 1 << 16
 
 
 class RawFile(io.RawIOBase):
-    """A file without a buffer: the lowest layer of what `Path.open` returns."""
+    """A file without a buffer: the lowest layer of the file that `Path.open` returns."""
 
     def __init__(self, native: File, name: str, mode: str) -> None:
         super().__init__()
@@ -105,14 +105,14 @@ class RawFile(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            # Closes the file even if flushing it fails.
+            # `super().close()` flushes. Close the file even if that fails.
             try:
                 super().close()
             finally:
                 self._native.close()
 
     def discard(self) -> None:
-        """Drops what is still written: the transaction was aborted."""
+        """Closes the file and ignores all further writes, since the transaction is aborted."""
         self._is_discarded = True
         self._native.close()
 
@@ -136,7 +136,7 @@ def open_file(
     errors: Optional[str],
     newline: Optional[str],
 ) -> tuple[RawFile, Any]:
-    """As the builtin `open`. Returns the lowest and the highest layer."""
+    """Opens a file like the builtin `open`. Returns its lowest and its highest layer."""
     plain, is_text = _parse(mode)
     if not is_text and (encoding, errors, newline) != (None, None, None):
         raise ValueError("binary mode takes no encoding, errors or newline argument")
@@ -190,7 +190,7 @@ def _layers(
 
 
 def _parse(mode: str) -> tuple[str, bool]:
-    """The mode without "b" and "t", and whether it is text."""
+    """Returns the mode without "b" and "t", and whether it is a text mode."""
     letters = set(mode)
     is_valid = (
         len(letters) == len(mode)

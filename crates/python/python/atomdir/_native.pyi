@@ -18,7 +18,7 @@ __version__: str
 def init(
     directory: str | os.PathLike[str], control: str | os.PathLike[str] | None = None
 ) -> None:
-    """Makes a directory a store. Doing it again is harmless. The control directory is
+    """Makes a directory a store. Does nothing if it is one. The control directory is
     `.atomdir` in it, or `control`, which must be on the same file system."""
 
 def find(path: str | os.PathLike[str]) -> str:

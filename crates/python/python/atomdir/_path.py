@@ -1,4 +1,4 @@
-"""Paths in a transaction, used as `pathlib.Path` is."""
+"""Paths in a transaction, with the methods of `pathlib.Path`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._transaction import Transaction
 
 AnyPath = Union[str, "os.PathLike[str]"]
-# As in the pathlib of this Python.
+# The same as in the pathlib of this Python version.
 FINAL_STARS_MATCH_FILES = sys.version_info >= (3, 13)
 _BINARY = Literal["rb", "wb", "xb", "ab", "r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "ab+"]
 
@@ -30,8 +30,8 @@ def relative(path: Union[AnyPath, Path]) -> str:
 class Path:
     """A path in a transaction, relative to the store's root: `tx / "conf" / "a.toml"`.
 
-    It has the methods of `pathlib.Path`, and works without a mount. It is no path outside the
-    transaction, so `open(path)` raises `TypeError`; use `path.open()`.
+    It has the methods of `pathlib.Path`, and needs no mount. Outside the transaction it is not a
+    path, so `open(path)` raises `TypeError`; use `path.open()`.
     """
 
     __slots__ = ("_path", "transaction")
@@ -147,8 +147,8 @@ class Path:
         errors: Optional[str] = None,
         newline: Optional[str] = None,
     ) -> IO[Any]:
-        """Opens the file, as the builtin `open` does. The transaction's commit flushes and
-        closes a file that is still open."""
+        """Opens the file like the builtin `open`. A commit flushes and closes files that are still
+        open."""
         return self.transaction.open(
             str(self), mode, buffering, encoding, errors, newline
         )
@@ -183,7 +183,7 @@ class Path:
     def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:
         native = self.transaction.native
         is_new = not exist_ok or not self.exists()
-        # Of the options only one creates, so that an existing file keeps its contents.
+        # The last two flags are create and create new. No flag truncates an existing file.
         flags = (False, True, False, False, is_new and exist_ok, not exist_ok)
         native.open(str(self), flags, mode).close()
         if not is_new:
@@ -217,7 +217,7 @@ class Path:
         return PurePosixPath(self.transaction.native.readlink(str(self)))
 
     def rename(self, target: Union[AnyPath, Path]) -> Path:
-        """Renames it to a path relative to the store's root, and replaces what is there."""
+        """Renames it to a path relative to the store's root. Replaces an existing object."""
         self.transaction.native.rename(str(self), relative(target))
         return Path(self.transaction, relative(target))
 
@@ -225,7 +225,7 @@ class Path:
         return self.rename(target)
 
     def exchange(self, other: Union[AnyPath, Path]) -> None:
-        """Lets two objects change places."""
+        """Exchanges two objects in one step."""
         self.transaction.native.exchange(str(self), relative(other))
 
     def copy(self, target: Union[AnyPath, Path]) -> Path:
@@ -252,7 +252,7 @@ class Path:
             yield self / name
 
     def walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
-        """As `os.walk`, from the top down. Links to directories count as files."""
+        """Like `os.walk`, from the top down. Symbolic links to directories count as files."""
         entries = self.transaction.native.list(str(self))
         directories = [name for name, kind in entries if stat_bits.S_ISDIR(kind)]
         files = [name for name, kind in entries if not stat_bits.S_ISDIR(kind)]
@@ -262,12 +262,12 @@ class Path:
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """The paths below this directory that match a pattern such as `conf/*.toml`. `**`
-        stands for any number of directories. Links to directories are not followed by `**`. At
-        the end of a pattern it matches files too, from Python 3.13 on, as in pathlib."""
+        stands for any number of directories, and does not follow symbolic links. At the end of a
+        pattern it also matches files from Python 3.13 on, as in pathlib."""
         parts = PurePosixPath(pattern).parts
         if not parts or pattern.startswith("/"):
             raise ValueError(f"not a relative pattern: {pattern!r}")
-        # More than one way can lead to a path.
+        # A path may be found several times: yield it once.
         yield from dict.fromkeys(self._glob(parts))
 
     def rglob(self, pattern: str) -> Iterator[Path]:
@@ -328,20 +328,20 @@ class Path:
         self.transaction.native.chmod(str(self), mode)
 
     def chown(self, user: Optional[int] = None, group: Optional[int] = None) -> None:
-        """Sets the owner, the group or both, by their numbers. A link is not followed."""
+        """Sets the owner, the group or both, by their ids. Does not follow a symbolic link."""
         self.transaction.native.chown(str(self), user, group)
 
     def utime(
         self, accessed_ns: Optional[int] = None, modified_ns: Optional[int] = None
     ) -> None:
-        """Sets the times, in nanoseconds since 1970; without arguments, both to now. A link is
-        not followed."""
+        """Sets the times, in nanoseconds since 1970; without arguments, both to now. Does not follow a
+        symbolic link."""
         if accessed_ns is None and modified_ns is None:
             accessed_ns = modified_ns = time.time_ns()
         self.transaction.native.utime(str(self), accessed_ns, modified_ns)
 
     def getxattr(self, name: str) -> Optional[bytes]:
-        """The value of an extended attribute, or `None` if there is none of that name."""
+        """The value of an extended attribute, or `None` if there is no such attribute."""
         return self.transaction.native.xattr(str(self), name)
 
     def listxattr(self) -> list[str]:

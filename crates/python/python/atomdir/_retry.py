@@ -1,4 +1,4 @@
-"""Running a function again after a conflict."""
+"""Runs a function again after a conflict."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def retry(*, tries: int = 100) -> Callable[[_Function], _Function]: ...
 def retry(
     function: Optional[_Function] = None, *, tries: int = 100
 ) -> Union[_Function, Callable[[_Function], _Function]]:
-    """Lets a function run again when it raises `Conflict`, after a random pause that grows with
-    each try, and at most `tries` times.
+    """Runs a function again when it raises `Conflict`, at most `tries` times, after random pauses
+    that grow with each try.
 
         @atomdir.retry
         def count_visit() -> None:
@@ -35,9 +35,9 @@ def retry(
                 visits = tx / "visits"
                 visits.write_text(str(int(visits.read_text()) + 1))
 
-    An `UndoConflict` is raised at once, since another try would meet it again.
+    An `UndoConflict` is raised at once, since it would come again.
 
-    The function begins its transaction itself. What it does outside the transaction happens
+    The function must begin its transaction itself. Its effects outside the transaction happen
     again with each try.
     """
 
@@ -49,10 +49,10 @@ def retry(
                 try:
                     return function(*arguments, **named)
                 except Conflict as conflict:
-                    # What an undo meets does not go away.
+                    # An `UndoConflict` would come again.
                     if left == 0 or isinstance(conflict, UndoConflict):
                         raise
-                # The first pause is none: who was in the way has usually committed.
+                # The first pause is 0, since the other transaction has usually committed by now.
                 time.sleep(random.uniform(0, longest))
                 longest = min(max(2 * longest, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
             raise AssertionError("unreachable")

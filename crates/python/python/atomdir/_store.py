@@ -1,4 +1,4 @@
-"""Stores, and which of them are open in this process."""
+"""Stores, and the list of those that are open in this process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ AnyPath = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of the past."""
+    """A past commit."""
 
-    #: Its place in the commit order, which names it.
+    #: Its number: its place in the commit order.
     sequence: int
     #: The id of its transaction.
     transaction: int
     #: When it was committed, in seconds since 1970.
     time: float
-    #: The numeric id of the user whose transaction it was.
+    #: The numeric id of the transaction's user.
     user: int
-    #: The name that its transaction was given.
+    #: The label of its transaction.
     label: str
     #: How many paths it changed.
     changes: int
@@ -40,7 +40,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class ShownCommit:
-    """A commit and what it changed."""
+    """A commit and its changes."""
 
     commit: Commit
     #: Sorted by path.
@@ -49,11 +49,11 @@ class ShownCommit:
 
 @dataclass(frozen=True)
 class Differences:
-    """What differs between two commits."""
+    """The differences between two commits."""
 
-    #: Sorted by path. Renames are a removal and an addition.
+    #: Sorted by path. A rename is a removal and an addition.
     changes: list[Change]
-    #: What is compared as it is now, since programs in no transaction have changed it as well.
+    #: Objects that are compared as they are now, since outside writers have changed them as well.
     not_as_then: list[ConflictingChange]
 
 
@@ -61,7 +61,7 @@ class Differences:
 class OpenTransaction:
     """An open transaction of the store."""
 
-    #: By it, `Store.attach` finds the transaction.
+    #: The id, for `Store.attach`.
     id: int
     #: The numeric id of its user.
     user: int
@@ -73,25 +73,25 @@ class OpenTransaction:
     survives: bool
     #: How many commits the history keeps for it, whatever its limits are.
     kept_commits: int
-    #: How many bytes of the disk those of them take that are beyond the history's limits.
+    #: How many bytes of disk space the history beyond its limits takes.
     kept_bytes: int
 
 
 @dataclass(frozen=True)
 class EndedTransaction:
-    """A transaction that ended otherwise than its user wanted."""
+    """A transaction that was ended without a request of its user."""
 
     id: int
     #: The numeric id of its user.
     user: int
-    #: The name that it was given, perhaps cut.
+    #: The label, which may be shortened.
     label: str
     #: When it began, in seconds since 1970.
     began: float
     #: When it ended, in seconds since 1970.
     ended: float
-    #: "aborted" (by another user), "max_age" (it reached its maximum age), "stopped" (the service
-    #: was), or "died" (the service was killed, or the machine went down).
+    #: "aborted" (by another user), "max_age" (it reached its maximum age), "stopped" (with the
+    #: service), or "died" (the service was killed, or the machine went down).
     how: str
     #: The numeric id of the user who aborted it or stopped the service.
     by: Optional[int]
@@ -103,15 +103,15 @@ class EndedTransaction:
 
 @dataclass(frozen=True)
 class History:
-    """What is kept of past commits."""
+    """The history that a store keeps."""
 
     #: How many commits can be undone.
     commits: int
-    #: The space that this takes.
+    #: The disk space that the history takes.
     bytes: int
-    #: The number of the oldest of them.
+    #: The number of the oldest of these commits.
     oldest: Optional[int]
-    #: When that was committed, in seconds since 1970.
+    #: When the oldest was committed, in seconds since 1970.
     oldest_time: Optional[float]
 
 
@@ -122,7 +122,7 @@ def _commit(
 
 
 class _Open:
-    """A store that is open in this process, and how many use it."""
+    """An open store, shared by all its users in this process."""
 
     def __init__(self, native: _native.Store) -> None:
         self.native = native
@@ -130,14 +130,15 @@ class _Open:
         self.process = os.getpid()
 
 
-# A store without a service can be open only once, so all users in this process share it. The
-# thread that holds the lock may collect a transaction that nobody ended, which releases its store.
+# A store without a service can be open only once, so all users in this process share it. The lock is
+# recursive: while a thread holds it, the garbage collector may delete an open transaction, which
+# releases its store.
 _mutex = threading.RLock()
 _stores: dict[str, _Open] = {}
 
 
 def _forget() -> None:
-    """A forked process cannot use its parent's stores. It opens them itself."""
+    """Empties the list after a fork: the child cannot use its parent's stores and must open its own."""
     global _mutex
     _mutex = threading.RLock()
     _stores.clear()
@@ -154,10 +155,10 @@ def _acquire(path: str, door: str, program: Optional[str]) -> _Open:
             if found is None:
                 found = _stores[root] = _Open(_native.Store(path, door, program))
             elif door not in ("any", "embedded" if found.native.is_embedded else "service"):
-                way = "in this process" if found.native.is_embedded else "by its service"
+                way = "in this process" if found.native.is_embedded else "through its service"
                 raise StoreError(f"the store '{root}' is already open {way}")
             found.users += 1
-            # Its last user may have been collected just now.
+            # The garbage collector may just have closed the store with its last user. Then try again.
             if _stores.get(root) is found:
                 return found
 
@@ -171,18 +172,19 @@ def _release(store: _Open) -> None:
             return
         if _stores.get(store.native.root) is store:
             del _stores[store.native.root]
-        # Under the lock, so that nobody opens the store before it is closed.
+        # Keep the lock, so that no thread opens the store again before it is closed.
         store.native.close()
 
 
 class Store:
-    """An open store: the one that contains `path`. A context manager, which closes it.
+    """The store that contains `path`, opened. As a context manager it closes the store at the end.
 
-    `door` is "service", "embedded" (this process alone, until the store is closed), or "any":
-    the service if one runs, else this process. If `service_program` names the command
-    `atomdir`, it starts a service where none runs.
+    `door` is "service" (through the store's service), "embedded" (in this process; no other process
+    can use the store until it is closed), or "any" (through the service if one runs, otherwise in this
+    process). If `service_program` is the path of the command `atomdir`, that starts a service if none
+    runs.
 
-    A store that this process has open already is shared, and closed by the last user.
+    All users in this process share the store; closing the last of them closes it.
     """
 
     def __init__(
@@ -196,7 +198,7 @@ class Store:
         self._open: Optional[_Open] = _acquire(os.fspath(path), door, program)
         #: The store's root directory.
         self.root: str = self._open.native.root
-        #: Whether the store is open in this process, and not reached through its service.
+        #: Whether the store is open in this process, and not used through its service.
         self.is_embedded: bool = self._open.native.is_embedded
 
     def __repr__(self) -> str:
@@ -228,27 +230,28 @@ class Store:
     ) -> Transaction:
         """Begins a transaction.
 
-        `isolation` is "snapshot", or "serializable": then what was read is protected as well.
-        `durability` is "durable", or "lazy": then the commit does not wait for the disk, and is
-        durable within a tenth of a second. With `conflicts="early"` a write fails at once if
-        an open transaction has written the same part. `label` is the name in the log.
+        `isolation` is "snapshot", or "serializable": then a commit also fails if others have changed
+        something that the transaction has read. `durability` is "durable", or "lazy": then the commit
+        does not wait for the disk, and is durable within a tenth of a second. With
+        `conflicts="early"` a write fails at once if an open transaction has written the same part.
+        `label` is the transaction's name in the log.
 
-        `own_reads_only` is for a serializable transaction whose files are read through this library
-        only, not in its `view`: then, through a service as well, the pages that were read
-        count, and not whole files.
+        `own_reads_only` is for a serializable transaction whose files are read only through this
+        library, not in its `view`. Then single pages count as read, and not whole files, also with a
+        service.
         """
         native = self._store().native
         begun = native.begin(isolation, durability, conflicts, label, own_reads_only)
         return self._transaction(begun)
 
     def attach(self, id: int) -> Transaction:
-        """Goes on with an open transaction, which `Transaction.keep` or the command has left open. As
-        a context manager it commits at the end of the block; if the block raises, it stays open.
-        Needs a service."""
+        """Attaches to a transaction that `Transaction.keep` or the command has left open. As a context
+        manager it commits at the end of the block; if the block raises, it stays open. Needs a
+        service."""
         return self._transaction(self._store().native.attach(id), is_attached=True)
 
     def transactions(self) -> list[OpenTransaction]:
-        """The open transactions of this user, or for root of all users. Needs a service."""
+        """The open transactions of this user (for root: of all users). Needs a service."""
         return [
             OpenTransaction(id, user, label, began / 1e9, survives, kept_commits, kept_bytes)
             for id, user, label, began, survives, kept_commits, kept_bytes in (
@@ -257,8 +260,8 @@ class Store:
         ]
 
     def ended(self) -> list[EndedTransaction]:
-        """The transactions of this user that ended otherwise than their users wanted, for the store's
-        owner and root those of all users, oldest first. Needs a service."""
+        """The transactions of this user (for the store's owner and root: of all users) that were ended
+        without a request of their users, oldest first. Needs a service."""
         return [
             EndedTransaction(
                 id, user, label, began / 1e9, ended / 1e9, how, by, description, changes
@@ -271,9 +274,9 @@ class Store:
     def prune(
         self, older_than: Union[timedelta, float, None] = None
     ) -> Optional[History]:
-        """Forgets what is kept of commits older than this, in seconds or as a `timedelta`, or
-        than the store's settings say; 0: of all. Forgotten commits are still listed, and cannot be
-        undone. Returns what is kept now; `None`: the settings say that nothing is."""
+        """Drops the history of commits older than this, in seconds or as a `timedelta`; by default
+        older than the store's settings allow; with 0, of all commits. These commits are still listed,
+        but cannot be undone. Returns the history that is left, or `None` if the store keeps none."""
         if isinstance(older_than, timedelta):
             older_than = older_than.total_seconds()
         kept = self._store().native.prune(older_than)
@@ -285,13 +288,13 @@ class Store:
         return History(commits, bytes_kept, oldest[0], oldest[1] / 1e9)
 
     def settings(self) -> dict[str, str]:
-        """The store's settings, as `atomdir config` prints them. For the store's owner and
+        """The store's settings, as `atomdir config` prints them. Only for the store's owner and
         root."""
         return self._store().native.settings()
 
     def set_setting(self, key: str, value: str) -> None:
         """Changes a setting: "allow", "view", "history-age" or "history-space", with a value as
-        for `atomdir config`. An empty value restores the default. For the store's owner and
+        for `atomdir config`. An empty value restores the default. Only for the store's owner and
         root."""
         self._store().native.set_setting(key, value)
 
@@ -310,14 +313,13 @@ class Store:
         return [_commit(*commit) for commit in commits]
 
     def show(self, commit: int) -> ShownCommit:
-        """What a commit changed. Only the store's owner and root can look at other users'
-        commits."""
+        """A commit and its changes. Only the store's owner and root can see other users' commits."""
         shown, changes = self._store().native.show(commit)
         return ShownCommit(_commit(*shown), [Change(*line) for line in changes])
 
     def diff(self, start: int, end: Optional[int] = None) -> Differences:
-        """What differs between the store as it was just after two commits, or just after one and
-        now."""
+        """The differences between the states of the store just after two commits, or just after one
+        and now."""
         changes, found = self._store().native.diff(start, end)
         return Differences(
             [Change(*line) for line in changes],
@@ -326,8 +328,8 @@ class Store:
 
     def commit_at(self, moment: Union[datetime, float]) -> int:
         """The number of the newest commit at or before a moment: seconds since 1970, or a
-        `datetime`, which without a time zone is local. If all that the log has are later, the one
-        before its first; 0 if the log has none."""
+        `datetime`, which is local if it has no time zone. If all commits in the log are later, the
+        number before the first of them; 0 if the log is empty."""
         if isinstance(moment, datetime):
             moment = moment.timestamp()
         return self._store().native.commit_at(round(moment * 1e9))
@@ -335,9 +337,9 @@ class Store:
     def undo(
         self, *commits: int, paths: Iterable[AnyPath] = ()
     ) -> Transaction:
-        """Begins a transaction that takes back what these commits changed, and nothing else.
-        Its commit makes that so. With `paths`, it takes back only what was changed at and below
-        them. Raises `UndoConflict` if that was changed again since."""
+        """Begins a transaction that undoes the changes of these commits; commit it to make that
+        effective. With `paths`, it undoes only changes at and below these. Raises `UndoConflict` if
+        later changes are in conflict with that."""
         names = [os.fspath(path) for path in paths]
         return self._transaction(self._store().native.undo(list(commits), names))
 
@@ -348,11 +350,11 @@ class Store:
         return self._transaction(self._store().native.restore(commit, names))
 
     def at(self, commit: int, *, outside_as_now: bool = False) -> Transaction:
-        """Begins a transaction that shows the store as it was just after a commit. Nothing can
-        be changed in it. As a context manager it is aborted at the end.
+        """Begins a read-only transaction that shows the store as it was just after a commit. As a
+        context manager it is aborted at the end.
 
-        Raises `UndoConflict` if programs in no transaction have changed what commits changed.
-        With `outside_as_now` that is shown as it is now, and listed in `not_as_then`.
+        Raises `UndoConflict` if outside writers have changed objects that later commits have changed.
+        With `outside_as_now` these are shown as they are now, and listed in `not_as_then`.
         """
         shown, found = self._store().native.at(commit, outside_as_now)
         return self._transaction(shown, [ConflictingChange(*one) for one in found])
@@ -374,14 +376,14 @@ class Store:
         self._store().native.sync()
 
     def close(self) -> None:
-        """Closes the store, when the last transaction in this process has ended as well."""
+        """Closes the store, or lets the last open transaction in this process close it."""
         store, self._open = self._open, None
         if store is not None:
             _release(store)
 
     def _store(self) -> _Open:
         if self._open is None:
-            raise StoreError("the store was closed")
+            raise StoreError(f"the store '{self.root}' was closed")
         return self._open
 
 
@@ -399,8 +401,8 @@ def transaction(
         with atomdir.transaction("/srv/data") as tx:
             (tx / "a").write_text("1")
 
-    The options are those of `Store.transaction`. A store that is named by a path is closed
-    when the transaction ends; a program with many transactions keeps a `Store` open.
+    The options are those of `Store.transaction`. If `store` is a path, the store is closed when the
+    transaction ends, so a program with many transactions should keep a `Store` open.
     """
     opened = store if isinstance(store, Store) else Store(store)
     try:

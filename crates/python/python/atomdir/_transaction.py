@@ -33,7 +33,7 @@ class Receipt:
     sequence: Optional[int]
     #: How many paths were changed.
     changes: int
-    #: The obstacle that keeps the durable commit from the files, in words, if there is one.
+    #: Why the durable commit cannot be applied to the files yet, in words; otherwise `None`.
     stalled: Optional[str]
 
 
@@ -41,11 +41,11 @@ class Receipt:
 class Change:
     """A path that a transaction has changed."""
 
-    #: "A" (added), "M" (modified), "D" (deleted), "R" (renamed) or "T" (another type now).
+    #: "A" (added), "M" (modified), "D" (deleted), "R" (renamed) or "T" (type changed).
     letter: str
     #: Relative to the store's root.
     path: str
-    #: The old path, if it was renamed.
+    #: The path before a rename.
     old_path: Optional[str]
 
 
@@ -63,23 +63,23 @@ class PartReceipt:
 class Texts:
     """The versions of a text in a conflict."""
 
-    #: The snapshot's; empty if it has no such file.
+    #: The snapshot's version; empty if it has no such file.
     ancestor: bytes
-    #: The transaction's.
+    #: The transaction's version.
     mine: bytes
-    #: What others have made of it.
+    #: The version of the others.
     theirs: bytes
-    #: With the changes of both.
+    #: The text with the changes of both.
     merged: bytes
-    #: Whether both sides have changed the same lines, which the merged text has between markers.
+    #: Whether both have changed the same lines. Then `merged` has both between markers.
     is_marked: bool
 
 
 class Transaction:
-    """An open transaction. As a context manager it commits at the end of the block, and aborts
-    if the block raises; `Store.attach` gives one that stays open then. Several threads may use it.
+    """An open transaction. As a context manager it commits at the end of the block. If the block
+    raises, it aborts; one from `Store.attach` stays open instead. Several threads may use it.
 
-    It sees the store as of its begin, with its own changes, and nobody sees these before the
+    It sees the store as of its beginning, with its own changes. Others do not see these before the
     commit. `tx / "a" / "b"` is a path in it.
     """
 
@@ -96,14 +96,14 @@ class Transaction:
         self._files: weakref.WeakKeyDictionary[Any, RawFile] = weakref.WeakKeyDictionary()
         #: The number by which conflicts and commands name the transaction.
         self.id: int = native.id
-        #: The directory that shows the transaction to any program, if the store has a
-        #: service; else `None`.
+        #: The path of the transaction's view, which any program can use; `None` if the store has
+        #: no service.
         self.view: Optional[str] = native.view
         self._is_past = not_as_then is not None
-        # Then it stays open where another one would be aborted.
+        # Whether it stays open where another transaction would be aborted.
         self._is_attached = is_attached
-        #: In the past: what is shown as it is now, since programs in no transaction have
-        #: changed it.
+        #: For `Store.at`: objects that are shown as they are now, since outside writers have
+        #: changed them.
         self.not_as_then: tuple[ConflictingChange, ...] = tuple(not_as_then or ())
 
     def __repr__(self) -> str:
@@ -135,13 +135,13 @@ class Transaction:
             self._leave()
 
     def _leave(self) -> None:
-        """Ends it without a commit, or leaves it open if it was open before."""
+        """Aborts the transaction. If it is an attached one, leaves it open instead."""
         if not self._is_attached:
             self.abort()
             return
         with contextlib.suppress(OSError):
             self._close_files()
-        # If its service has died, it is open again with the next one.
+        # If the service was killed, the next service has the transaction open again.
         with contextlib.suppress(StoreError):
             self.native.keep()
         self._end()
@@ -156,53 +156,53 @@ class Transaction:
     @property
     def native(self) -> _native.Transaction:
         if self._native is None:
-            raise TransactionEnded("the transaction has ended")
+            raise TransactionEnded(f"the transaction {self.id} has ended")
         return self._native
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been neither committed nor aborted."""
+        """Whether the transaction has not ended."""
         return self._native is not None
 
     def commit(self) -> Receipt:
-        """Commits the transaction: files that are still open in it are flushed and closed. If
-        this raises, the transaction stays open. Only if it was the last to use a store that
-        cannot be closed in order, `StoreError` is raised although it is committed."""
+        """Commits the transaction. Flushes and closes files that are still open in it. If this raises,
+        the transaction stays open, with one exception: if it was the last user of the store, and
+        closing the store fails, `StoreError` is raised although the transaction is committed."""
         self._close_files()
         receipt = Receipt(*self.native.commit())
         self._end()
         return receipt
 
     def commit_part(self, *paths: Union[AnyPath, Path]) -> PartReceipt:
-        """Commits the changes at and below these paths, and what they need. The transaction
-        stays open with the rest."""
+        """Commits the changes at and below these paths, and the changes that they need. The
+        transaction stays open with the rest."""
         self._flush()
         sequence, landed = self.native.commit_part([relative(path) for path in paths])
         return PartReceipt(sequence, [Change(*line) for line in landed])
 
     def abort_part(self, *paths: Union[AnyPath, Path]) -> list[Change]:
-        """Drops the changes at and below these paths, and what needs them. The transaction stays
-        open with the rest. Returns what was dropped. No file may be open in the transaction."""
+        """Drops the changes at and below these paths, and the changes that need them. The transaction
+        stays open with the rest. Returns the dropped changes. No file may be open in the
+        transaction."""
         dropped = self.native.abort_part([relative(path) for path in paths])
         return [Change(*line) for line in dropped]
 
     def refresh(self) -> tuple[int, int]:
-        """Gives the transaction a newer snapshot: from now on it sees what others have committed
-        meanwhile, under its own changes. Returns the numbers of the newest commits in the
-        snapshot before and now. Raises `Conflict`, and has changed nothing, if others have
-        changed the same. Drops all savepoints. No file may be open in the transaction."""
+        """Gives the transaction the newest snapshot: it then sees the commits of others, under its own
+        changes. Returns the numbers of the newest commits in the old and in the new snapshot. Raises
+        `Conflict`, and changes nothing, if others have changed the same things. Drops all savepoints.
+        No file may be open in the transaction."""
         return self.native.refresh()
 
     def conflicts(self) -> list[ConflictingChange]:
-        """The conflicts that keep the transaction from being committed now, for
-        `commit_with_sides`. Drops all savepoints."""
+        """The conflicts with which a commit would fail now, for `commit_with_sides`. Drops all
+        savepoints."""
         self._flush()
         return [ConflictingChange(*found) for found in self.native.conflicts()]
 
     def texts_in_conflict(self, place: int) -> Optional[Texts]:
-        """The versions of the text in the conflict at this place of the list that `conflicts`
-        returned last, for showing them or for merging them in another way. `None` if it is not
-        about a text."""
+        """The versions of the text in a conflict, by its index in the list that `conflicts` returned
+        last. Show them, or merge them in another way. `None` if the conflict is not about a text."""
         versions, is_marked, why_not = self.native.texts_in_conflict(place)
         if why_not is not None:
             return None
@@ -210,16 +210,14 @@ class Transaction:
         return Texts(ancestor, mine, theirs, merged, is_marked)
 
     def commit_with_sides(self, sides: Iterable[str]) -> Receipt:
-        """Commits, and takes "mine", "theirs" or "merge" in each conflict that `conflicts` listed
-        last, in that order: with "mine" this transaction's changes replace what others have
-        changed, with "theirs" they are not committed there. With "merge" both changes of a text
-        are kept, line by line.
+        """Commits with a side for each conflict that `conflicts` listed last, in that order. With
+        "mine" this transaction's changes replace those of the others. With "theirs" this
+        transaction's changes there are not committed. With "merge" a text is merged line by line.
 
-        A conflict for which no side is given refuses the commit, and so does one in which
-        others have changed something since. If both have changed the same lines, or it is no
-        text, a merge raises `Conflict`, whose `conflicts` say why, and has changed nothing. The
-        transaction then stays open. If the commit is refused after texts were merged, they are
-        merged in the transaction.
+        Raises `Conflict`, and the transaction stays open, if there are more conflicts than sides, or
+        others have changed these things again. A merge raises `Conflict`, and changes nothing, if both
+        have changed the same lines or it is not a text; the exception's `conflicts` say which. If the
+        texts are merged and the commit is refused all the same, they stay merged in the transaction.
         """
         sides = list(sides)
         for side in sides:
@@ -243,18 +241,17 @@ class Transaction:
         self._end()
 
     def keep(self) -> int:
-        """Leaves the transaction open, for `Store.attach` or the command, and makes what was written
-        in it durable. Returns its id. It survives the end of this program, of the service and of
-        the machine. Needs a service."""
+        """Detaches from the transaction, which stays open for `Store.attach` or the command. Makes its
+        changes durable, and returns its id. It survives the end of this program, of the service and
+        of the machine. Needs a service."""
         self._close_files()
         id = self.native.keep()
         self._end()
         return id
 
     def sync(self) -> None:
-        """Makes what was written so far durable, in a transaction that survives its service: one to
-        which this program has attached. Another one ends with this program, so this fails. What is
-        still in the buffers of open files is not included."""
+        """Makes the changes so far durable, except data in the buffers of open files. Works only after
+        `Store.attach`: any other transaction ends with this program, so this fails."""
         self.native.sync()
 
     def _end(self) -> None:
@@ -264,8 +261,8 @@ class Transaction:
             self._ended()
 
     def changes(self) -> list[Change]:
-        """The changes that a commit would make, sorted by path. What is still in the buffers
-        of open files is not among them."""
+        """The changes that a commit would make, sorted by path, except data in the buffers of open
+        files."""
         return [Change(*line) for line in self.native.changes()]
 
     def lock(
@@ -275,13 +272,13 @@ class Transaction:
         subtree: bool = False,
         timeout: Optional[float] = None,
     ) -> None:
-        """Locks all of these paths until the transaction ends, and waits for others who hold
-        locks on them, at most `timeout` seconds."""
+        """Locks all of these paths until the transaction ends. Waits at most `timeout` seconds while
+        others hold locks on them, by default without limit."""
         names = [relative(path) for path in paths]
         self.native.lock(names, shared, subtree, timeout)
 
     def set_savepoint(self, name: str) -> None:
-        """Names the present state, for `roll_back`."""
+        """Gives the present state a name, for `roll_back`."""
         self._flush()
         self.native.set_savepoint(name)
 
@@ -290,8 +287,8 @@ class Transaction:
         self.native.roll_back(savepoint)
 
     def nest(self) -> Transaction:
-        """Begins a transaction within this one: its commit makes its changes part of this
-        one. Meanwhile this one cannot be used."""
+        """Begins a transaction within this one. Its commit makes its changes a part of this one, which
+        cannot be used until the inner one has ended."""
         self._flush()
         return Transaction(self.native.nest())
 

@@ -1,17 +1,16 @@
-"""A file system for fsspec, whose transactions are Atomdir's.
+"""A file system for fsspec with Atomdir's transactions.
 
     fs = fsspec.filesystem("atomdir")
     with fs.transaction:
         frame.to_parquet("atomdir:///srv/data/2024/a.parquet")
         fs.rm("/srv/data/2023", recursive=True)
 
-Everything that the block does by this file system, in any thread, is one transaction: what it
-writes, `rm`, `mv` and `cp`, and what it reads. The end of the block commits it, or raises
-`atomdir.Conflict` and drops it. Outside a block each call is a transaction of its own, and a file
-that is written is committed when it is closed.
+All calls of this file system in the block, in any thread, are one transaction: reads, writes, `rm`,
+`mv` and `cp`. The end of the block commits it; if that fails, it raises `atomdir.Conflict` and drops
+the changes. Outside a block each call is a transaction of its own, and closing a written file
+commits it.
 
-Paths are absolute paths of the file system, below the root of a store. All paths of a
-transaction are in one store.
+Paths are absolute paths below the root of a store. All paths of a transaction must be in one store.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from ._transaction import Transaction
 
 
 class StoreTransaction(FsspecTransaction):  # type: ignore[misc]
-    """What `fs.transaction` is. It begins when the file system is first used in it."""
+    """The class of `fs.transaction`. The transaction begins with the first call in the block."""
 
     def __init__(self, fs: AtomdirFileSystem, **kwargs: Any) -> None:
         super().__init__(fs, **kwargs)
@@ -49,7 +48,7 @@ class StoreTransaction(FsspecTransaction):  # type: ignore[misc]
         self.fs._intrans = True
 
     def of(self, root: str) -> Transaction:
-        """The transaction, which is in the store with this root."""
+        """The transaction. Fails if it is not in the store with this root."""
         with self._mutex:
             if self._opened is None:
                 assert self.fs is not None
@@ -66,7 +65,7 @@ class StoreTransaction(FsspecTransaction):  # type: ignore[misc]
             opened, self._opened = self._opened, None
         try:
             if opened is not None:
-                # Commits at the end of the block, and aborts if that fails.
+                # The end of this block commits, and aborts if that fails.
                 with opened[1] as transaction:
                     if not commit:
                         transaction.abort()
@@ -78,10 +77,10 @@ class StoreTransaction(FsspecTransaction):  # type: ignore[misc]
 
 
 class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """Files in stores, by their absolute paths. See the module.
+    """Files in stores, by their absolute paths. See the module's documentation.
 
     `isolation`, `durability` and `label` are those of `atomdir.Store.transaction`. With
-    `auto_mkdir`, as pyarrow expects it, writing a file makes the directories above it.
+    `auto_mkdir`, which pyarrow expects, writing a file makes its missing parent directories.
     """
 
     protocol = "atomdir"
@@ -120,7 +119,7 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 break
         if not path.startswith("/"):
             path = f"{os.getcwd()}/{path}"
-        # Without dots, so that a path stays in the store in which it was looked for.
+        # Remove "..", so that a path cannot leave the store in which it begins.
         path = os.path.normpath(path)
         return f"/{path.lstrip('/')}"
 
@@ -132,11 +131,11 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _all(self, paths: list[str]) -> Iterator[list[Path]]:
-        """Paths in the transaction of this file system, or in one for them alone."""
+        """The paths, in the transaction of the block or in a transaction for this call."""
         located = [_locate(self._strip_protocol(path)) for path in paths]
         roots = list(dict.fromkeys(root for root, _ in located))
         if len(roots) != 1:
-            raise ValueError(f"one transaction is in one store, not in {roots}")
+            raise ValueError(f"the paths of a call must be in one store, not in {roots}")
         if self._intrans:
             transaction = self.transaction.of(roots[0])
             yield [transaction.path(inner) for _, inner in located]
@@ -182,7 +181,7 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return at.exists(follow_symlinks=False)
 
     def created(self, path: str) -> Any:
-        raise NotImplementedError("the time of creation is not kept")
+        raise NotImplementedError("a store has no creation times")
 
     def modified(self, path: str) -> Any:
         with self._at(path) as at:
@@ -216,7 +215,7 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise
 
     def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
-        # fsspec need not remember the file: what it writes is in the transaction already.
+        # fsspec need not commit the file later: its writes go to the transaction.
         kwargs["autocommit"] = True
         return super().open(path, mode, **kwargs)
 
@@ -319,11 +318,11 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
         paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         if maxdepth is not None or any(_is_pattern(one) for one in paths):
             paths = self.expand_path(paths, recursive=recursive, maxdepth=maxdepth)
-            # Deepest first.
+            # Remove the deepest paths first.
             paths.sort(key=len, reverse=True)
         if not paths:
             return
-        # All of them in one transaction.
+        # Remove all of them in one transaction.
         with self._all(paths) as found:
             for at in found:
                 is_directory = at.is_dir() and not at.is_symlink()
@@ -340,8 +339,8 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 class StoreFile(io.BufferedIOBase):
-    """An open file. Outside `fs.transaction` it has a transaction of its own, which closing it
-    commits; a `with` block that raises, or a file that is never closed, drops it."""
+    """An open file. Outside `fs.transaction` it has a transaction of its own. Closing the file commits
+    it. If its `with` block raises, or it is never closed, its writes are dropped."""
 
     def __init__(
         self,
@@ -420,14 +419,14 @@ class StoreFile(io.BufferedIOBase):
             return
         own, self._own = self._own, None
         try:
-            # The end of the block commits.
+            # The end of this block commits.
             with own or contextlib.nullcontext():
                 self._file.close()
         finally:
             super().close()
 
     def discard(self) -> None:
-        """Drops what was written, outside `fs.transaction`."""
+        """Closes the file. Outside `fs.transaction`, drops its writes."""
         own, self._own = self._own, None
         if own is not None:
             own.abort()
@@ -442,19 +441,19 @@ class StoreFile(io.BufferedIOBase):
         self.close()
 
     def __del__(self) -> None:
-        # What was not closed may be half-written.
+        # A file that was not closed may be incomplete: drop its writes.
         if getattr(self, "_own", None) is not None:
             self.discard()
 
 
 def _locate(path: str) -> tuple[str, str]:
-    """The root of the store that contains the path, and the path in it."""
+    """The root of the store that contains the path, and the path relative to it."""
     above = path
-    # The nearest directory that exists outside the transaction.
+    # The path may not exist, or only in the transaction: find its nearest existing directory.
     while not os.path.isdir(above) and above != "/":
         above = os.path.dirname(above)
     root = _native.find(above)
-    # Where the path enters the store; links in the store are followed in the transaction.
+    # Find where the path enters the store. The transaction follows links within the store.
     while above != "/" and not os.path.samefile(above, root):
         above = os.path.dirname(above)
     return root, os.path.relpath(path, above)
@@ -464,7 +463,7 @@ def _info(name: str, at: Path) -> dict[str, Any]:
     found = at.lstat()
     is_link = stat_bits.S_ISLNK(found.st_mode)
     if is_link:
-        # A link whose target is missing, or outside the store, is shown itself.
+        # If the target is missing or outside the store, show the link itself.
         with contextlib.suppress(OSError):
             found = at.stat()
     kinds = {stat_bits.S_IFDIR: "directory", stat_bits.S_IFREG: "file"}

@@ -1,4 +1,4 @@
-"""pandas, pyarrow and zarr in transactions. They are installed for the long tests only."""
+"""pandas, pyarrow and zarr in transactions. These are installed only for the long tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_versions(fs: AtomdirFileSystem, path: str) -> tuple[set[int], int]:
     return set(found["version"].to_pylist()), found.num_rows
 
 
-def test_a_partitioned_data_set_is_replaced_whole(base: Path) -> None:
+def test_a_partitioned_data_set_is_replaced_atomically(base: Path) -> None:
     path = f"{base}/data"
     errors: list[BaseException] = []
     seen: list[int] = []
@@ -94,7 +94,7 @@ def test_a_partitioned_data_set_is_replaced_whole(base: Path) -> None:
     assert not list(base.glob("**/v1000-*"))
 
 
-def test_pandas_writes_files_that_belong_together(base: Path) -> None:
+def test_pandas_writes_several_files_in_one_commit(base: Path) -> None:
     frame = pandas.DataFrame({"a": range(1000), "b": "text"})
     fs = pandas_fs()
     with fs.transaction:
@@ -114,13 +114,13 @@ def test_pandas_writes_files_that_belong_together(base: Path) -> None:
 
 
 def pandas_fs() -> Any:
-    """The instance that pandas uses for such a URL in this thread."""
+    """The instance that pandas uses for URLs `atomdir://` in this thread."""
     import fsspec
 
     return fsspec.filesystem("atomdir")
 
 
-def test_zarr_arrays_change_whole(base: Path) -> None:
+def test_zarr_arrays_change_atomically(base: Path) -> None:
     fs = new_fs()
     store = zarr.storage.FsspecStore(
         AsyncFileSystemWrapper(fs, asynchronous=True), path=f"{base}/array"

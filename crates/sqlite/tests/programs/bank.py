@@ -1,6 +1,6 @@
-"""Transfers between accounts in two databases, by several threads; see the commands at the end.
+"""Several threads transfer amounts between accounts in two databases; see the commands at the end.
 
-Each transfer also raises a counter of its thread, and is printed once it is committed.
+Each transfer also raises a counter of its thread. Once it is committed, thread and counter are printed.
 """
 
 import os
@@ -44,7 +44,7 @@ def create(options):
 
 
 def transfer(connection, thread, chance):
-    """One transfer, tried until it commits. Returns the thread's count."""
+    """Runs one transfer until it commits. Returns the thread's count."""
     start, to = chance.sample(range(ACCOUNTS), 2)
     here, there = chance.choice([("main", "two"), ("two", "main"), ("main", "main")])
     amount = chance.randrange(1, 5)
@@ -72,7 +72,7 @@ def sqlite3_error():
 
 
 def check_sums(connection):
-    """The sum is the same in every snapshot, and both databases count the same transfers."""
+    """Checks in one snapshot that the sum is unchanged and both databases count the same transfers."""
     connection.execute("begin")
     total = 0
     for schema in ("main", "two"):
@@ -120,7 +120,7 @@ def run(threads, transfers, seed, options):
 
 
 def verify(options):
-    """Prints each thread's count. The databases are whole, with the extension and without it."""
+    """Prints each thread's count, and checks the databases through the extension."""
     connection = attached(options)
     for thread, count in check_sums(connection).items():
         print(thread, count)
@@ -140,7 +140,7 @@ command, options, *rest = sys.argv[3:]
 if command == "create":
     create(options)
 elif command == "run":
-    # The threads' numbers as 0,1,2; transfers of each, 0 for ever; the seed.
+    # The threads' numbers, as 0,1,2; how many transfers each makes, 0 for no end; the seed.
     run([int(thread) for thread in rest[0].split(",")], int(rest[1]), rest[2], options)
 elif command == "verify":
     verify(options)

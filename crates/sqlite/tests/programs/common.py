@@ -1,4 +1,4 @@
-"""What the test programs share: loading the extension, and connections."""
+"""Shared by the test programs: loads the extension, and opens connections."""
 
 import os
 import sqlite3
@@ -19,7 +19,7 @@ def uri(name="db", options=""):
 
 
 def connect(name="db", options="", **more):
-    """A connection in autocommit mode: BEGIN and COMMIT are the program's own."""
+    """A connection in autocommit mode: Python's sqlite3 sends no BEGIN or COMMIT by itself."""
     return sqlite3.connect(uri(name, options), uri=True, isolation_level=None, timeout=0, **more)
 
 
@@ -28,7 +28,7 @@ def plain(name="db"):
 
 
 def code_of(act):
-    """The extended result code of an error, or 0."""
+    """Calls `act`. Returns the extended result code of its error, or 0."""
     try:
         act()
     except sqlite3.Error as error:

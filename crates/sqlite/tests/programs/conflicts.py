@@ -1,4 +1,4 @@
-"""Two writers at once: on different pages both commit, on one page the second does not."""
+"""Two writers at once: if they write different pages, both commit; if they write one page, only the first."""
 
 import os
 import sqlite3
@@ -11,7 +11,7 @@ one.execute("create table b(id integer primary key, v)")
 one.execute("insert into a values(1, 0)")
 one.execute("insert into b values(1, 0)")
 
-# Different tables, so different pages. Only the change counter would be in common.
+# Different tables are on different pages. Both transactions would only change the change counter.
 for turn in range(1, 4):
     one.execute("begin")
     other.execute("begin")
@@ -23,7 +23,7 @@ for turn in range(1, 4):
         expect(connection.execute("select v from a").fetchone(), (turn,))
         expect(connection.execute("select v from b").fetchone(), (turn,))
 
-# The same page: the first committer wins, and SQLite has rolled the other one back.
+# The same page: the first commit succeeds, and SQLite has rolled the other transaction back.
 one.execute("begin")
 other.execute("begin")
 one.execute("update a set v = v + 10")
@@ -35,7 +35,7 @@ expect(other.execute("select v from a").fetchone(), (13,))
 other.execute("update a set v = v + 100")
 expect(one.execute("select v from a").fetchone(), (113,))
 
-# Write skew: each reads what the other writes.
+# Write skew: each transaction reads the page that the other writes.
 one.execute("begin")
 other.execute("begin")
 one.execute("update a set v = v + (select v from b)")
@@ -43,7 +43,7 @@ other.execute("update b set v = v + (select v from a)")
 one.execute("commit")
 expect(code_of(lambda: other.execute("commit")), BUSY_SNAPSHOT)
 
-# The same, when everything was in the page cache before.
+# The same, with all pages in SQLite's page cache before.
 for connection in (one, other):
     connection.execute("select * from a, b").fetchall()
 one.execute("begin")
@@ -61,7 +61,7 @@ expect(other.execute("select v from a").fetchone(), before)
 other.execute("commit")
 expect(other.execute("select v from a").fetchone(), (before[0] + 1,))
 
-# A rollback leaves nothing, also after SQLite's cache was full.
+# A rollback leaves nothing, also if SQLite wrote pages early because its cache was full.
 one.execute("create table big(v)")
 one.execute("pragma cache_size = 10")
 one.execute("begin")
@@ -93,14 +93,14 @@ for size in (8192, 4096):
     expect(other.execute("pragma page_size").fetchone(), (size,))
 expect(other.execute("pragma mmap_size = 1000000").fetchall(), [])
 
-# Connections with a shared cache would share a transaction. They are refused.
+# Connections with a shared cache are refused, since they would share a transaction.
 shared = connect(options="&cache=shared"), connect(options="&cache=shared")
 shared[0].execute("select * from a").fetchall()
 assert code_of(lambda: shared[1].execute("select * from a").fetchall())
 for connection in shared:
     connection.close()
 
-# The backup interface, out and in, and a database that gives free pages back at each commit.
+# A backup from and to the database; and auto-vacuum, which gives free pages back at each commit.
 with sqlite3.connect(":memory:") as memory:
     one.backup(memory)
     memory.execute("update a set v = 4711")

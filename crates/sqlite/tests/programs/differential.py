@@ -1,4 +1,4 @@
-"""Random statements on a database of the extension and on a twin in memory give the same results.
+"""Runs random statements on a database in a store and on one in memory: the results must be the same.
 
 Small caches make SQLite write pages long before the commit, and restore them in rollbacks.
 """
@@ -35,7 +35,7 @@ in_outer = False
 
 
 def both(statement, *arguments):
-    """Runs it on both, which must agree, also if it fails."""
+    """Runs the statement on both. Rows or error messages must be the same."""
     results = []
     for connection in (ours, twin):
         try:
@@ -76,7 +76,7 @@ for step in range(int(steps)):
         both(f"savepoint s{step}")
     elif what == 12 and savepoints:
         both(f"rollback to {chance.choice(savepoints)}")
-        # Those that are gone only fail the same on both sides.
+        # A savepoint that no longer exists must fail with the same message on both sides.
     elif what == 13 and savepoints:
         both(f"release {chance.choice(savepoints)}")
     elif what == 14:
@@ -90,7 +90,7 @@ for step in range(int(steps)):
             ours = open_pair()
         settings(ours)
     elif what == 17 and not is_open:
-        # A transaction around several of SQLite's changes nothing that they show.
+        # An outer transaction changes no result of the SQLite transactions in it.
         ours.execute("select atomdir_commit()" if in_outer else "select atomdir_begin()").fetchall()
         in_outer = not in_outer
     both(f"select id, k, length(v), hex(substr(v, 1, 8)) from {name} order by id")

@@ -2,7 +2,7 @@
 
 A register is a row that fills a page, a list is a table to which rows are added. `run` prints a line for
 each transaction: when it began and ended, by a clock that all processes share, its outcome, and
-what it read and wrote. `last` prints what all of them have left.
+its reads and writes. `last` prints the values after all transactions.
 """
 
 import os
@@ -17,7 +17,7 @@ REGISTERS = 8
 LISTS = 3
 KEYS = [("R", number) for number in range(REGISTERS)] + [("L", number) for number in range(LISTS)]
 NAMES = ("main", "two")
-# A service that was killed is back long before so many connections have failed.
+# The test starts a killed service again long before so many connections have failed.
 FAILED_MAX = 1_000
 
 
@@ -78,7 +78,7 @@ def operate(connection, chance, next_value, operations):
 
 
 def attempt(connection, chance, next_value, operations):
-    """Returns the outcome, and whether the service is still there."""
+    """Returns the outcome, and whether the connection can still be used."""
     try:
         operate(connection, chance, next_value, operations)
     except sqlite3.Error as error:

@@ -1,10 +1,10 @@
-"""A journal that is too long for memory takes back savepoints and whole transactions."""
+"""Rollbacks of savepoints and whole transactions work with a journal that is too long for memory."""
 
 from common import connect, expect
 
 ROWS = 2600
 db = connect()
-# The journal gets each page before it is changed; with a small cache also those of a savepoint.
+# SQLite writes each page to the journal before it changes it; with a small cache also the pages of a savepoint.
 db.execute("pragma cache_size = 10")
 db.execute("create table t(id integer primary key, v)")
 
@@ -24,7 +24,7 @@ fill("a")
 db.execute("commit")
 for end, wanted in [("rollback", {"a": ROWS}), ("commit", {"a": 10, "b": ROWS - 1010, "d": 1000})]:
     db.execute("begin")
-    # More than 8 MiB.
+    # The journal becomes longer than 8 MiB.
     fill("b", 10)
     db.execute("savepoint one")
     fill("c", 5)

@@ -26,7 +26,7 @@ def begin():
     return number
 
 
-# Nothing shows before the commit, and all of it after.
+# Others see none of the changes before the commit, and all of them after.
 begin()
 one.execute("update t set v = 1")
 two.execute("begin")
@@ -40,7 +40,7 @@ one.execute("select atomdir_commit()")
 expect(values(), [1, 1])
 expect(open(path("note")).read(), "hello")
 
-# An abort, and the connections are as before.
+# An abort drops all changes, and the connections go on without the outer transaction.
 begin()
 one.execute("update t set v = 2")
 two.execute("select atomdir_remove('note')")
@@ -52,7 +52,7 @@ expect(open(path("note")).read(), "hello")
 two.execute("update t set v = 3")
 expect(values(), [1, 3])
 
-# A conflict is found at the commit, and nothing of the transaction stays.
+# A conflict is found at the commit, which then drops all changes of the transaction.
 begin()
 one.execute("update t set v = 4")
 two.execute("update t set v = 4")
@@ -61,7 +61,7 @@ expect(code_of(lambda: one.execute("select atomdir_commit()").fetchall()), BUSY_
 expect(values(), [5, 3])
 expect(one.execute("select v from t").fetchone(), (5,))
 
-# Connections in one transaction see each other, so here SQLite's locks hold.
+# Connections in one outer transaction see each other's changes, so SQLite's locks hold between them.
 number = begin()
 third = connect("one.db")
 third.execute("select atomdir_join(?)", (number,))
@@ -71,7 +71,7 @@ expect(code_of(lambda: third.execute("select v from t").fetchall()), sqlite3.SQL
 expect(code_of(lambda: one.execute("select atomdir_commit()").fetchall()), sqlite3.SQLITE_ERROR)
 one.execute("rollback")
 expect(third.execute("select v from t").fetchone(), (5,))
-# A rollback restores also what SQLite's full cache has written already.
+# A rollback also restores pages that SQLite wrote early because its cache was full.
 one.execute("pragma cache_size = 5")
 one.execute("begin")
 for _ in range(100):
@@ -83,7 +83,7 @@ expect(values(), [7, 3])
 expect(one.execute("select count(*) from t").fetchone(), (1,))
 expect(one.execute("pragma integrity_check").fetchone(), ("ok",))
 
-# Without a rollback journal SQLite cannot take back what it wrote: nothing of it is committed.
+# Without a rollback journal SQLite cannot restore the pages: the outer transaction cannot commit.
 one.execute("pragma journal_mode = off")
 begin()
 one.execute("begin")

@@ -1,4 +1,4 @@
-"""Statements outside explicit transactions run again by themselves; what has returned rows does not."""
+"""SQLite runs statements outside explicit transactions again after a conflict, unless they return rows."""
 
 import threading
 
@@ -18,7 +18,7 @@ def add():
     own = connect()
     try:
         for _ in range(STATEMENTS):
-            # On a busy machine even the last run can conflict. Then the program runs it again.
+            # On a busy machine even the last run can conflict. Then this program runs the statement again.
             while code := code_of(lambda: own.execute("update a set v = v + 1")):
                 expect(code, BUSY_SNAPSHOT)
     except BaseException as error:
@@ -35,11 +35,11 @@ for thread in threads:
 assert not failed, failed
 total = THREADS * STATEMENTS
 expect(connection.execute("select v from a").fetchone(), (total,))
-# Each run's trigger counts once.
+# Runs that were rolled back have left nothing in the trigger's log.
 found = connection.execute("select count(*), count(distinct v), max(v) from log").fetchone()
 expect(found, (total, total, total))
 
-# A conflict of one statement can be made for certain: the other commit happens while it runs.
+# To make a conflict certain, the statement calls a function that commits on another connection.
 other = connect()
 runs = []
 
@@ -56,7 +56,7 @@ connection.execute("update a set v = meanwhile(v)")
 expect(runs, [total, total + 1000])
 expect(other.execute("select v from a").fetchone(), (total + 1001,))
 
-# What conflicts in each of its runs fails in the end, and the program learns why.
+# A statement that conflicts in each of its runs fails in the end with BUSY_SNAPSHOT.
 def always(value):
     other.execute("update a set v = v + 1000")
     runs.append(value)
@@ -70,12 +70,12 @@ expect(code_of(lambda: connection.execute("update a set v = always(v)")), BUSY_S
 expect(runs, [before + 1000 * number for number in range(25)])
 expect(connection.in_transaction, False)
 
-# With RETURNING the program has seen rows of the first run.
+# A statement with RETURNING does not run again: the program has seen rows of the first run.
 runs.clear()
 statement = "update a set v = meanwhile(v) returning v"
 expect(code_of(lambda: connection.execute(statement).fetchall()), BUSY_SNAPSHOT)
 expect(len(runs), 1)
-# COMMIT is the program's to repeat, with all that was before.
+# COMMIT does not run again: the program must repeat the whole transaction.
 runs.clear()
 connection.execute("begin")
 connection.execute("update a set v = meanwhile(v)")

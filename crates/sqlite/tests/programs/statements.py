@@ -1,4 +1,4 @@
-"""Statements that still read while another one of their connection commits, and settings."""
+"""Statements that still read while their connection commits another one; and settings."""
 
 import os
 import sqlite3
@@ -18,7 +18,7 @@ one.execute("commit")
 
 
 def reading():
-    """A statement that has read the first rows of many pages."""
+    """A statement that has read its first row, and has more pages to read."""
     rows = one.execute("select id from big order by id")
     expect(rows.fetchone(), (0,))
     return rows
@@ -31,7 +31,7 @@ for row in one.execute("select id from big order by id"):
 expect(one.execute("select v from b").fetchone(), (100,))
 expect(other.execute("select count(*) from big where v = id - 1").fetchone(), (99,))
 
-# What SQLite has read before that commit, and has in its cache, still counts as read.
+# Pages that SQLite has read before that commit, and has in its cache, still enter the read set.
 rows = reading()
 one.execute("select * from a").fetchall()
 one.execute("update b set v = 0")
@@ -49,7 +49,7 @@ other.execute("update b set v = 2")
 expect(code_of(rows.fetchall), BUSY_SNAPSHOT)
 expect(one.execute("select v from b").fetchone(), (2,))
 
-# A backup page by page comes to its end, and starts again only if something was committed.
+# A backup in steps ends, and starts again only if something was committed in between.
 def backup(pages, when=None, writer=other):
     steps = 0
 
@@ -75,7 +75,7 @@ one.execute("update a set v = v + 1")
 other.execute("update a set v = v + 1")
 expect(code_of(lambda: one.execute("commit")), BUSY_SNAPSHOT)
 
-# A journal that is too long for the memory moves to a file.
+# A journal that is too long for memory moves to a file.
 long = connect("long")
 long.execute("create table t(v)")
 long.execute("begin")
@@ -89,7 +89,7 @@ for end, sum in (("rollback", 0), ("commit", 3000 * 11)):
     expect(long.execute("select sum(substr(v, 1, 2)) from t").fetchone(), (sum,))
 long.close()
 
-# Page sizes that are smaller and greater than the unit of conflicts, and a change of them.
+# Page sizes smaller and larger than the unit of conflicts (4096 bytes), and changes of the page size.
 pages = connect("pages")
 pages.execute("pragma page_size = 1024")
 pages.execute("create table t(v)")
@@ -106,7 +106,7 @@ with plain("pages") as connection:
     expect(connection.execute("pragma integrity_check").fetchone(), ("ok",))
     expect(connection.execute("select count(*), sum(length(v)) from t").fetchone(), (80, 160000))
 
-# SQLite's own answer where there can be no write-ahead log.
+# SQLite returns the mode in use if there can be no write-ahead log.
 expect(one.execute("pragma journal_mode = wal").fetchone(), ("delete",))
 
 # A file that the user may not write is a read-only database.

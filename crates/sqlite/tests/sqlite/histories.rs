@@ -1,5 +1,5 @@
-//! Processes read and write two databases through the service. A checker explains what they read and
-//! wrote: see `atomdir_testing::history`.
+//! Processes read and write two databases through the service. A checker then looks for a serial
+//! order that explains what they read and wrote: see `atomdir_testing::history`.
 
 use crate::programs::{SERVICE, program, python, python_loads_extensions};
 use atomdir_testing::history::{History, Key, Level, Operation, Outcome, Transaction, check};
@@ -21,7 +21,7 @@ fn key(text: &str) -> Key {
     }
 }
 
-/// Reads `rR3=17`, `rL0=1,2` or `wR3=18`.
+/// Parses `rR3=17`, `rL0=1,2` or `wR3=18`.
 fn operation(text: &str) -> Operation {
     let (what, values) = text.split_once('=').expect("an operation");
     let (sign, name) = what.split_at(1);
@@ -35,7 +35,7 @@ fn operation(text: &str) -> Operation {
     }
 }
 
-/// Reads `BEGAN ENDED OUTCOME OPERATION...`.
+/// Parses `BEGAN ENDED OUTCOME OPERATION...`.
 fn transaction(line: &str) -> Transaction {
     let mut words = line.split_whitespace();
     let mut moment = || words.next().and_then(|word| word.parse().ok()).expect(line);
@@ -47,7 +47,7 @@ fn transaction(line: &str) -> Transaction {
         _ => panic!("no outcome: {line}"),
     };
     Transaction {
-        name: format!("the one that ended at {ended}"),
+        name: format!("the transaction that ended at {ended}"),
         operations: words.map(operation).collect(),
         outcome,
         began,
@@ -55,7 +55,7 @@ fn transaction(line: &str) -> Transaction {
     }
 }
 
-/// Starts a process for each seed. Its lines go to the sender.
+/// Starts a process, and sends the lines that it prints to `sender`.
 fn start(fixture: &Fixture, seed: u64, process: usize, sender: mpsc::Sender<String>) -> Child {
     let mut command = program(fixture.store.user(), "history.py", &fixture.base);
     command.args([SERVICE, "run"]);
@@ -74,7 +74,7 @@ fn start(fixture: &Fixture, seed: u64, process: usize, sender: mpsc::Sender<Stri
     child
 }
 
-/// Runs the processes, and kills the service each time another `interval` transactions have ended.
+/// Runs the processes. Kills and starts the service after each `interval` transactions.
 fn run(test: &str, owner: fn(&Path) -> User, interval: Option<usize>) -> History {
     let seed = Random::for_test(test).number() >> 1;
     let fixture = Fixture::owned_by("sqlite-histories", owner, "true");
@@ -109,7 +109,7 @@ fn run(test: &str, owner: fn(&Path) -> User, interval: Option<usize>) -> History
         .text();
     let last = found.lines().map(|line| match operation(line) {
         Operation::Read(key, values) => (key, values),
-        Operation::Write(..) => panic!("{line} is none of the last state"),
+        Operation::Write(..) => panic!("not a line of the last state: {line}"),
     });
     let last: BTreeMap<Key, Vec<u64>> = last.collect();
     store.assert_at_rest();
@@ -131,7 +131,7 @@ fn explain(history: &History) {
     );
     assert!(
         committed > history.transactions.len() / 10,
-        "nearly all conflict"
+        "fewer than a tenth of the transactions have committed"
     );
     if let Err(anomaly) = check(history, Level::Serializable) {
         panic!("no serial order: {anomaly}");

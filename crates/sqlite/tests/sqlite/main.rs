@@ -1,5 +1,5 @@
-//! The extension as programs use it: in the sqlite3 shell, and in Python, which runs the programs in
-//! `programs/`, and in Rust. A test is skipped where the shell, or a Python that loads extensions, is missing.
+//! The extension as programs use it: in the sqlite3 shell, in Python (`programs/`), and in Rust. A
+//! test is skipped where the shell, or a Python that loads extensions, is missing.
 
 mod histories;
 mod programs;
@@ -16,8 +16,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 #[test]
-fn the_shell_uses_a_database_that_stays_a_plain_file() {
-    let test = "the_shell_uses_a_database_that_stays_a_plain_file";
+fn database_used_from_the_sqlite3_shell_stays_a_plain_file() {
+    let test = "database_used_from_the_sqlite3_shell_stays_a_plain_file";
     if !tools_present(test, &["sqlite3"]) {
         return;
     }
@@ -36,14 +36,14 @@ fn the_shell_uses_a_database_that_stays_a_plain_file() {
         extended("begin; insert into t values(3); rollback;").expect(0);
         let refused = extended("pragma locking_mode = exclusive").expect(1);
         assert!(refused.error_text().contains("atomdir: "), "{refused:?}");
-        // Programs that ask for a write-ahead log go on, and SQLite's error log says what they get.
+        // A program that asks for a write-ahead log gets no error, but a line in SQLite's error log.
         let wal = "pragma journal_mode = WAL; insert into t values(4); delete from t where v = 4;";
         let went_on = shell(&[":memory:", &load, ".log stderr", &open, wal]).expect(0);
         assert_eq!(went_on.text(), "delete\n");
         let logged = went_on.error_text();
         let line = "(27) atomdir: journal_mode=WAL has no effect: a transaction of the store";
         assert_eq!(logged.matches(line).count(), 1, "{logged}");
-        // What a plain program leaves when it is killed is not ignored.
+        // The journal of a plain program that was killed is not ignored.
         let journal = fixture.base.join("db-journal");
         std::fs::write(&journal, "a journal").expect("written");
         assert_ne!(extended("select * from t").code, 0);
@@ -55,8 +55,8 @@ fn the_shell_uses_a_database_that_stays_a_plain_file() {
     });
 }
 
-/// Runs the test in a store that its process opens alone, and through a service; as root and as an
-/// ordinary user.
+/// Runs the test twice, as root and as an ordinary user each: in a store that the test's process
+/// opens by itself, and through a service.
 fn through_each_door(test: &str, name: &str, run: impl Fn(&Fixture, &[&str])) {
     Fixture::for_each_owner(name, "true", |fixture| run(fixture, &[]));
     if users_can_mount(test) {
@@ -80,8 +80,8 @@ fn writers_of_different_pages_commit_and_others_conflict() {
 }
 
 #[test]
-fn statements_go_on_after_another_one_of_their_connection_commits() {
-    let test = "statements_go_on_after_another_one_of_their_connection_commits";
+fn reading_statement_goes_on_after_its_connection_commits_another() {
+    let test = "reading_statement_goes_on_after_its_connection_commits_another";
     if !python_loads_extensions(test) {
         return;
     }
@@ -91,8 +91,8 @@ fn statements_go_on_after_another_one_of_their_connection_commits() {
 }
 
 #[test]
-fn a_long_journal_takes_back_what_was_written() {
-    let test = "a_long_journal_takes_back_what_was_written";
+fn rollback_works_when_the_journal_is_too_long_for_memory() {
+    let test = "rollback_works_when_the_journal_is_too_long_for_memory";
     if python_loads_extensions(test) {
         through_each_door(test, "sqlite-long-journal", |fixture, door| {
             python(fixture.store.user(), "long_journal.py", &fixture.base, door);
@@ -121,8 +121,8 @@ fn one_transaction_spans_connections_databases_and_files() {
 }
 
 #[test]
-fn random_statements_do_what_they_do_in_memory() {
-    let test = "random_statements_do_what_they_do_in_memory";
+fn random_statements_give_the_same_results_as_in_memory() {
+    let test = "random_statements_give_the_same_results_as_in_memory";
     if !python_loads_extensions(test) {
         return;
     }
@@ -148,8 +148,8 @@ fn random_statements_do_what_they_do_in_memory() {
 
 /// `abi.rs` gives each function's position in SQLite's table.
 #[test]
-fn positions_are_those_of_the_installed_header() {
-    let test = "positions_are_those_of_the_installed_header";
+fn function_positions_match_the_installed_header() {
+    let test = "function_positions_match_the_installed_header";
     if !Path::new("/usr/include/sqlite3ext.h").exists() || !tools_present(test, &["cc"]) {
         skip(test, "no sqlite3ext.h");
         return;
@@ -226,8 +226,8 @@ fn processes_that_write_different_pages_never_conflict() {
     fixture.store.assert_at_rest();
 }
 
-/// How many transfers each thread has committed, from lines `THREAD COUNT` of which later ones
-/// count more.
+/// How many transfers each thread has committed, from lines `THREAD COUNT`. The last line of a
+/// thread counts.
 fn counts(lines: &str) -> [u64; 8] {
     let mut counts = [0; 8];
     for line in lines.lines() {
@@ -238,8 +238,8 @@ fn counts(lines: &str) -> [u64; 8] {
     counts
 }
 
-/// Runs transfers for ever, one process for each of `threads`, until so many were reported, and then
-/// calls `kill`. Returns what the processes have reported.
+/// Runs transfers without end, in one process for each of `threads`. Calls `kill` after `reports`
+/// transfers. Returns all lines that the processes have printed.
 fn run_until_killed(
     fixture: &Fixture,
     (options, threads, seed): (&str, &[&str], u64),
@@ -264,7 +264,7 @@ fn run_until_killed(
     }
     drop(sender);
     let mut lines: Vec<String> = receiver.iter().take(reports).collect();
-    assert_eq!(lines.len(), reports, "a process ended by itself");
+    assert_eq!(lines.len(), reports, "the processes ended too early");
     kill(&mut children);
     lines.extend(receiver);
     for mut child in children {
@@ -273,7 +273,8 @@ fn run_until_killed(
     lines.join("\n")
 }
 
-/// What was reported as committed is there, and at most the transfer that each thread was at.
+/// Asserts that every transfer that was reported as committed is there, and at most one more for
+/// each thread.
 fn assert_kept(before: &mut [u64; 8], reported: &str, found: &str) {
     let (reported, found) = (counts(reported), counts(found));
     for ((before, reported), found) in before.iter().zip(reported).zip(found) {

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// For the name of a database: it is opened through the service.
+/// Appended to a database's name: opens it through the service.
 pub(crate) const SERVICE: &str = "&door=service";
 
-/// Debian's own: others are often built without extensions.
+/// Debian's own Python. Others often cannot load extensions.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Built once, with the profile of these tests, unless `./test` has built the whole workspace.
+/// The path of the extension. Builds it once, with the profile of these tests, unless `./test` has
+/// built the whole workspace.
 pub(crate) fn extension() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -34,7 +35,7 @@ pub(crate) fn extension() -> &'static Path {
     })
 }
 
-/// One of `tests/programs`, ready to run, but for its own arguments.
+/// A command that runs one of `tests/programs`. Its own arguments are to be added.
 pub(crate) fn program(user: &User, program: &str, store: &Path) -> Command {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut command = Command::new(PYTHON);

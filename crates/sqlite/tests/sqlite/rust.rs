@@ -1,4 +1,4 @@
-//! The extension in a Rust program, with the SQLite that rusqlite builds: newer than Debian's.
+//! The extension in a Rust program, with the SQLite that rusqlite builds, which is newer than Debian's.
 
 use crate::programs::{SERVICE, extension};
 use atomdir_testing::{Fixture, users_can_mount};

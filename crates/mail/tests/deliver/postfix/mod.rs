@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// More than a pipe and more than a page hold.
+/// More than a pipe's buffer and more than a page.
 const SIZE: usize = 100_000;
 
-/// The settings below this line of the document, up to an empty line.
+/// The settings in docs/mail.md from this line up to the next empty line.
 fn documented(first_line: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mail.md");
     let document = fs::read_to_string(path).expect("read");
@@ -61,7 +61,7 @@ fn with_accounts(scratch: &Scratch, package: &Path) -> (Postfix, Store) {
     (Postfix::start(package, scratch, &main, ""), store)
 }
 
-/// The messages without the lines that Postfix has put before them.
+/// The messages of a Maildir, without the lines that Postfix has added at their beginning.
 fn received(mailbox: &Path) -> Vec<String> {
     let cut = |text: String| {
         assert!(text.starts_with("Return-Path: "), "{text}");
@@ -108,13 +108,13 @@ fn postfix_delivers_to_virtual_users() {
     let refused = send("a@example.net", &["zoe@example.org"], 4).expect_err("no such user");
     assert!(refused.starts_with("550 "), "{refused}");
 
-    // Programs on the machine itself are not asked whether there is such a user.
+    // For local programs, Postfix does not check that the recipient exists.
     let arguments = ["-f", "a@example.net", "zoe@example.org"];
     postfix.call(&package, "sendmail", &arguments, &message(4, SIZE));
     let index = fixture.base.join("zoe/deliveries");
     wait_until("the message from sendmail", || indexed(&index) == [4]);
 
-    // What an administrator can mend is tried again.
+    // Postfix tries again after an error that an administrator can mend: the mailbox is a symbolic link.
     let aside = fixture.scratch.join("aside");
     fs::rename(&bob, &aside).expect("moved");
     symlink(&ann, &bob).expect("linked");
@@ -127,7 +127,7 @@ fn postfix_delivers_to_virtual_users() {
     assert_received(&bob, &[1, 5]);
     assert_received(&ann, &[1, 2, 3]);
 
-    // Another program has the store open for itself.
+    // The same if another program has the store open in its own process.
     fixture.store.kill_service();
     let (opened, is_open) = channel();
     let (deferred, is_deferred) = channel::<()>();
@@ -137,7 +137,7 @@ fn postfix_delivers_to_virtual_users() {
             let held = StoreOptions::new().door(Door::Embedded).open(&fixture.base);
             let held = held.expect("opened");
             opened.send(()).expect("awaited");
-            // It ends when the other end is dropped, also by a panic.
+            // Returns when the sender is dropped, also by a panic.
             let _ = is_deferred.recv();
             drop(held);
         };
@@ -190,7 +190,7 @@ fn postfix_delivers_to_users_with_accounts() {
     store.assert_at_rest();
 }
 
-/// Sends messages while the deliveries, Postfix's own agents above them, and services are killed.
+/// Sends messages and kills deliveries, the Postfix processes that started them, and services.
 fn kill_and_check(test: &str, postfix: &Postfix, store: &Store, to: &[(String, PathBuf)]) {
     let mut random = Random::for_test(test);
     let (mut queued, mut kills) = (Vec::new(), 0);
@@ -205,7 +205,7 @@ fn kill_and_check(test: &str, postfix: &Postfix, store: &Store, to: &[(String, P
             continue;
         }
         let victim = random.choose(&running);
-        // It may have ended in the meantime.
+        // The kill fails if the process has ended by now.
         let is_killed = match (random.below(4), victim.parent) {
             (0, Some(agent)) => kill_process(agent, Signal::KILL).is_ok(),
             (1, _) => store.kill_service(),
@@ -226,8 +226,8 @@ fn kill_and_check(test: &str, postfix: &Postfix, store: &Store, to: &[(String, P
 }
 
 #[test]
-fn postfix_delivers_to_virtual_users_once_whatever_is_killed() {
-    const TEST: &str = "postfix_delivers_to_virtual_users_once_whatever_is_killed";
+fn postfix_delivers_once_to_virtual_users_despite_kills() {
+    const TEST: &str = "postfix_delivers_once_to_virtual_users_despite_kills";
     let Some(package) = package(TEST) else {
         return;
     };
@@ -242,8 +242,8 @@ fn postfix_delivers_to_virtual_users_once_whatever_is_killed() {
 }
 
 #[test]
-fn postfix_delivers_to_accounts_once_whatever_is_killed() {
-    const TEST: &str = "postfix_delivers_to_accounts_once_whatever_is_killed";
+fn postfix_delivers_once_to_accounts_despite_kills() {
+    const TEST: &str = "postfix_delivers_once_to_accounts_despite_kills";
     let Some(package) = package(TEST).filter(|_| users_can_mount(TEST)) else {
         return;
     };

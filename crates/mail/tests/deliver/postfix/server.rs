@@ -1,5 +1,5 @@
-//! A Postfix in namespaces of its own. It sees users that the machine does not have, listens on no
-//! port, sends nothing anywhere, and none of its processes outlives it.
+//! A Postfix in namespaces of its own. It has users that the machine does not have, listens on no
+//! port, sends no mail to other hosts, and all its processes end with it.
 
 use crate::support::{PROGRAM, has_namespaces, run};
 use atomdir_testing::{shell, skip, wait_for, wait_until};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// The users `vmail` and `ann` have the numbers of those who own stores in these tests.
+/// The users `vmail` and `ann` have the user ids of the owners of stores in these tests.
 const USERS: &str = "root:x:0:0::/root:/bin/sh
 vmail:x:65534:65534::/nonexistent:/bin/sh
 ann:x:5:60::HOMES/home-games:/bin/sh
@@ -25,8 +25,8 @@ postfix:x:7002:
 postdrop:x:7003:
 ";
 
-/// Where things are, and that it tries again after a second. The queue manager wakes up each second as
-/// well, since it may have put a message aside while an agent that it lost still had it.
+/// Paths, and delays of one second. The queue manager must also wake up each second
+/// (`qmgr` in `MASTER`): it may have put a message aside that a killed agent was delivering.
 const MAIN: &str = "compatibility_level = 3.7
 queue_directory = BASE/queue
 data_directory = BASE/data
@@ -69,13 +69,14 @@ postlog unix-dgram n - n - 1 postlogd
 
 pub struct Postfix {
     base: PathBuf,
-    /// It waits for the first process of the namespace, with which all others end.
+    /// The program `unshare`, which waits for the first process of the namespace. When that ends, the
+    /// kernel kills all others in the namespace.
     unshare: Child,
     first: Pid,
 }
 
-/// Debian's package, as tests/install-tools.sh unpacks it. If it is not there, this reports the test
-/// as skipped.
+/// Debian's package, as tests/install-tools.sh unpacks it. Reports the test as skipped if the package
+/// is missing.
 pub fn package(test: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
@@ -89,33 +90,33 @@ pub fn package(test: &str) -> Option<PathBuf> {
 
 /// Starts the namespaces, and Postfix in them.
 fn launch(package: &Path, base: &Path) -> Child {
-    // Its libraries are found as if they were installed. Single files of the machine's /etc could be
-    // replaced meanwhile, which would uncover them again.
+    // ld.so.cache makes Postfix's libraries be found as if they were installed. The whole of /etc is
+    // covered: a bind mount over a single file goes when the machine replaces that file.
     const ETC: &str = "cp -P /etc/nsswitch.conf /etc/services /etc/hosts .
         ln -sf /proc/self/mounts mtab
         /sbin/ldconfig -X -C ld.so.cache \"$1/usr/lib/postfix\"
         mount --bind . /etc";
-    // Killed services leave empty directories there.
+    // Cover /tmp, because killed services leave empty directories there.
     const TMP: &str = "mkdir -m 1777 ../tmp; mount --bind ../tmp /tmp";
     const MASTER: &str = "exec \"$1/usr/lib/postfix/sbin/master\" -i -c \"$PWD\"";
     let is_in_tmp = |path: &&Path| path.starts_with("/tmp");
     let needs_tmp = [base, package, Path::new(PROGRAM)].iter().any(is_in_tmp);
     let tmp = if needs_tmp { "" } else { TMP };
     let mut command = Command::new("setpriv");
-    // It ends with this thread, even if that is killed.
+    // The kernel kills it when this thread ends, even if the thread is killed.
     command
         .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--pid", "--mount", "--mount-proc", "--fork", "--kill-child"])
         .args(["/bin/sh", "-ec", &format!("{ETC}\n{tmp}\n{MASTER}"), "sh"])
         .arg(package)
         .current_dir(base.join("etc"))
-        // It complains when the namespace ends by a signal.
+        // A file, because `unshare` prints an error when a signal ends the namespace.
         .stderr(fs::File::create(base.join("errors")).expect("made"));
     command.spawn().expect("started")
 }
 
 impl Postfix {
-    /// `main` and `master` are added to the two files of its configuration.
+    /// Starts Postfix. Adds `main` and `master` to main.cf and master.cf.
     pub fn start(package: &Path, scratch: &Path, main: &str, master: &str) -> Postfix {
         let base = scratch.join("postfix");
         let prepare = "mkdir -p postfix/etc postfix/data postfix/queue && cd postfix/queue
@@ -156,7 +157,7 @@ impl Postfix {
         postfix
     }
 
-    /// Runs one of its commands where it runs.
+    /// Runs one of Postfix's commands in its namespaces.
     pub fn call(&self, package: &Path, name: &str, arguments: &[&str], input: &str) {
         let mut command = Command::new("nsenter");
         command
@@ -200,20 +201,20 @@ impl Postfix {
         Ok(queued.rsplit(' ').next().expect("an id").to_owned())
     }
 
-    /// Waits until it has done all that it will ever do with the message.
+    /// Waits until the message is delivered to all its recipients and removed from the queue.
     pub fn wait_until_done(&self, id: &str) {
         let line = format!("{id}: removed");
         wait_until(&line, || self.log().contains(&line));
     }
 
-    /// Waits until it has tried, and will try again.
+    /// Waits until Postfix has tried to deliver the message and will try again.
     pub fn wait_until_deferred(&self, id: &str) {
         let is_it = |line: &str| line.contains(id) && line.contains("status=deferred");
         wait_until("a deferred message", || self.log().lines().any(is_it));
     }
 
-    /// The processes in its namespace that run `program`. Those whose agent has died have the first
-    /// process as their parent.
+    /// The processes in the namespace that run `program`. The parent is `None` if the agent that
+    /// started the process has died, so that the namespace's first process is its parent now.
     pub fn running(&self, program: &str) -> Vec<Process> {
         let namespace = |id: Pid| fs::read_link(format!("/proc/{}/ns/pid", id.as_raw_nonzero()));
         let ours = namespace(self.first).ok();
@@ -235,7 +236,7 @@ impl Drop for Postfix {
             eprintln!("{}", self.log());
         }
         let _ = kill_process(self.first, Signal::KILL);
-        // It ends once every process of the namespace has ended.
+        // `unshare` ends when all processes of the namespace have ended.
         let _ = self.unshare.wait();
     }
 }
