@@ -44,6 +44,7 @@ fn restored_file_is_neither_shown_nor_committed() {
         let committed = fixture.store.call(["--json", "commit", &id]).expect(0);
         let committed: serde_json::Value = serde_json::from_slice(&committed.stdout).expect("JSON");
         assert_eq!(committed["changes_count"], 0);
+        assert_eq!(committed["commit"], serde_json::Value::Null);
         let file = fs::read(fixture.base.join("file")).expect("read");
         assert_eq!(file, b"theirs\n");
     });

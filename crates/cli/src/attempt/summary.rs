@@ -27,6 +27,10 @@ pub fn show(context: &Context, connection: &mut Connection, committed: &Committe
 
 /// `3 changed, 1 new, 1 removed`.
 fn by_kind(changes: &[ChangeLine]) -> String {
+    if changes.is_empty() {
+        // Entries have come and gone.
+        return "only times of directories".to_owned();
+    }
     let words = [
         ("changed", &[Change::Modified, Change::TypeChanged][..]),
         ("new", &[Change::Added]),
