@@ -70,13 +70,10 @@ impl Ran {
             && overlay.is_limited
             && matches!(self.ended, Ended::Exited(1..))
         {
-            // The kernel does not show whether overlayfs refused a call, and most commands
-            // fail for other reasons. So logs are spared this.
-            context.output.advise(
-                "if it failed with ENODATA, EOVERFLOW, EXDEV or EINVAL: for ordinary users a \
-                 native view cannot change files with several names, of another group or with \
-                 capabilities, nor rename old directories, and shows a new link of an old file as \
-                 another file; `--view exact` or ATOMDIR_VIEW=exact does not have these limits",
+            // The kernel does not show whether overlayfs refused a call, so this may be needless.
+            context.output.note(
+                "if the command met ENODATA, EOVERFLOW, EXDEV or EINVAL, use `--view exact` or \
+                 ATOMDIR_VIEW=exact: in a native view ordinary users cannot change every old file",
             );
         }
     }

@@ -165,13 +165,6 @@ impl Output {
         }
     }
 
-    /// Prints on a terminal, and with `-v`.
-    pub fn advise(&self, message: impl Display) {
-        if (self.is_error_terminal || self.verbose) && !self.quiet {
-            self.note_always(&message);
-        }
-    }
-
     fn note_always(&self, message: &dyn Display) {
         if self.json {
             let note = message.to_string();

@@ -44,12 +44,17 @@ impl<D: Disk> Store<D> {
             let Some(last) = state.last_commit else {
                 return Ok(());
             };
-            let age_ms = milliseconds_between(last, self.0.core.options.clock.now());
+            let now = self.0.core.options.clock.now();
+            let is_old = |time, age_ms_max| {
+                // If the clock was set back, everything counts as old.
+                !(0..age_ms_max).contains(&milliseconds_between(time, now))
+            };
+            let oldest = state.queue.commits.front();
             let commits = state.journal.newest.0 - state.journal.header.last_sequence;
             let is_long = state.journal.log.length() > LOG_BYTES_MAX || commits > LOG_COMMITS_MAX;
             (
-                is_long || !(0..QUIET_MS).contains(&age_ms),
-                !state.queue.commits.is_empty() && !(0..LAZY_MS_MAX).contains(&age_ms),
+                is_long || is_old(last, QUIET_MS),
+                oldest.is_some_and(|oldest| is_old(oldest.record.time, LAZY_MS_MAX)),
             )
         };
         if is_due {

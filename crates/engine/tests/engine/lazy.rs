@@ -2,9 +2,13 @@
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
-use crate::support::{self, Scratch, begin, create, open, open_with};
+use crate::support::{
+    self, EVERYTHING, Scratch, SetClock, begin, create, open, open_timed, open_with,
+};
 use atomdir_disk::Errno;
 use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 fn options(durability: Durability) -> BeginOptions {
     BeginOptions {
@@ -98,6 +102,36 @@ fn lazy_commits_share_one_flush_of_the_log() {
     drop((durable, reader, store));
     open(&scratch.0);
     assert!((0..3 * COUNT).all(in_base));
+}
+
+/// However many others follow it.
+#[test]
+fn maintenance_makes_an_old_lazy_commit_durable_while_others_keep_coming() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let clock = Arc::<SetClock>::default();
+    let store = open_timed(clock.clone(), &scratch.0, EVERYTHING);
+    let begin = |_| store.begin(options(Durability::Lazy)).expect("it begins");
+    let transactions: Vec<_> = (0..COUNT).map(begin).collect();
+    for (number, transaction) in transactions.iter().enumerate() {
+        clock.0.fetch_add(1, Ordering::Relaxed);
+        let name = format!("made{number}");
+        let made = transaction.create(
+            NodeId::ROOT,
+            name.as_bytes(),
+            NewNode::File,
+            0o644,
+            0,
+            caller(),
+        );
+        made.expect("the name is free");
+        store.commit(transaction).expect("nobody is in the way");
+        store.maintain().expect("it is maintained");
+        if number > 0 {
+            let before = format!("made{}", number - 1);
+            assert!(scratch.0.join(before).exists(), "{name}");
+        }
+    }
 }
 
 #[test]
