@@ -1,5 +1,5 @@
-//! Views keep their paths when the file system gets another device number, and two stores never
-//! share a place for them.
+//! Views keep their paths when the file system gets another device number, two stores never share a
+//! place for them, and the places are left without mounts.
 
 #![cfg(test)]
 
@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use atomdir_testing::{
-    Outcome, Scratch, Store, User, binary, capture_output, for_each_owner, shell, skip,
-    tools_present,
+    Fixture, Outcome, Scratch, Store, User, binary, capture_output, for_each_owner, shell, skip,
+    tools_present, users_can_mount,
 };
 
 /// More than other tests have in use at the same time.
@@ -183,4 +183,39 @@ fn store_and_its_image_have_views_at_different_places() {
         first.assert_at_rest();
         second.assert_at_rest();
     });
+}
+
+/// fusermount unmounts nothing then.
+#[test]
+fn users_mounts_are_removed_without_etc_mtab() {
+    let test = "users_mounts_are_removed_without_etc_mtab";
+    if !users_can_mount(test) || !tools_present(test, &["setpriv", "unshare"]) {
+        return;
+    }
+    let fixture = Fixture::owned_by("no-mtab", User::ordinary, "echo old > file");
+    let user = fixture.store.user();
+    let script = format!(
+        r#"
+        mkdir upper work
+        mount -t overlay -o lowerdir=/etc,upperdir=upper,workdir=work etc /etc
+        rm /etc/mtab
+        cd base
+        export HOME='{home}' XDG_RUNTIME_DIR='{home}/run'
+        exec setpriv --reuid {uid} --regid {gid} --clear-groups sh -ec '
+            for number in 1 2; do
+                "$0" run -q -- sh -c "echo $number > file"
+                "$0" service stop
+                if grep "$XDG_RUNTIME_DIR" /proc/self/mountinfo; then exit 1; fi
+            done
+        ' '{program}'
+        "#,
+        home = user.home().display(),
+        uid = user.uid,
+        gid = user.gid,
+        program = binary().display(),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", &script]);
+    capture_output(command.current_dir(fixture.scratch.path())).expect(0);
+    assert_eq!(fs::read(fixture.base.join("file")).expect("read"), b"2\n");
 }

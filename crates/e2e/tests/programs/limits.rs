@@ -119,7 +119,7 @@ fn programs_that_fail_in_a_users_native_view_work_in_an_exact_one() {
         let before = fixture.look();
         let outcome = fixture
             .store
-            .run_with(&["-v", "--view", "auto"], &script)
+            .run_with(&["--view", "auto"], &script)
             .says(&[limit.says, "--view exact"]);
         assert_ne!(outcome.code, 0, "{outcome}");
         let untouched = CompareOptions::untouched();

@@ -54,17 +54,14 @@ pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError>
     Err(MountError::NoFusermount)
 }
 
+/// Unmounts lazily. fusermount does nothing where there is no `/etc/mtab`, so umount is tried after
+/// it: that one looks into `/proc` for who has mounted a file system.
 pub fn unmount(path: &Path) -> Result<(), UnmountError> {
-    let failed = |message| UnmountError::Fusermount {
-        path: path.to_owned(),
-        message,
-    };
-    for helper in HELPERS {
+    let helpers = HELPERS.map(|helper| (helper, &["-u", "-z", "--"][..]));
+    let mut refusal = None;
+    for (helper, options) in helpers.into_iter().chain([("umount", &["-l", "--"][..])]) {
         let mut command = Command::new(helper);
-        command
-            .args(["-u", "-z", "--"])
-            .arg(path)
-            .stdin(Stdio::null());
+        command.args(options).arg(path).stdin(Stdio::null());
         let output = run(&mut command).map_err(|source| UnmountError::Unmount {
             path: path.to_owned(),
             source,
@@ -72,10 +69,13 @@ pub fn unmount(path: &Path) -> Result<(), UnmountError> {
         match output {
             None => {}
             Some(output) if output.status.success() => return Ok(()),
-            Some(output) => return Err(failed(message_of(&output))),
+            Some(output) => refusal = refusal.or(Some(message_of(&output))),
         }
     }
-    Err(failed("it is not installed".to_owned()))
+    Err(UnmountError::Fusermount {
+        path: path.to_owned(),
+        message: refusal.unwrap_or_else(|| "it is not installed".to_owned()),
+    })
 }
 
 /// `None` when there is no such program.
