@@ -411,3 +411,21 @@ fn texts_that_do_not_merge_are_merged_by_hand() {
         );
     });
 }
+
+/// What is left of it may depend on anything that it has read, so no advice names a side or a part.
+#[test]
+fn conflict_of_a_serializable_transaction_offers_no_side() {
+    let fixture = Fixture::new("sides-serializable", PREPARE);
+    let store = &fixture.store;
+    let view = store.begin_with(&["--isolation", "serializable"]);
+    store.exec(&view, "cat a; echo mine > b").expect(0);
+    store.run("echo theirs > a").expect(0);
+    for verb in ["commit", "refresh", "conflicts"] {
+        let outcome = store.call([verb, &view.id]);
+        assert!(!outcome.error_text().contains("--merge"), "{outcome}");
+        assert!(!outcome.error_text().contains("PATH"), "{outcome}");
+        outcome.says(&["no side can be taken", "atomdir abort"]);
+    }
+    store.call(["abort", &view.id]).expect(0);
+    store.assert_at_rest();
+}

@@ -76,7 +76,11 @@ fn commit_of_locked_files_is_refused_until_unlock() {
                 .lines()
                 .last()
                 .and_then(|line| line.split_whitespace().next());
-            store.call(["abort", kept.expect("it was kept")]).expect(0);
+            let kept = kept.expect("it was kept");
+            let listed = store.call(["conflicts", kept]).expect(0);
+            assert!(listed.text().contains("locked"), "{listed}");
+            listed.says(&["no side can be taken"]);
+            store.call(["abort", kept]).expect(0);
         }
         // A write to another page meets no lock.
         store

@@ -7,7 +7,7 @@ use crate::error::{Error, conflict_line};
 use crate::output::{Painter, Show, Style, json, time, user_name};
 use atomdir::client::Conflict;
 use atomdir::client::three_way::ThreeWay;
-use atomdir::{ChangedBy, CommitSummary, Sequence, Timestamp, TransactionId};
+use atomdir::{ChangedBy, CommitSummary, Isolation, Sequence, Timestamp, TransactionId};
 use clap::Args;
 use rustix::fs::lstat;
 use serde::{Serialize, Serializer};
@@ -136,6 +136,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         }
     }
     let count = conflicts.len();
+    let isolation = connected.connection.status(transaction)?.isolation;
     let has_sides = conflicts.iter().any(|one| {
         let by = &one.conflict.by;
         matches!(by, ChangedBy::Commit { .. } | ChangedBy::Outside)
@@ -146,7 +147,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     })?;
     if !context.output.is_json() {
         context.output.note(match count {
-            0 => format!("no conflicts: `atomdir commit {transaction}` would succeed now"),
+            0 => format!("no conflicts: `atomdir commit {transaction}` can commit it"),
+            _ if isolation == Isolation::Serializable => format!(
+                "no side can be taken, since the transaction is serializable: `atomdir abort \
+                 {transaction}` drops its changes; then run its programs again"
+            ),
             _ if !has_sides => format!(
                 "no side can be taken while others are open: `atomdir commit {transaction}` once they \
                  have ended, or `atomdir abort {transaction}`"

@@ -193,6 +193,9 @@ fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
     read.and(finished).map_err(|error| failed(&error))?;
     match refused {
         0 => Ok(SUCCESS),
+        1 => Err(Error::Unpack {
+            message: "one entry was not unpacked".to_owned(),
+        }),
         count => Err(Error::Unpack {
             message: format!("{count} entries were not unpacked"),
         }),

@@ -332,6 +332,11 @@ impl<D: Disk> Store<D> {
             Err(error) => return Err(error),
         };
         self.remember(transaction, &set, &conflicts);
+        // No side can be taken against a lock, so it is listed last and not remembered.
+        match self.refuse_locked(transaction, &set) {
+            Err(CommitError::Conflict(locked)) => conflicts.extend(locked),
+            checked => checked?,
+        }
         drop(state);
         drop(committing);
         self.describe(&mut conflicts);

@@ -14,7 +14,9 @@ use crate::transactions::sharing;
 use crate::transactions::survival;
 use crate::views::Arrived;
 use crate::views::merges;
-use atomdir_engine::{ChangedBy, CommitError, Conflict, ConflictKind, Sides, StoreError};
+use atomdir_engine::{
+    ChangedBy, CommitError, Conflict, ConflictKind, Isolation, Sides, StoreError,
+};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, TransactionId,
 };
@@ -157,18 +159,19 @@ fn try_commit(
         CommitError::Logged(_) => service.forget(one),
         _ => survival::forget_aside(service, one),
     }
-    Err(failure(connection, id, error)?.into())
+    Err(failure(connection, one, error)?.into())
 }
 
 /// The failure of a commit; its conflicts are sent before it.
 pub(crate) fn failure(
     connection: &Connection,
-    id: TransactionId,
+    one: &OpenTransaction,
     error: CommitError,
 ) -> Result<Failure, Unanswered> {
+    let id = one.id();
     Ok(match error {
         CommitError::Conflict(conflicts) => {
-            let failure = conflict_failure(id, &conflicts);
+            let failure = conflict_failure(one, &conflicts);
             send_conflicts(connection, conflicts)?;
             failure
         }
@@ -232,7 +235,8 @@ pub(crate) fn incomplete_failure(id: TransactionId) -> Failure {
     ))
 }
 
-fn conflict_failure(id: TransactionId, conflicts: &[Conflict]) -> Failure {
+fn conflict_failure(one: &OpenTransaction, conflicts: &[Conflict]) -> Failure {
+    let id = one.id();
     let count = conflicts.len();
     let message = format!(
         "transaction {id} conflicts with what others changed since it began, in {count} {}",
@@ -242,6 +246,7 @@ fn conflict_failure(id: TransactionId, conflicts: &[Conflict]) -> Failure {
     let is_merged = |one: &Conflict| one.what == ConflictKind::OtherPart;
     let hint = match conflicts.iter().find_map(held_by) {
         Some(holder) => in_the_way(id, holder),
+        None if is_serializable(one) => no_side(id),
         None if conflicts.iter().any(is_with_outer) => format!(
             "it is still open, but a nested transaction can take no sides: `atomdir diff {id} \
              --binary` shows its changes and those around it, `atomdir abort {id}` drops its own; \
@@ -266,6 +271,19 @@ pub(crate) fn held_by(conflict: &Conflict) -> Option<TransactionId> {
         ChangedBy::Open { transaction, .. } => Some(transaction),
         _ => None,
     }
+}
+
+pub(crate) fn is_serializable(one: &OpenTransaction) -> bool {
+    one.transaction.isolation() == Isolation::Serializable
+}
+
+/// Advice for a conflict of a serializable transaction, which may depend on everything it has read.
+pub(crate) fn no_side(id: TransactionId) -> String {
+    format!(
+        "it is still open, but no side can be taken, since it is serializable: `atomdir diff {id}` \
+         shows its changes, `atomdir abort {id}` drops them; then run its programs again, as \
+         `atomdir run --retry N` does by itself"
+    )
 }
 
 /// Advice for a conflict with an open transaction: there is no side to take.

@@ -41,7 +41,7 @@ fn list(
         leases::gather(service, &connection.stream, &one.transaction)?;
         match service.store.list_conflicts(&one.transaction) {
             Ok(conflicts) => conflicts,
-            Err(error) => return Err(commit::failure(connection, id, error)?.into()),
+            Err(error) => return Err(commit::failure(connection, &one, error)?.into()),
         }
     } else {
         one.transaction.listed_conflicts()

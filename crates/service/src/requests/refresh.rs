@@ -15,7 +15,7 @@ use crate::transactions::sharing;
 use crate::transactions::survival;
 use crate::views::Arrived;
 use atomdir_engine::{CommitError, Conflict, ConflictKind, RefreshError, Refreshed};
-use atomdir_protocol::{Answer, Failure, FailureKind, Others, Request, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, Request};
 
 pub(crate) fn handle(
     service: &Service,
@@ -77,15 +77,16 @@ fn try_refresh(
     match outlasted? {
         Attempt::Leased(file) => Err(leases::failure(id, file).into()),
         Attempt::Done(Ok(refreshed)) => Ok(refreshed),
-        Attempt::Done(Err(error)) => Err(failure(connection, id, error)?.into()),
+        Attempt::Done(Err(error)) => Err(failure(connection, one, error)?.into()),
     }
 }
 
 fn failure(
     connection: &Connection,
-    id: TransactionId,
+    one: &OpenTransaction,
     error: RefreshError,
 ) -> Result<Failure, Unanswered> {
+    let id = one.id();
     Ok(match error {
         RefreshError::Commit(CommitError::Conflict(conflicts)) => {
             let holder = conflicts.iter().find_map(commit::held_by);
@@ -97,6 +98,7 @@ fn failure(
                  nothing was refreshed"
             );
             let choice = || match are_unmerged {
+                _ if commit::is_serializable(one) => commit::no_side(id),
                 true => format!(
                     "both have changed different parts, which `atomdir commit {id}` merges; to go on \
                      in the transaction, drop its changes there with `atomdir abort {id} -- PATH...` \
@@ -111,7 +113,7 @@ fn failure(
             let hint = holder.map(|holder| commit::in_the_way(id, holder));
             Failure::new(FailureKind::Conflict, message).with_hint(hint.unwrap_or_else(choice))
         }
-        RefreshError::Commit(error) => commit::failure(connection, id, error)?,
+        RefreshError::Commit(error) => commit::failure(connection, one, error)?,
         RefreshError::Frozen => sealing::frozen(id),
         RefreshError::Native => crate::views::native::in_use(id, ""),
         error => Failure::new(FailureKind::Unsupported, error.to_string())

@@ -98,7 +98,7 @@ pub(crate) fn merge(
     let planned = service.store.plan_merge(&one.transaction);
     let steps = match planned {
         Ok(steps) => steps,
-        Err(error) => return Err(commit::failure(connection, id, error)?.into()),
+        Err(error) => return Err(commit::failure(connection, one, error)?.into()),
     };
     let result = match steps.is_empty() {
         true => Ok(()),
