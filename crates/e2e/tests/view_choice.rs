@@ -43,6 +43,7 @@ fn a_command_gets_a_native_view_unless_an_option_needs_an_exact_one() {
     }
     Fixture::for_each_owner("choice", "echo old > file", |one| {
         assert_kind(&run(one, &[]), NATIVE);
+        assert_kind(&run(one, &["--sealed"]), NATIVE);
         // This shell runs only the probe.
         let program = one.scratch.join("shell");
         fs::write(&program, format!("#!/bin/sh\n{KIND}\n")).expect("written");
@@ -53,7 +54,6 @@ fn a_command_gets_a_native_view_unless_an_option_needs_an_exact_one() {
         for (options, reason) in [
             (&["--isolation", "serializable"][..], "serializable"),
             (&["--conflicts", "early"], "early conflicts"),
-            (&["--sealed"], "sealed"),
         ] {
             let outcome = run(one, options);
             assert_kind(&outcome, EXACT);

@@ -90,9 +90,6 @@ fn impossible(service: &Service, begin: &BeginOptions, peer: &Peer) -> Result<()
 
 /// Why an exact view suits this transaction better, though a native one is possible.
 fn unfit(begin: &BeginOptions) -> Result<(), Failure> {
-    if begin.sealed {
-        return Err(no_view("a sealed command has an exact view"));
-    }
     if begin.isolation == Isolation::Serializable {
         return Err(no_view(
             "in a native view a serializable transaction conflicts more often: what is written \
