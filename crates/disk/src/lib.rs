@@ -149,6 +149,12 @@ pub trait Disk: Send + Sync + 'static {
     fn set_xattr(&self, object: &Self::Handle, name: &[u8], value: &[u8]) -> Result<()>;
     fn remove_xattr(&self, object: &Self::Handle, name: &[u8]) -> Result<()>;
 
+    /// Whether an open file has flags that only its inode keeps and that chattr(1) sets, for
+    /// instance to leave it out of backups. Does not count those that forbid changes.
+    fn has_flags(&self, _file: &Self::Handle) -> Result<bool> {
+        Ok(false)
+    }
+
     /// This and the other syncs fail with `EBADF` on a handle opened with
     /// [`Access::Path`]. A simulated disk tells a program's syncs apart by the caller's
     /// place in the code.

@@ -195,6 +195,10 @@ impl Disk for LinuxDisk {
         xattrs::remove(object, name)
     }
 
+    fn has_flags(&self, file: &OwnedFd) -> Result<bool> {
+        attributes::has_flags(file)
+    }
+
     fn sync(&self, file: &OwnedFd) -> Result<()> {
         retry_on_intr(|| rustix::fs::fsync(file))
     }

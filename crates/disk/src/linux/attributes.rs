@@ -2,8 +2,8 @@
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    Access as AccessBits, AtFlags, CWD, FileType, Gid, Mode, Statx, StatxAttributes, StatxFlags,
-    StatxTimestamp, Timespec, Timestamps, UTIME_NOW, Uid,
+    Access as AccessBits, AtFlags, CWD, FileType, Gid, IFlags, Mode, Statx, StatxAttributes,
+    StatxFlags, StatxTimestamp, Timespec, Timestamps, UTIME_NOW, Uid,
 };
 use rustix::io::retry_on_intr;
 
@@ -167,5 +167,17 @@ pub(super) fn by_path<T>(object: &OwnedFd, mut call: impl FnMut(&str) -> Result<
     match retry_on_intr(|| call(&path)) {
         Err(Errno::NOENT) => Err(Errno::NOSYS),
         result => result,
+    }
+}
+
+pub(super) fn has_flags(file: &OwnedFd) -> Result<bool> {
+    const OF_FILES: IFlags = IFlags::all()
+        .difference(IFlags::IMMUTABLE.union(IFlags::APPEND))
+        .difference(IFlags::DIRSYNC.union(IFlags::TOPDIR));
+    match rustix::fs::ioctl_getflags(file) {
+        Ok(flags) => Ok(flags.intersects(OF_FILES)),
+        // The file system has no flags.
+        Err(Errno::NOTTY | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno),
     }
 }

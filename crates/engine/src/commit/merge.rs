@@ -16,10 +16,10 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind};
+use atomdir_disk::{Access, Disk, Errno, Kind};
 
-use crate::base::Place;
 use crate::base::core::Core;
+use crate::base::{Base, Place};
 use crate::commit::prepare::{Fill, unflushed};
 use crate::commit::privileges;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
@@ -57,24 +57,34 @@ pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
     }
 }
 
-/// Keeps the invariant: files that have several names by now are changed in place.
-pub(crate) fn change_linked_in_place<D: Disk>(view: &View<D>, set: &mut WriteSet) {
+/// Keeps the invariant: files that have several names by now are changed in place. So are those
+/// with flags, which a new inode would not have.
+pub(crate) fn change_in_place_if_needed<D: Disk>(view: &View<D>, set: &mut WriteSet) {
+    let core = &*view.core;
     for index in 0..set.objects.len() {
         let object = &set.objects[index];
-        let is_replaced = object
-            .contents
-            .as_ref()
-            .is_some_and(|contents| contents.replacement.is_some());
+        let contents = object.contents.as_ref();
+        if contents.is_none_or(|contents| contents.replacement.is_none()) {
+            continue;
+        }
         // If the file is missing, an outside writer has just removed it.
-        let is_linked = is_replaced
-            && view
-                .core
-                .stat_now(&object.base)
-                .is_ok_and(|stat| stat.links > 1);
-        if is_linked && Rule::ChangeLinkedInPlace.holds() {
+        let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
+        if is_linked && Rule::ChangeLinkedInPlace.holds() || has_flags(core, &object.base) {
             set.change_in_place(index);
         }
     }
+}
+
+fn has_flags<D: Disk>(core: &Core<D>, base: &Base) -> bool {
+    let (identity, place) = {
+        let state = base.state();
+        (state.identity, state.place.clone())
+    };
+    let opened = core.open_at(&place, identity, Access::Read);
+    opened
+        .and_then(|file| core.disk.has_flags(&file))
+        // The owner has closed the file, or an outside writer has just removed it.
+        .unwrap_or(false)
 }
 
 /// Looks for the last time at a file that gets a new inode.

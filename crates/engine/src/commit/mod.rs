@@ -335,7 +335,7 @@ impl<D: Disk> Store<D> {
         if is_part {
             landing::refuse_merged(view, &set)?;
         }
-        merge::change_linked_in_place(view, &mut set);
+        merge::change_in_place_if_needed(view, &mut set);
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
         if let Some(user) = &view.restricted_to {
