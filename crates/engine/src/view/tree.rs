@@ -314,35 +314,25 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Makes an entry name a node or nothing, and updates the directory's times. Does neither if the
-    /// entry is as it was.
+    /// Makes an entry name a node or nothing, and updates the directory's times.
     pub(super) fn set_entry(
         &mut self,
         parent: NodeId,
         name: &Name,
         now: Option<NodeId>,
     ) -> Result<()> {
-        let directory = self.node(parent)?;
-        let delta = directory.directory_delta();
-        let known = delta.and_then(|delta| delta.entries.get(name));
-        let before = match (known, &directory.base) {
-            (Some(entry), _) => entry.before.clone(),
-            (None, Some(base)) => self.snapshot().lookup(base, name)?.map(|found| found.base),
-            (None, None) => None,
+        let known = self.delta_mut(parent)?.entries.contains_key(name);
+        self.nodes.note_unlogged(|unlogged| {
+            unlogged.entries.insert((parent, name.clone()));
+        });
+        let before = match self.node(parent)?.base.clone() {
+            Some(base) if !known => self.snapshot().lookup(&base, name)?.map(|found| found.base),
+            _ => None,
         };
         let now_base = match now {
             Some(id) => self.node(id)?.base.as_ref().map(|base| base.serial),
             None => None,
         };
-        // An entry that equals the snapshot's is no difference.
-        let same = before.as_ref().map(|base| base.serial) == now_base
-            && (before.is_some() || now.is_none());
-        if same && known.is_none() {
-            return Ok(());
-        }
-        self.nodes.note_unlogged(|unlogged| {
-            unlogged.entries.insert((parent, name.clone()));
-        });
         let time = self.now();
         let own = self.own_mut(parent)?;
         own.attributes.modified = time;
@@ -354,6 +344,9 @@ impl<D: Disk> View<D> {
             .entry(name.clone())
             .or_insert(EntryDelta { before, now: None });
         let old = std::mem::replace(&mut entry.now, now);
+        // An entry that equals the snapshot's is no difference.
+        let same = entry.before.as_ref().map(|base| base.serial) == now_base
+            && (entry.before.is_some() || now.is_none());
         if same {
             delta.entries.remove(name);
         }

@@ -449,11 +449,13 @@ impl<D: Disk> Reading<'_, D> {
     fn take_directory_times(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
         let is_new = self.is_new(id)?;
         let is_as_it_was = !self.moves.is_touched(id);
-        if self.had_entries(id, stat)? {
-            self.new.delta_mut(id)?.is_touched = true;
-        } else if self.new.node(id)?.own().is_none() {
+        let had_entries = self.had_entries(id, stat)?;
+        if !had_entries && self.new.node(id)?.own().is_none() {
             return Ok(());
         }
+        // Copies of old files in their places are no changes of the directory.
+        let delta = self.new.delta_mut(id)?;
+        delta.is_touched = had_entries || !delta.entries.is_empty();
         let own = self.new.own_in_place(id)?;
         if is_new && is_as_it_was {
             own.dress = Dress::Complete;
