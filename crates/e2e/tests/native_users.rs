@@ -104,14 +104,16 @@ fn unsupported_changes_fail_in_a_users_overlay() {
             "Invalid cross-device link",
         ),
     ] {
-        let outcome = fixture.store.run_with(&["-v", "--view", "native"], call);
+        let outcome = fixture.store.run_with(&["--view", "native"], call);
         let text = outcome.error_text();
         assert_ne!(outcome.code, 0, "{call}: {outcome}");
         assert!(text.contains(error), "{call}: {outcome}");
         assert!(text.contains("--view exact"), "{call}: {outcome}");
     }
-    // Most commands fail for other reasons, so only `-v` prints the hint.
-    let outcome = fixture.store.run_with(&["--view", "native"], "exit 1");
+    // Most commands fail for other reasons, and `-q` leaves the hint out.
+    let outcome = fixture
+        .store
+        .run_with(&["-q", "--view", "native"], "exit 1");
     assert!(!outcome.error_text().contains("--view"), "{outcome}");
     let options = CompareOptions::untouched();
     assert_equal("before and after", &before, &fixture.look(), &options);
