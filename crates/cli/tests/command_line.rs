@@ -152,6 +152,13 @@ fn verbs_outside_a_store_are_refused() {
 }
 
 #[test]
+fn proc_cannot_become_a_store() {
+    for message in ["proc shows the kernel's state", "make the store on ext4"] {
+        check_exit(&["init", "/proc"], 73, message);
+    }
+}
+
+#[test]
 fn run_inside_a_transaction_is_refused() {
     let output = atomdir(&["run", "--", "true"])
         .env("ATOMDIR_TX", "12")
