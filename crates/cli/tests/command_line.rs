@@ -220,6 +220,8 @@ fn closed_output_pipe_exits_141_without_a_message() {
     }
 }
 
+const FOOTER: &str = concat!("\"atomdir ", env!("CARGO_PKG_VERSION"), "\"");
+
 #[test]
 fn manual_pages_cover_every_verb() {
     let folder = std::env::temp_dir().join(format!("atomdir-man-{}", std::process::id()));
@@ -233,7 +235,10 @@ fn manual_pages_cover_every_verb() {
         let page = page.unwrap();
         assert!(page.contains("EXTRA"), "{verb}");
         assert!(page.contains(r"[\-C DIR]"), "{verb}: {page}");
+        assert!(page.contains(FOOTER), "{verb}: {page}");
     }
+    let printed = output(&["man", "run"]).stdout;
+    assert!(text(&printed).contains(FOOTER), "{}", text(&printed));
 }
 
 #[test]
