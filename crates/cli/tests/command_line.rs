@@ -288,6 +288,14 @@ fn verbs_of_other_programs_are_answered_with_ours() {
         ("ls", "list"),
         ("rm", "run -- rm"),
         ("mount", "shell"),
+        ("checkot", "begin"),
+        ("merge", "commit TX --merge"),
+        ("rebase", "refresh TX"),
+        ("push", "commit TX"),
+        ("branch", "list"),
+        ("tag", "savepoint NAME"),
+        ("reflog", "atomdir log"),
+        ("cat", "at COMMIT -- cat FILE"),
     ] {
         check_exit(&[verb], 64, ours);
     }
