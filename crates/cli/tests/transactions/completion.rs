@@ -81,6 +81,7 @@ fn after_dashes_tab_completes_paths_only() {
         &["abort", open],
         &["undo", "1"],
         &["restore", "1"],
+        &["show", "1"],
         &["log"],
     ] {
         let mut offered = candidates(root, &[words, &["--", ""]].concat());
