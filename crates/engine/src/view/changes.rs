@@ -12,9 +12,25 @@ use super::part::Part;
 use crate::base::Base;
 use crate::ids::NodeId;
 
-/// The old names that objects of the base have lost, by the object's serial, each
-/// with whether another object has that name now.
-type Vacated = HashMap<u64, Vec<(Vec<u8>, bool)>>;
+/// The old names that objects of the base have lost, by the object's serial.
+type Vacated = HashMap<u64, Vec<LostName>>;
+
+struct LostName {
+    path: Vec<u8>,
+    kind: Kind,
+    /// Whether another object has the name in the same directory now.
+    is_replaced: bool,
+}
+
+/// The lines of the names that objects have now.
+#[derive(Default)]
+struct NamedLines {
+    lines: Vec<ChangeLine>,
+    /// The kinds of the objects.
+    kinds: Vec<Kind>,
+    /// Places in both, by path.
+    places: HashMap<Vec<u8>, usize>,
+}
 
 impl<D: Disk> View<D> {
     /// The node's path in the view, or its last path.
@@ -57,18 +73,22 @@ impl<D: Disk> View<D> {
         put_back: &BTreeSet<NodeId>,
         part: Option<&Part>,
     ) -> Result<Vec<ChangeLine>> {
-        let mut lines = Vec::new();
+        let mut named = NamedLines::default();
         let mut vacated = self.vacated(part)?;
         for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(now) = entry.now {
                 let path = self.path_of_entry(directory, name);
-                lines.push(self.entry_line(path, entry, now, &mut vacated)?);
+                let line = self.entry_line(path, entry, now, &mut vacated)?;
+                if line.from.as_ref() != Some(&line.path) {
+                    named.push(line, self.node(now)?.kind);
+                }
             }
         }
-        for (_, paths) in vacated {
-            let removed = paths.into_iter().filter(|(_, replaced)| !replaced);
-            lines.extend(removed.map(|(path, _)| line(Change::Deleted, path)));
-        }
+        let lost = vacated.into_values().flatten();
+        let lost = lost.filter(|lost| !lost.is_replaced);
+        let deleted: Vec<ChangeLine> = lost.filter_map(|lost| named.lose(lost)).collect();
+        let mut lines = named.lines;
+        lines.extend(deleted);
         for id in self.changed_nodes() {
             let is_meant = part.is_none_or(|part| part.has_node(id));
             if is_meant && self.node(id)?.is_modified() && !put_back.contains(&id) {
@@ -97,10 +117,11 @@ impl<D: Disk> View<D> {
         for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(before) = &entry.before {
                 let path = self.old_path(before, directory, name);
-                vacated
-                    .entry(before.serial)
-                    .or_default()
-                    .push((path, entry.now.is_some()));
+                vacated.entry(before.serial).or_default().push(LostName {
+                    path,
+                    kind: before.kind,
+                    is_replaced: entry.now.is_some(),
+                });
             }
         }
         Ok(vacated)
@@ -133,7 +154,7 @@ impl<D: Disk> View<D> {
             .base
             .as_ref()
             .and_then(|base| vacated.get_mut(&base.serial)?.pop());
-        if let Some((from, _)) = moved_from {
+        if let Some(LostName { path: from, .. }) = moved_from {
             return Ok(ChangeLine {
                 change: Change::Renamed,
                 path,
@@ -142,10 +163,46 @@ impl<D: Disk> View<D> {
         }
         let change = match &entry.before {
             None => Change::Added,
-            Some(before) if before.kind == node.kind => Change::Modified,
-            Some(_) => Change::TypeChanged,
+            Some(before) => replacement(before.kind, node.kind),
         };
         Ok(line(change, path))
+    }
+}
+
+impl NamedLines {
+    fn push(&mut self, line: ChangeLine, kind: Kind) {
+        self.places.insert(line.path.clone(), self.lines.len());
+        self.lines.push(line);
+        self.kinds.push(kind);
+    }
+
+    /// Returns the line of an object that has lost its name. If the path has a new object, since
+    /// its directory was removed and made again, that is one change.
+    fn lose(&mut self, lost: LostName) -> Option<ChangeLine> {
+        let Some(place) = self.places.get(&lost.path) else {
+            return Some(line(Change::Deleted, lost.path));
+        };
+        // What is new in a renamed directory is known by the directory's old path.
+        if !self.is_in_renamed(&lost.path) && self.lines[*place].change == Change::Added {
+            self.lines[*place].change = replacement(lost.kind, self.kinds[*place]);
+        }
+        None
+    }
+
+    fn is_in_renamed(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut above = slashes.map(|(end, _)| &path[..end]);
+        above.any(|above| {
+            let place = self.places.get(above);
+            place.is_some_and(|place| self.lines[*place].change == Change::Renamed)
+        })
+    }
+}
+
+fn replacement(before: Kind, now: Kind) -> Change {
+    match before == now {
+        true => Change::Modified,
+        false => Change::TypeChanged,
     }
 }
 
