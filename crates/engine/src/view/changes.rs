@@ -17,18 +17,24 @@ type Vacated = HashMap<u64, Vec<LostName>>;
 
 struct LostName {
     path: Vec<u8>,
-    kind: Kind,
+    base: Arc<Base>,
     /// Whether another object has the name in the same directory now.
     is_replaced: bool,
 }
 
-/// The lines of the names that objects have now.
+/// The line of a name that an object has now.
+struct NamedLine {
+    line: ChangeLine,
+    now: NodeId,
+    kind: Kind,
+    /// The object of the base that had the name.
+    before: Option<Arc<Base>>,
+}
+
 #[derive(Default)]
 struct NamedLines {
-    lines: Vec<ChangeLine>,
-    /// The kinds of the objects.
-    kinds: Vec<Kind>,
-    /// Places in both, by path.
+    all: Vec<NamedLine>,
+    /// Places in `all`, by path.
     places: HashMap<Vec<u8>, usize>,
 }
 
@@ -69,7 +75,7 @@ impl<D: Disk> View<D> {
     /// Like [`changes`](Self::changes), without the objects that were put back, and perhaps
     /// only those of a part.
     pub fn changes_but(
-        &self,
+        &mut self,
         put_back: &BTreeSet<NodeId>,
         part: Option<&Part>,
     ) -> Result<Vec<ChangeLine>> {
@@ -79,16 +85,32 @@ impl<D: Disk> View<D> {
             if let Some(now) = entry.now {
                 let path = self.path_of_entry(directory, name);
                 let line = self.entry_line(path, entry, now, &mut vacated)?;
+                // In a directory that was made again an object may have its old path.
                 if line.from.as_ref() != Some(&line.path) {
-                    named.push(line, self.node(now)?.kind);
+                    named.push(NamedLine {
+                        line,
+                        now,
+                        kind: self.node(now)?.kind,
+                        before: entry.before.clone(),
+                    });
                 }
             }
         }
         let lost = vacated.into_values().flatten();
         let lost = lost.filter(|lost| !lost.is_replaced);
-        let deleted: Vec<ChangeLine> = lost.filter_map(|lost| named.lose(lost)).collect();
-        let mut lines = named.lines;
-        lines.extend(deleted);
+        let mut lines: Vec<ChangeLine> = lost.filter_map(|lost| named.lose(lost)).collect();
+        for NamedLine {
+            line, now, before, ..
+        } in named.all
+        {
+            let is_alike = match (line.change, before) {
+                (Change::Modified, Some(before)) => self.is_alike(now, &before)?,
+                _ => false,
+            };
+            if !is_alike {
+                lines.push(line);
+            }
+        }
         for id in self.changed_nodes() {
             let is_meant = part.is_none_or(|part| part.has_node(id));
             if is_meant && self.node(id)?.is_modified() && !put_back.contains(&id) {
@@ -119,7 +141,7 @@ impl<D: Disk> View<D> {
                 let path = self.old_path(before, directory, name);
                 vacated.entry(before.serial).or_default().push(LostName {
                     path,
-                    kind: before.kind,
+                    base: before.clone(),
                     is_replaced: entry.now.is_some(),
                 });
             }
@@ -170,21 +192,24 @@ impl<D: Disk> View<D> {
 }
 
 impl NamedLines {
-    fn push(&mut self, line: ChangeLine, kind: Kind) {
-        self.places.insert(line.path.clone(), self.lines.len());
-        self.lines.push(line);
-        self.kinds.push(kind);
+    fn push(&mut self, named: NamedLine) {
+        self.places.insert(named.line.path.clone(), self.all.len());
+        self.all.push(named);
     }
 
     /// Returns the line of an object that has lost its name. If the path has a new object, since
     /// its directory was removed and made again, that is one change.
     fn lose(&mut self, lost: LostName) -> Option<ChangeLine> {
-        let Some(place) = self.places.get(&lost.path) else {
+        let Some(&place) = self.places.get(&lost.path) else {
             return Some(line(Change::Deleted, lost.path));
         };
         // What is new in a renamed directory is known by the directory's old path.
-        if !self.is_in_renamed(&lost.path) && self.lines[*place].change == Change::Added {
-            self.lines[*place].change = replacement(lost.kind, self.kinds[*place]);
+        if !self.is_in_renamed(&lost.path) {
+            let named = &mut self.all[place];
+            if named.line.change == Change::Added {
+                named.line.change = replacement(lost.base.kind, named.kind);
+                named.before = Some(lost.base);
+            }
         }
         None
     }
@@ -194,7 +219,7 @@ impl NamedLines {
         let mut above = slashes.map(|(end, _)| &path[..end]);
         above.any(|above| {
             let place = self.places.get(above);
-            place.is_some_and(|place| self.lines[*place].change == Change::Renamed)
+            place.is_some_and(|place| self.all[*place].line.change == Change::Renamed)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The list of changes has one line for each path.
+//! The list of changes has one line for each path, and none for what is as it was.
 
 use atomdir_types::ChangeLine;
 
@@ -63,4 +63,31 @@ fn path_in_a_directory_that_took_anothers_place_is_one_change() {
         "mv kept d/1",
     ];
     assert_eq!(listed(&given, &steps), ["M d"]);
+}
+
+#[test]
+fn file_replaced_by_its_like_is_no_change() {
+    let given = [
+        "put f text",
+        "touch f 5",
+        "mkdir d",
+        "put d/1 one",
+        "touch d/1 6",
+    ];
+    let alike = ["renew f text", "touch f 5"];
+    assert_eq!(listed(&given, &alike), [""; 0]);
+    for other in [
+        &["append f x", "touch f 5"][..],
+        &["touch f 7"],
+        &["chmod f 600"],
+        &["setx f x"],
+        &["ln f second"],
+    ] {
+        let changes = listed(&given, &[&alike, other].concat());
+        assert!(changes.contains(&"M f".into()), "{other:?}: {changes:?}");
+    }
+    let other_contents = ["renew f tex2", "touch f 5"];
+    assert_eq!(listed(&given, &other_contents), ["M f"]);
+    let again = ["rm-r d", "mkdir d", "put d/1 one", "touch d/1 6"];
+    assert_eq!(listed(&given, &again), [""; 0]);
 }
