@@ -1,6 +1,7 @@
 //! Makes a directory a store.
 
 mod control;
+mod file_system;
 mod ignore;
 mod nesting;
 
@@ -76,7 +77,14 @@ fn check_place(root: &Root) -> Result<(), InitError> {
         let path = root.path.clone();
         return Err(InitError::InView { path });
     }
-    Ok(())
+    let kernel = file_system::of_kernel(&root.handle);
+    match kernel.map_err(root.failed("looking at its file system"))? {
+        None => Ok(()),
+        Some(name) => Err(InitError::Unsuitable {
+            path: root.path.clone(),
+            reason: format!("{name} shows the kernel's state and stores no files"),
+        }),
+    }
 }
 
 fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {

@@ -8,8 +8,8 @@
 use crate::arguments::{Arguments, Global};
 use crate::context::{Connected, Context};
 use crate::output::{Output, escaped};
-use atomdir::client::TransactionStatus;
-use clap::CommandFactory;
+use atomdir::client::{SETTING_KEYS, Settings, TransactionStatus};
+use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
@@ -23,14 +23,42 @@ use std::path::PathBuf;
 /// Names the shell that asks for completions.
 const VARIABLE: &str = "ATOMDIR_COMPLETE";
 
+/// Holds the place of the word that is being completed, in the scripts that clap writes.
+const INDEX: &str = "_CLAP_COMPLETE_INDEX";
+
 /// More commits than a user looks through.
 const COMMITS_MAX: u64 = 50;
 
 /// If a shell asks for completions, prints them and exits.
 pub fn answer() {
-    CompleteEnv::with_factory(Arguments::command)
+    CompleteEnv::with_factory(|| as_typed(Arguments::command()))
         .var(VARIABLE)
         .complete();
+}
+
+/// The engine completes a verb's arguments in their order, wherever `--` is. So here, after it all
+/// of them are completed as those that belong there, and before it those are not.
+fn as_typed(command: Command) -> Command {
+    let has_escape = words_before().iter().any(|word| word == "--");
+    command.mut_subcommands(|verb| {
+        let last = verb.get_arguments().find(|one| one.is_last_set());
+        let Some(hint) = last.map(Arg::get_value_hint) else {
+            return verb;
+        };
+        verb.mut_args(|argument| match argument.is_last_set() {
+            _ if !argument.is_positional() => argument,
+            last if last == has_escape => argument,
+            true => argument.add(ArgValueCandidates::new(escape)),
+            false if hint == ValueHint::AnyPath => {
+                argument.add(ArgValueCompleter::new(PathCompleter::any()))
+            }
+            false => argument.add(ArgValueCompleter::new(|_: &OsStr| Vec::new())),
+        })
+    })
+}
+
+fn escape() -> Vec<CompletionCandidate> {
+    vec![CompletionCandidate::new("--")]
 }
 
 pub fn write_script(shell: Shell, script: &mut Vec<u8>) -> io::Result<()> {
@@ -47,14 +75,48 @@ pub fn transactions() -> ArgValueCandidates {
     ArgValueCandidates::new(transaction_candidates)
 }
 
-/// The user's open transactions, and paths.
-pub fn transactions_and_paths() -> ArgValueCompleter {
-    ArgValueCompleter::new(|typed: &OsStr| {
-        let mut candidates = transaction_candidates();
-        let typed_bytes = typed.as_encoded_bytes();
-        candidates.retain(|one| one.get_value().as_encoded_bytes().starts_with(typed_bytes));
+/// A transaction that comes first, and paths.
+pub fn transactions_and_paths(argument: &'static str) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &OsStr| {
+        let mut candidates = match values_before(argument).is_empty() {
+            true => starting_with(typed, transaction_candidates()),
+            false => Vec::new(),
+        };
         candidates.extend(PathCompleter::any().complete(typed));
         candidates
+    })
+}
+
+/// A transaction, or two commits.
+pub fn transactions_or_commits(argument: &'static str) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &OsStr| {
+        let candidates = match &values_before(argument)[..] {
+            [] => transaction_candidates(),
+            [first] => {
+                let open = transaction_candidates();
+                match open.iter().any(|one| one.get_value() == first) {
+                    true => Vec::new(),
+                    false => commit_candidates(),
+                }
+            }
+            _ => Vec::new(),
+        };
+        starting_with(typed, candidates)
+    })
+}
+
+/// The keys of settings.
+pub fn setting_keys() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| SETTING_KEYS.map(CompletionCandidate::new).into())
+}
+
+/// The words that the setting named by the argument `key` can be set to.
+pub fn setting_words(key: &'static str) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || {
+        let keys = values_before(key);
+        let key = keys.first().and_then(|key| key.to_str());
+        let words = key.map(Settings::words).unwrap_or_default();
+        words.into_iter().map(CompletionCandidate::new).collect()
     })
 }
 
@@ -88,15 +150,26 @@ fn open_transactions() -> Vec<TransactionStatus> {
 
 /// The newest commits.
 pub fn commits() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let commits =
-            connect().and_then(|mut connected| connected.connection.log(None, COMMITS_MAX).ok());
-        let candidate = |commit: atomdir::CommitSummary| {
-            let label = escaped(&commit.label);
-            CompletionCandidate::new(commit.sequence.to_string()).help(Some(label.into()))
-        };
-        commits.into_iter().flatten().map(candidate).collect()
-    })
+    ArgValueCandidates::new(commit_candidates)
+}
+
+fn commit_candidates() -> Vec<CompletionCandidate> {
+    let commits =
+        connect().and_then(|mut connected| connected.connection.log(None, COMMITS_MAX).ok());
+    let candidate = |commit: atomdir::CommitSummary| {
+        let label = escaped(&commit.label);
+        CompletionCandidate::new(commit.sequence.to_string()).help(Some(label.into()))
+    };
+    commits.into_iter().flatten().map(candidate).collect()
+}
+
+fn starting_with(
+    typed: &OsStr,
+    mut candidates: Vec<CompletionCandidate>,
+) -> Vec<CompletionCandidate> {
+    let typed = typed.as_encoded_bytes();
+    candidates.retain(|one| one.get_value().as_encoded_bytes().starts_with(typed));
+    candidates
 }
 
 fn connect() -> Option<Connected> {
@@ -110,7 +183,34 @@ fn connect() -> Option<Connected> {
 
 /// The argument of `-C`, if the user has typed one.
 fn directory_typed() -> Option<PathBuf> {
-    let mut words = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    let mut words = words_before().into_iter();
     words.find(|word| word == "-C")?;
     words.next().map(PathBuf::from)
+}
+
+/// What the argument has been given already.
+fn values_before(argument: &str) -> Vec<OsString> {
+    let command = Arguments::command().ignore_errors(true);
+    let matches = command.try_get_matches_from(words_before());
+    let of_verb = matches
+        .ok()
+        .and_then(|mut matches| matches.remove_subcommand());
+    let values = of_verb.and_then(|(_, verb)| {
+        let values = verb.try_get_raw(argument).ok()??;
+        Some(values.map(OsStr::to_owned).collect())
+    });
+    values.unwrap_or_default()
+}
+
+/// The words of the command line before the one that is being completed.
+fn words_before() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os()
+        .skip_while(|word| word != "--")
+        .skip(1)
+        .collect();
+    let index = std::env::var(INDEX).ok();
+    // fish passes no index: the last word is completed.
+    let index = index.and_then(|index| index.parse().ok());
+    words.truncate(index.unwrap_or(words.len().saturating_sub(1)));
+    words
 }

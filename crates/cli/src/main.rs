@@ -23,8 +23,8 @@ mod verbs;
 mod when;
 
 use arguments::Arguments;
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use clap::{Command, CommandFactory, Parser};
 use context::Context;
 use error::Error;
 use output::Output;
@@ -58,7 +58,7 @@ fn not_understood(error: &clap::Error) -> u8 {
     let mut own = std::env::args_os().take_while(|word| word != "--");
     let json = error.use_stderr() && own.any(|word| word == "--json");
     if let Some(unknown) = unknown_verb(error)
-        && let Some(instead) = synonyms::instead_of(unknown)
+        && let Some(instead) = instead_of(unknown)
     {
         let error = Error::Usage {
             message: format!("there is no verb '{unknown}'"),
@@ -97,6 +97,12 @@ fn nearest_first(mut error: clap::Error) -> clap::Error {
         error.insert(kind, ContextValue::Strings(verbs));
     }
     error
+}
+
+fn instead_of(unknown: &str) -> Option<&'static str> {
+    let command = Arguments::command();
+    let own: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+    synonyms::instead_of(unknown, &own)
 }
 
 fn unknown_verb(error: &clap::Error) -> Option<&str> {

@@ -152,6 +152,13 @@ fn verbs_outside_a_store_are_refused() {
 }
 
 #[test]
+fn proc_cannot_become_a_store() {
+    for message in ["proc shows the kernel's state", "make the store on ext4"] {
+        check_exit(&["init", "/proc"], 73, message);
+    }
+}
+
+#[test]
 fn run_inside_a_transaction_is_refused() {
     let output = atomdir(&["run", "--", "true"])
         .env("ATOMDIR_TX", "12")
@@ -213,6 +220,8 @@ fn closed_output_pipe_exits_141_without_a_message() {
     }
 }
 
+const FOOTER: &str = concat!("\"atomdir ", env!("CARGO_PKG_VERSION"), "\"");
+
 #[test]
 fn manual_pages_cover_every_verb() {
     let folder = std::env::temp_dir().join(format!("atomdir-man-{}", std::process::id()));
@@ -226,7 +235,10 @@ fn manual_pages_cover_every_verb() {
         let page = page.unwrap();
         assert!(page.contains("EXTRA"), "{verb}");
         assert!(page.contains(r"[\-C DIR]"), "{verb}: {page}");
+        assert!(page.contains(FOOTER), "{verb}: {page}");
     }
+    let printed = output(&["man", "run"]).stdout;
+    assert!(text(&printed).contains(FOOTER), "{}", text(&printed));
 }
 
 #[test]
@@ -276,6 +288,14 @@ fn verbs_of_other_programs_are_answered_with_ours() {
         ("ls", "list"),
         ("rm", "run -- rm"),
         ("mount", "shell"),
+        ("checkot", "begin"),
+        ("merge", "commit TX --merge"),
+        ("rebase", "refresh TX"),
+        ("push", "commit TX"),
+        ("branch", "list"),
+        ("tag", "savepoint NAME"),
+        ("reflog", "atomdir log"),
+        ("cat", "at COMMIT -- cat FILE"),
     ] {
         check_exit(&[verb], 64, ours);
     }

@@ -82,3 +82,69 @@ fn restored_file_counts_as_read() {
         );
     });
 }
+
+/// All forms of `diff`, and `status`, must list the same paths.
+fn lists(fixture: &Fixture, id: &str, names: &[&str]) {
+    let text = |arguments: &[&str]| fixture.store.call(arguments).expect(0).text();
+    let patch = text(&["diff", id]);
+    let shown = patch.lines().filter_map(|line| {
+        let of_file = line.strip_prefix("diff --git a/");
+        let of_file = of_file.and_then(|names| names.split(' ').next());
+        of_file.or_else(|| line.strip_prefix("# ")?.split(": ").next())
+    });
+    let mut shown: Vec<&str> = shown.collect();
+    // A file in place of a directory has a note and a patch.
+    shown.dedup();
+    let paths: Vec<&str> = names.iter().map(|name| &name[2..]).collect();
+    assert_eq!(shown, paths, "{patch}");
+    let named = text(&["diff", id, "--name-status"]);
+    assert_eq!(named.lines().collect::<Vec<_>>(), names);
+    let status = text(&["status", id]);
+    let (_, listed) = status.split_once("\n\n").expect("a list of changes");
+    let expected = match names.is_empty() {
+        true => "no changes\n",
+        false => &named,
+    };
+    assert_eq!(listed, expected);
+    let stat = text(&["diff", id, "--stat"]);
+    let files = stat.lines().filter_map(|line| line.split_once(" | "));
+    let files: Vec<&str> = files.map(|(path, _)| path.trim()).collect();
+    assert_eq!(files, paths, "{stat}");
+}
+
+#[test]
+fn directory_made_again_lists_each_path_once() {
+    let prepare = "mkdir d d/old; echo 1 > d/1; echo 2 > d/2; echo same > d/same";
+    Fixture::for_each_view("made-again", prepare, |fixture, view| {
+        let script = "cp -p d/same $HOME/same; rm -r d; mkdir d; echo new > d/1; echo 3 > d/3
+            echo file > d/old; cp -p $HOME/same d/same";
+        let id = open(fixture, &["--view", view], script);
+        let names = ["M d/1", "D d/2", "A d/3", "T d/old"];
+        lists(fixture, &id, &names);
+        fixture.store.call(["commit", &id]).expect(0);
+        let shown = fixture.store.call(["show", "1"]).expect(0).text();
+        let (_, listed) = shown.split_once("\n\n").expect("a list of changes");
+        assert_eq!(listed.lines().collect::<Vec<_>>(), names);
+    });
+}
+
+#[test]
+fn file_replaced_by_its_like_is_not_shown() {
+    let prepare = "echo t > t; setfattr -n user.kept -v old t; mkdir d; echo in > d/in
+        ln -s t link; echo other > other";
+    Fixture::for_each_view("like", prepare, |fixture, view| {
+        for script in [
+            "cp -a t t.bak; echo more >> t; mv t.bak t",
+            "cp -a t $HOME/t; rm t; cp -a $HOME/t t",
+            "cp -a d $HOME/d; rm -r d; cp -a $HOME/d d; rm link; ln -s t link",
+        ] {
+            let id = open(fixture, &["--view", view], script);
+            lists(fixture, &id, &[]);
+            fixture.store.call(["abort", &id]).expect(0);
+        }
+        let script = "cp -a t t.bak; chmod 600 t.bak; mv t.bak t; rm link; ln -s other link
+            cp -a other $HOME/other; rm other; sed s/o/u/ $HOME/other > other; touch -r $HOME/other other";
+        let id = open(fixture, &["--view", view], script);
+        lists(fixture, &id, &["M link", "M other", "M t"]);
+    });
+}

@@ -44,23 +44,37 @@ impl PathFilter {
         self.wants_path(&line.path) || from.is_some_and(|from| self.wants_path(from))
     }
 
-    /// Whether a commit with these changes has changed something at or below one of the paths. A
-    /// directory that was renamed, or brought back by an undo, is one change for everything in it.
+    /// Whether a commit with these changes has changed something at or below one of the paths.
     pub fn wants_commit(&self, changes: &[ChangeLine]) -> bool {
-        if self.paths.is_empty() || changes.iter().any(|line| self.wants(line)) {
-            return true;
-        }
+        self.paths.is_empty()
+            || changes.iter().any(|line| self.wants(line))
+            || !self.around(changes).is_empty()
+    }
+
+    /// Of a commit's changes, those that are at or below one of the paths or change what is there.
+    pub fn of_commit(&self, changes: &[ChangeLine]) -> Vec<ChangeLine> {
+        let around = self.around(changes);
+        let wanted = changes
+            .iter()
+            .filter(|line| self.wants(line) || around.contains(line));
+        wanted.cloned().collect()
+    }
+
+    /// The changes of directories above a path that are also changes of what is at the path: a
+    /// directory that was renamed, or brought back by an undo, is one change for everything in it.
+    fn around<'a>(&self, changes: &'a [ChangeLine]) -> Vec<&'a ChangeLine> {
         let above = changes.iter().filter(|line| self.is_below(line));
-        let above: Vec<&ChangeLine> = above.collect();
+        let mut above: Vec<&ChangeLine> = above.collect();
         if above.is_empty() {
-            return false;
+            return above;
         }
         let paths: BTreeSet<&[u8]> = changes.iter().map(|line| &*line.path).collect();
-        above.into_iter().any(|line| match line.change {
+        above.retain(|line| match line.change {
             Change::Renamed => true,
             Change::Added => !has_below(&paths, &line.path),
             _ => false,
-        })
+        });
+        above
     }
 
     /// Whether one of the paths lies at or below the change's own paths.
@@ -99,5 +113,16 @@ mod tests {
         assert!(!wants(&[line(Change::Added, "a/bc", None)]));
         assert!(wants(&[line(Change::Deleted, "a/b/c", None)]));
         assert!(PathFilter::default().wants_commit(&[]));
+    }
+
+    #[test]
+    fn a_commits_changes_of_a_path_are_those_at_below_and_around_it() {
+        let moved = line(Change::Renamed, "x", Some("a"));
+        let below = line(Change::Modified, "a/b/c", None);
+        let other = line(Change::Modified, "d", None);
+        let all = [moved.clone(), below.clone(), other];
+        let filter = PathFilter::new(vec!["a/b".into()]);
+        assert_eq!(filter.of_commit(&all), [moved, below]);
+        assert_eq!(PathFilter::default().of_commit(&all), all);
     }
 }

@@ -4,7 +4,8 @@ use super::{HISTORY_AGE, HISTORY_SPACE, SettingsError};
 use std::fmt;
 use std::time::Duration;
 
-const OFF: &str = "off";
+pub(super) const OFF: &str = "off";
+pub(super) const AUTO: &str = "auto";
 const DAY_SECONDS: u64 = 86_400;
 const AGE_DEFAULT: Duration = Duration::from_secs(7 * DAY_SECONDS);
 
@@ -50,7 +51,7 @@ impl Space {
 impl fmt::Display for Space {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Space::Auto => formatter.write_str("auto"),
+            Space::Auto => formatter.write_str(AUTO),
             Space::Bytes(bytes) => formatter.write_str(&in_units(*bytes, &SIZES)),
             Space::Percent(share) => write!(formatter, "{share}%"),
         }
@@ -85,7 +86,7 @@ pub(super) fn parse_space(text: &str) -> Result<Space, SettingsError> {
     };
     let bytes = || number(text, &SIZES).filter(|bytes| *bytes > 0);
     match text {
-        "" | "auto" => Ok(Space::Auto),
+        "" | AUTO => Ok(Space::Auto),
         text => percent()
             .or_else(|| bytes().map(Space::Bytes))
             .ok_or_else(|| SettingsError::BadValue {

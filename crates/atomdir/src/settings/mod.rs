@@ -108,6 +108,16 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The words that a setting can be set to, besides lists and numbers. Empty for an unknown one.
+    pub fn words(key: &str) -> Vec<&'static str> {
+        match key {
+            VIEW => VIEWS.map(|(name, _)| name).to_vec(),
+            HISTORY_AGE => vec![history::OFF],
+            HISTORY_SPACE => vec![history::AUTO],
+            _ => Vec::new(),
+        }
+    }
+
     /// Reads the settings of a store; the caller must be its owner or root.
     pub fn of(store: &StoreLocation) -> Result<Settings, SettingsError> {
         let control = open_control(store)?;

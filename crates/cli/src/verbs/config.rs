@@ -1,4 +1,5 @@
 use super::{ExitCode, SUCCESS};
+use crate::completion::{setting_keys, setting_words};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show};
@@ -24,10 +25,10 @@ use std::io::{self, Write};
   atomdir config -C /srv/site")]
 pub struct Arguments {
     /// The setting: allow, view, history-age or history-space; by default all
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", add = setting_keys())]
     key: Option<String>,
     /// The new value; empty: the default
-    #[arg(value_name = "VALUE", requires = "key")]
+    #[arg(value_name = "VALUE", requires = "key", add = setting_words("key"))]
     value: Option<String>,
 }
 

@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::changes::{
     self, Affected, Between, ChangeList, Difference, Filter, Listing, Stat, Subject, name_of,
 };
-use crate::completion::transactions;
+use crate::completion::transactions_or_commits;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, to_json};
@@ -36,7 +36,8 @@ use std::path::PathBuf;
   atomdir diff 2h..")]
 pub struct Arguments {
     /// A transaction, by default the current one, or the only one open; or commits
-    #[arg(value_name = "TX|A..B", num_args = 0..=2, value_parser = point, add = transactions())]
+    #[arg(value_name = "TX|A..B", num_args = 0..=2, value_parser = point)]
+    #[arg(add = transactions_or_commits("of"))]
     of: Vec<Point>,
     #[command(flatten)]
     form: Form,

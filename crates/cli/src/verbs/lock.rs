@@ -60,7 +60,7 @@ pub struct Arguments {
 pub struct Subject {
     /// The transaction, if the first is a number, and the paths
     #[arg(value_name = "[TX] PATH", required = true, value_hint = ValueHint::AnyPath)]
-    #[arg(add = transactions_and_paths())]
+    #[arg(add = transactions_and_paths("words"))]
     words: Vec<PathBuf>,
 }
 

@@ -4,7 +4,8 @@ use crate::error::Error;
 use clap::{Arg, Args, Command, CommandFactory, ValueHint};
 use clap_mangen::Man;
 use rustix::io::Errno;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Print the manual page, or write those of all verbs
 #[derive(Debug, Args)]
@@ -27,8 +28,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let command = with_synopsis(command);
     if let Some(directory) = &arguments.pages {
         let path = context.directory().join(directory);
-        let written = clap_mangen::generate_to(command, &path);
-        return match written {
+        return match write_pages(&command, &path) {
             Ok(()) => Ok(SUCCESS),
             Err(error) => Err(Error::Write {
                 path,
@@ -42,11 +42,25 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             .find_subcommand(verb)
             .ok_or_else(|| Error::usage(format!("there is no verb '{verb}'")))?,
     };
-    let page = Man::new(command.clone());
     let mut text = Vec::new();
-    page.render(&mut text).map_err(Error::Output)?;
+    page(command).render(&mut text).map_err(Error::Output)?;
     context.output.write(|painter| painter.exact(&text))?;
     Ok(SUCCESS)
+}
+
+/// Its footer has the program's version: clap's verbs have none.
+fn page(command: &Command) -> Man {
+    let source = concat!("atomdir ", env!("CARGO_PKG_VERSION"));
+    Man::new(command.clone()).source(source)
+}
+
+/// Writes the page of a command, and those of its verbs.
+fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
+    let verbs = command.get_subcommands();
+    for verb in verbs.filter(|verb| !verb.is_hide_set()) {
+        write_pages(verb, directory)?;
+    }
+    page(command).generate_to(directory).map(drop)
 }
 
 /// Adds a synopsis to a command and its verbs: clap_mangen's own leaves out the options' values.

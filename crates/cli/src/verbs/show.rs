@@ -7,15 +7,17 @@ use crate::error::Error;
 use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
 use atomdir::Sequence;
 use atomdir::client::CommitDetails;
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// Show what a commit changed
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir show 41
-  atomdir show 41 --patch")]
+  atomdir show 41 --patch
+  atomdir show 41 -- etc/site.conf")]
 pub struct Arguments {
     /// The commit's number, as `atomdir log` lists it
     #[arg(value_name = "COMMIT", value_parser = crate::arguments::number::<u64>)]
@@ -28,6 +30,9 @@ pub struct Arguments {
     /// In the patch, also show contents that are not text, for `git apply`
     #[arg(long, requires = "patch")]
     binary: bool,
+    /// Only what is at or below these paths
+    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
 }
 
 struct Details(CommitDetails);
@@ -66,7 +71,9 @@ impl Serialize for Details {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connected = context.connect()?;
-    let details = connected.connection.show(Sequence(arguments.commit))?;
+    let filter = Filter::new(&connected.root, &connected.start, &arguments.paths)?;
+    let mut details = connected.connection.show(Sequence(arguments.commit))?;
+    details.changes = filter.of_commit(&details.changes);
     if !arguments.patch {
         context.output.print_paged(&Details(details))?;
         return Ok(SUCCESS);
@@ -77,5 +84,5 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let before = Sequence(arguments.commit.saturating_sub(1));
     let range = (before, Some(Sequence(arguments.commit)));
     let form = Form::patch(arguments.binary);
-    show_between(context, &mut connected, &form, (&Filter::default(), range))
+    show_between(context, &mut connected, &form, (&filter, range))
 }

@@ -68,6 +68,66 @@ fn tab_completes_verbs_transactions_commits_and_directories() {
 }
 
 #[test]
+fn after_dashes_tab_completes_paths_only() {
+    let store = Store::new("completion-paths");
+    let root = store.path.as_path();
+    store.check(&["run", "-q", "--", "touch", "new-file"]);
+    let begun = store.check(&["begin"]);
+    let open = begun.lines().next().expect("an id");
+    for words in [
+        &["diff"][..],
+        &["diff", open],
+        &["commit"],
+        &["abort", open],
+        &["undo", "1"],
+        &["restore", "1"],
+        &["show", "1"],
+        &["log"],
+    ] {
+        let mut offered = candidates(root, &[words, &["--", ""]].concat());
+        offered.retain(|path| path != ".");
+        assert_eq!(offered, ["file", "new-file"], "{words:?}");
+        let second = candidates(root, &[words, &["--", "file", "new"]].concat());
+        assert_eq!(second, ["new-file"], "{words:?}");
+        let before = candidates(root, &[words, &[""]].concat());
+        assert!(!before.contains(&"file".into()), "{words:?}: {before:?}");
+    }
+    let before = candidates(root, &["abort", open, ""]);
+    assert!(before.contains(&"--".into()), "{before:?}");
+}
+
+#[test]
+fn tab_offers_no_second_transaction() {
+    let store = Store::new("completion-second");
+    let root = store.path.as_path();
+    store.check(&["run", "-q", "--", "touch", "new-file"]);
+    let begin = || {
+        let begun = store.check(&["begin"]);
+        begun.lines().next().expect("an id").to_owned()
+    };
+    let (first, second) = (begin(), begin());
+    for verb in ["diff", "status", "commit", "abort", "lock", "unlock"] {
+        let offered = candidates(root, &[verb, &first, ""]);
+        for id in [&first, &second] {
+            assert!(!offered.contains(id), "{verb}: {offered:?}");
+        }
+    }
+    let commits = candidates(root, &["diff", "99", ""]);
+    assert!(commits.contains(&"1".into()), "{commits:?}");
+}
+
+#[test]
+fn tab_completes_settings_and_their_words() {
+    let elsewhere = Path::new("/");
+    let keys = candidates(elsewhere, &["config", ""]);
+    assert_eq!(keys[..4], ["allow", "view", "history-age", "history-space"]);
+    let views = candidates(elsewhere, &["config", "view", ""]);
+    assert_eq!(views[..3], ["auto", "exact", "native"]);
+    let ages = candidates(elsewhere, &["config", "history-age", "o"]);
+    assert_eq!(ages, ["off"]);
+}
+
+#[test]
 fn tab_starts_no_service() {
     let store = Store::new("completion-idle");
     store.check(&["run", "-q", "--", "touch", "new-file"]);

@@ -147,6 +147,17 @@ fn commits_are_listed_newest_first_and_shown() {
     assert!(shown.ends_with("\nR a -> b\nD file\n"), "{shown}");
     assert_eq!(store.json(&["show", "1"])["changes"][0]["change"], "A");
     assert_eq!(store.call(&["show", "77"]).code, Some(66));
+    let of_path = |option: &[&'static str]| [&["show", "2"], option, &["--", "b"]].concat();
+    let shown = store.check(&of_path(&[]));
+    assert!(shown.ends_with("\n\nR a -> b\n"), "{shown}");
+    let changes = &store.json(&of_path(&[]))["changes"];
+    assert_eq!(changes.as_array().map(Vec::len), Some(1), "{changes}");
+    let patch = store.check(&of_path(&["--patch"]));
+    let files = patch.lines().filter(|line| line.starts_with("diff "));
+    assert_eq!(files.collect::<Vec<_>>(), ["diff --git a/b b/b"]);
+    let patch = &store.json(&of_path(&["--patch"]))["changes"];
+    assert_eq!(patch[0]["path"], "b", "{patch}");
+    assert_eq!(patch.as_array().map(Vec::len), Some(1), "{patch}");
 }
 
 #[test]

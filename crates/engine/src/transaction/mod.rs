@@ -398,7 +398,9 @@ impl<D: Disk> Transaction<D> {
         })?;
         looked.or_else(|reader| {
             let began = self.began_change_time();
-            reader.look_at_upper(&self.view, began)?.changes()
+            let mut layer = reader.look_at_upper(&self.view, began)?;
+            layer.is_layer = true;
+            layer.changes()
         })
     }
 

@@ -12,9 +12,31 @@ use super::part::Part;
 use crate::base::Base;
 use crate::ids::NodeId;
 
-/// The old names that objects of the base have lost, by the object's serial, each
-/// with whether another object has that name now.
-type Vacated = HashMap<u64, Vec<(Vec<u8>, bool)>>;
+/// The old names that objects of the base have lost, by the object's serial.
+type Vacated = HashMap<u64, Vec<LostName>>;
+
+struct LostName {
+    path: Vec<u8>,
+    base: Arc<Base>,
+    /// Whether another object has the name in the same directory now.
+    is_replaced: bool,
+}
+
+/// The line of a name that an object has now.
+struct NamedLine {
+    line: ChangeLine,
+    now: NodeId,
+    kind: Kind,
+    /// The object of the base that had the name.
+    before: Option<Arc<Base>>,
+}
+
+#[derive(Default)]
+struct NamedLines {
+    all: Vec<NamedLine>,
+    /// Places in `all`, by path.
+    places: HashMap<Vec<u8>, usize>,
+}
 
 impl<D: Disk> View<D> {
     /// The node's path in the view, or its last path.
@@ -53,21 +75,41 @@ impl<D: Disk> View<D> {
     /// Like [`changes`](Self::changes), without the objects that were put back, and perhaps
     /// only those of a part.
     pub fn changes_but(
-        &self,
+        &mut self,
         put_back: &BTreeSet<NodeId>,
         part: Option<&Part>,
     ) -> Result<Vec<ChangeLine>> {
-        let mut lines = Vec::new();
+        let mut named = NamedLines::default();
         let mut vacated = self.vacated(part)?;
         for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(now) = entry.now {
                 let path = self.path_of_entry(directory, name);
-                lines.push(self.entry_line(path, entry, now, &mut vacated)?);
+                let line = self.entry_line(path, entry, now, &mut vacated)?;
+                // In a directory that was made again an object may have its old path.
+                if line.from.as_ref() != Some(&line.path) {
+                    named.push(NamedLine {
+                        line,
+                        now,
+                        kind: self.node(now)?.kind,
+                        before: entry.before.clone(),
+                    });
+                }
             }
         }
-        for (_, paths) in vacated {
-            let removed = paths.into_iter().filter(|(_, replaced)| !replaced);
-            lines.extend(removed.map(|(path, _)| line(Change::Deleted, path)));
+        let lost = vacated.into_values().flatten();
+        let lost = lost.filter(|lost| !lost.is_replaced);
+        let mut lines: Vec<ChangeLine> = lost.filter_map(|lost| named.lose(lost)).collect();
+        for NamedLine {
+            line, now, before, ..
+        } in named.all
+        {
+            let is_alike = match (line.change, before) {
+                (Change::Modified, Some(before)) => self.is_alike(now, &before)?,
+                _ => false,
+            };
+            if !is_alike {
+                lines.push(line);
+            }
         }
         for id in self.changed_nodes() {
             let is_meant = part.is_none_or(|part| part.has_node(id));
@@ -97,10 +139,11 @@ impl<D: Disk> View<D> {
         for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(before) = &entry.before {
                 let path = self.old_path(before, directory, name);
-                vacated
-                    .entry(before.serial)
-                    .or_default()
-                    .push((path, entry.now.is_some()));
+                vacated.entry(before.serial).or_default().push(LostName {
+                    path,
+                    base: before.clone(),
+                    is_replaced: entry.now.is_some(),
+                });
             }
         }
         Ok(vacated)
@@ -133,7 +176,7 @@ impl<D: Disk> View<D> {
             .base
             .as_ref()
             .and_then(|base| vacated.get_mut(&base.serial)?.pop());
-        if let Some((from, _)) = moved_from {
+        if let Some(LostName { path: from, .. }) = moved_from {
             return Ok(ChangeLine {
                 change: Change::Renamed,
                 path,
@@ -142,10 +185,49 @@ impl<D: Disk> View<D> {
         }
         let change = match &entry.before {
             None => Change::Added,
-            Some(before) if before.kind == node.kind => Change::Modified,
-            Some(_) => Change::TypeChanged,
+            Some(before) => replacement(before.kind, node.kind),
         };
         Ok(line(change, path))
+    }
+}
+
+impl NamedLines {
+    fn push(&mut self, named: NamedLine) {
+        self.places.insert(named.line.path.clone(), self.all.len());
+        self.all.push(named);
+    }
+
+    /// Returns the line of an object that has lost its name. If the path has a new object, since
+    /// its directory was removed and made again, that is one change.
+    fn lose(&mut self, lost: LostName) -> Option<ChangeLine> {
+        let Some(&place) = self.places.get(&lost.path) else {
+            return Some(line(Change::Deleted, lost.path));
+        };
+        // What is new in a renamed directory is known by the directory's old path.
+        if !self.is_in_renamed(&lost.path) {
+            let named = &mut self.all[place];
+            if named.line.change == Change::Added {
+                named.line.change = replacement(lost.base.kind, named.kind);
+                named.before = Some(lost.base);
+            }
+        }
+        None
+    }
+
+    fn is_in_renamed(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut above = slashes.map(|(end, _)| &path[..end]);
+        above.any(|above| {
+            let place = self.places.get(above);
+            place.is_some_and(|place| self.all[*place].line.change == Change::Renamed)
+        })
+    }
+}
+
+fn replacement(before: Kind, now: Kind) -> Change {
+    match before == now {
+        true => Change::Modified,
+        false => Change::TypeChanged,
     }
 }
 

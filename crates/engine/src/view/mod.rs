@@ -9,6 +9,7 @@
 //! Invariant: nothing here changes the base.
 
 mod access;
+mod alike;
 mod attributes;
 mod changes;
 mod contents;
@@ -91,6 +92,9 @@ pub(crate) struct View<D: Disk> {
     /// it asks for more, because it reads ahead and looks at attributes.
     pub has_declared_reads: bool,
     has_stage: bool,
+    /// The new objects are in an overlay's upper layer, where they are only looked at, and not yet
+    /// in the places that `Own::staged` names.
+    pub is_layer: bool,
     is_written_ahead: bool,
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
@@ -130,6 +134,7 @@ impl<D: Disk> View<D> {
             reads: None,
             has_declared_reads: false,
             has_stage: false,
+            is_layer: false,
             is_written_ahead: false,
             lower: false,
             begun_over: BTreeMap::new(),

@@ -99,7 +99,7 @@ impl<D: Disk> View<D> {
         Ok(true)
     }
 
-    fn is_run_as_before(
+    pub(super) fn is_run_as_before(
         &mut self,
         id: NodeId,
         base: &Arc<Base>,

@@ -16,6 +16,7 @@ mod history;
 mod history_age;
 mod history_costs;
 mod lazy;
+mod listed_changes;
 mod lock_waits;
 mod log_growth;
 mod merges;

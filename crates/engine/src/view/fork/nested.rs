@@ -65,6 +65,7 @@ impl<D: Disk> View<D> {
             has_declared_reads: false,
             stage_of: self.stage_of,
             has_stage: self.has_stage,
+            is_layer: false,
             is_written_ahead: false,
             log: None,
         };

@@ -25,6 +25,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use atomdir_disk::{Errno, RenameMode, Timestamp};
 use atomdir_engine::{
@@ -198,6 +199,10 @@ pub fn outside(root: &Path, words: &[&str]) {
             open_to_write(&at(path)).write_all_at(&page(letter), offset)
         }
         ["chmod", path, new] => fs::set_permissions(at(path), PermissionsExt::from_mode(mode(new))),
+        ["touch", path, seconds] => {
+            let time = UNIX_EPOCH + Duration::from_secs(number(seconds));
+            fs::File::open(at(path)).and_then(|file| file.set_modified(time))
+        }
         ["mkdir", path] => fs::create_dir(at(path)),
         ["many", path] => {
             (0..MANY).try_for_each(|number| fs::create_dir_all(at(path).join(number.to_string())))
