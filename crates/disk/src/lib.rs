@@ -1,13 +1,15 @@
 //! The only way the engine reaches a file system.
 //!
 //! [`Disk`] is the trait; [`LinuxDisk`] is the real one. Every operation names an object
-//! by a handle, or by a directory handle and one [`Name`]. There are no paths and no
-//! `..`, and no symbolic link is ever followed, so no operation can be led out of the
-//! store.
+//! by a handle, or by a directory handle and one [`Name`].
+//!
+//! Invariants, which every implementation keeps
+//! - There are no paths and no `..`, and no symbolic link is ever followed. So no operation
+//!   can be led out of the store.
+//! - Every later call sees the effect of a call that has returned.
+//! - A crash loses only what the following list allows.
 //!
 //! # What is durable when
-//!
-//! Every later call sees the effect of a call that has returned. After a crash:
 //!
 //! 1. **Contents and length** of a regular file: whatever was written before a
 //!    successful [`Disk::sync`] or [`Disk::sync_data`] of the file is kept. Anything

@@ -1,4 +1,11 @@
 //! The nodes of a view as a value: a clone shares every node until it changes.
+//!
+//! Invariants
+//! 1. No change of one value shows in its clones: a shared node is copied before it changes.
+//! 2. `changed` and `by_base` name only nodes that exist. A node's own changes exist only while
+//!    `changed` names it.
+//! 3. If the view has a log, [`Unlogged`] has every node whose state was lent out to be changed
+//!    since the log was last written. Callers note entries and pages, or everything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,9 +30,6 @@ pub(crate) struct Nodes {
 }
 
 /// The changes in the nodes since the view log was last written.
-///
-/// Invariant: `Nodes` notes every node here whose state it lends out to be changed. Callers note
-/// entries and pages, or everything.
 #[derive(Clone, Default)]
 pub(crate) struct Unlogged {
     /// The log must be written anew.

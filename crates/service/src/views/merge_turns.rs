@@ -2,8 +2,11 @@
 //!
 //! A commit into a native view is carried out step by step. A transaction that began to be nested
 //! there meanwhile would see some of the steps, and another commit could not be compared with all
-//! of them. So for each outer transaction, either one such commit runs, or any number of begins. A
-//! waiting commit goes before later begins.
+//! of them.
+//!
+//! Invariants
+//! 1. For each outer transaction, either one such commit runs, or any number of begins.
+//! 2. A waiting commit goes before later begins.
 
 use atomdir_disk::sync;
 use atomdir_protocol::TransactionId;

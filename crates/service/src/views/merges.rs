@@ -1,11 +1,16 @@
 //! Commits of transactions that are nested in one with a native view.
 //!
 //! Only the process that mounted the overlay can change it, so the service announces the
-//! commit to that process's connection and waits. From the announcement on the commit is decided: the nested
-//! transaction is not listed any more, so nobody can abort it, and the end of its own
-//! client changes nothing. It fails only if the process refuses it before it has changed
-//! anything. If the process ends, the outer transaction ends with it, and all that
-//! either has changed is dropped.
+//! commit to that process's connection and waits.
+//!
+//! Invariants
+//! 1. Only that connection gets the steps of a commit and reports its result.
+//! 2. Before the commit is announced, the nested transaction is taken off the list of open ones.
+//!    So from then on nobody can abort it, and the end of its own client changes nothing.
+//! 3. An announced commit fails only if the process refuses it before it has changed anything, or
+//!    if the outer transaction ends. Then all that either has changed is dropped. The outer one
+//!    also ends with the process.
+//! 4. One commit at a time is carried out in a native view (`merge_turns`).
 
 use crate::clients::connection::Connection;
 use crate::clients::connections::ConnectionId;
