@@ -29,6 +29,13 @@
 //! 5. [`Disk::sync_file_system`] does 1 to 3 for everything.
 //! 6. A failed sync may have lost anything that it had to keep. If the next one
 //!    succeeds, that proves nothing.
+//!
+//! Modules
+//! - `linux`, `charge`: the real disk; writing at a user's expense
+//! - `contract`: the contract as a test
+//! - `name`, `types`, `node`: names of entries; arguments and results; those of trees that views and
+//!   FUSE serve
+//! - `mounts`, `reason`: the mount table; error numbers as text
 
 mod charge;
 #[cfg(any(test, feature = "contract"))]
