@@ -167,7 +167,7 @@ impl<'a, D: Disk> Apply<'a, D> {
                 match self.attach(key.0, &key.1, object)? {
                     Step::Blocked => blocked.push((key, object)),
                     Step::Done => {
-                        self.progress.entries.insert(key.clone());
+                        self.note_done(key);
                         meter.step();
                     }
                 }
@@ -181,14 +181,23 @@ impl<'a, D: Disk> Apply<'a, D> {
         for (key, wanted) in entries {
             if wanted.after.is_none() && !self.progress.entries.contains(key) {
                 self.detach(key.0, &key.1, wanted.before)?;
-                self.progress.entries.insert(key.clone());
+                self.note_done(key);
                 meter.step();
             }
         }
+        assert!(
+            self.progress.displaced.is_none() && self.progress.exchanged.is_empty(),
+            "apply leaves an object where an exchange has put it"
+        );
         if self.replays {
             self.bury_leftovers()?;
         }
         self.update_staying()
+    }
+
+    fn note_done(&mut self, key: &(Identity, Name)) {
+        let is_new = self.progress.entries.insert(key.clone());
+        assert!(is_new, "apply has changed a name twice");
     }
 
     /// Makes `name` in the directory name the object.
@@ -302,6 +311,10 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
         self.note_spot(old, source.clone());
         if !is_wanted || !self.desired.knows(old) {
+            assert!(
+                self.progress.displaced.is_none(),
+                "apply forgets an object that an exchange has displaced"
+            );
             self.progress.displaced = Some((old, old_kind, source));
             self.bury_displaced()?;
         } else if old_kind != Kind::Directory && !self.is_name_wanted(&source) {

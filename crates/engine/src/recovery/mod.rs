@@ -93,6 +93,10 @@ pub(crate) fn recover<D: Disk>(
     let newest = tail
         .last()
         .map_or(header.last_sequence, LogRecord::sequence);
+    assert!(
+        newest >= header.last_sequence,
+        "recovery takes a commit that has left the log for a new one"
+    );
     let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
     if stat.identity != header.control_identity {
         if !tail.is_empty() {
@@ -333,6 +337,10 @@ fn redo<D: Disk>(
             .log
             .flush(&core.disk, state.journal.newest.0)
             .map_err(failed("flush the log"))?;
+        assert!(
+            state.journal.newest.0 <= state.journal.log.durable(),
+            "recovery applies a record that is not durable"
+        );
         let applied = core.control.applied.read(&core.disk);
         let applied = applied.map_err(failed("read the applied mark"))?;
         let applied = match applied {

@@ -106,6 +106,10 @@ impl Survivors {
         journal: &mut Journal<D>,
         present: &RangeInclusive<Sequence>,
     ) -> Result<(), StoreError> {
+        assert!(
+            journal.log.length() == 0,
+            "snapshots are restored before the log is in the base"
+        );
         let snapshots = self.logged.iter().map(|one| Sequence(one.begin.at));
         let mut snapshots: Vec<Sequence> = snapshots.filter(|at| at < present.start()).collect();
         snapshots.sort();

@@ -90,6 +90,7 @@ impl Nodes {
     }
 
     pub fn put(&mut self, id: NodeId, node: Arc<Node>) {
+        assert!(id.0 != 0, "a node has the id that is never used");
         self.note_node(id);
         let place = id.0 as usize;
         if self.by_id.len() <= place {
@@ -99,6 +100,7 @@ impl Nodes {
     }
 
     pub fn take(&mut self, id: NodeId) -> Option<Arc<Node>> {
+        assert!(id != NodeId::ROOT, "the root of a view is dropped");
         self.note_unlogged(|unlogged| {
             unlogged.gone.insert(id);
         });

@@ -147,7 +147,11 @@ fn carry_out(
         result: None,
         latch: latch.clone(),
     };
-    service.merges.lock().insert(id, merge);
+    let other = service.merges.lock().insert(id, merge);
+    assert!(
+        other.is_none(),
+        "a transaction is committed twice at a time"
+    );
     if service.transactions.remove(id).is_empty() {
         // Somebody has aborted it since the steps were planned.
         service.merges.lock().remove(&id);

@@ -220,6 +220,10 @@ impl<D: Disk> ViewLog<D> {
         self.records.flush(&view.core.disk, self.sequence)?;
         self.is_broken = false;
         self.unflushed = Unflushed::nothing();
+        assert!(
+            self.flushed_slot <= Some(view.last_slot()),
+            "a slot of the flushed state can be used again"
+        );
         self.flushed_slot = Some(view.last_slot());
         Ok(())
     }
