@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sources::{self, expect_none};
+use crate::maps;
+use crate::sources::{self, Source, expect_none};
 
 /// The packages of ours on which each package of ours may depend, outside its tests.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -193,47 +194,60 @@ fn engine_uses_no_clock_thread_or_environment_of_its_own() {
     expect_none(findings);
 }
 
-/// A newcomer can read the engine one folder at a time, from the bottom up.
+/// A newcomer can read the engine one folder at a time, from the bottom of the map up.
 #[test]
-fn the_engines_folders_have_no_circles() {
-    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for source in sources::all().iter().filter(|source| source.is_product()) {
-        let Some(path) = source.path.strip_prefix("crates/engine/src/") else {
-            continue;
-        };
-        let part = path.split(['/', '.']).next().unwrap().to_owned();
-        if part == "lib" {
-            continue;
-        }
-        let used = source.code().flat_map(|(_, line)| {
-            let paths = line.split("crate::").skip(1);
-            paths.map(|path| path.split(|letter: char| !is_of_name(letter)).next())
-        });
-        let used: BTreeSet<String> = used.flatten().map(str::to_owned).collect();
-        uses.entry(part).or_default().extend(used);
-    }
-    assert!(uses.contains_key("commit"), "the folders have moved");
-    // A part that uses no remaining part is in no circle. Neither is one that no remaining part
-    // uses.
-    while let Some(apart) = uses.keys().find(|part| is_apart(part, &uses)).cloned() {
-        uses.remove(&apart);
-    }
-    let circles = uses.iter().map(|(part, used)| {
-        let others = used
-            .iter()
-            .filter(|one| *one != part && uses.contains_key(*one));
-        let others: Vec<&String> = others.collect();
-        format!("crates/engine/src/{part} is in a circle with some of {others:?}")
+fn the_engines_modules_use_only_those_below_them() {
+    let all = sources::all();
+    let map = sources::section(sources::architecture(&all), "### crates/engine");
+    let order: Vec<&str> = maps::rows(map).concat();
+    let rank = |module: &str| order.iter().position(|one| *one == module);
+    let engine = all.iter().filter(|source| source.is_product());
+    let engine = engine.filter_map(|source| {
+        let path = source.path.strip_prefix("crates/engine/src/")?;
+        let module = path.split(['/', '.']).next()?;
+        Some((module, source))
     });
-    expect_none(circles.collect());
+    let engine: Vec<(&str, &Source)> = engine.filter(|(module, _)| *module != "lib").collect();
+    assert!(rank("commit").is_some(), "the folders have moved");
+    let mut defined_in = BTreeMap::new();
+    for (module, source) in &engine {
+        let methods = of_store(source).filter_map(|line| line.split_once("fn "));
+        defined_in.extend(methods.map(|(_, name)| (name_at_start(name), *module)));
+    }
+    let mut findings = BTreeSet::new();
+    for (module, source) in &engine {
+        let paths = source
+            .code()
+            .flat_map(|(_, line)| line.split("crate::").skip(1));
+        let imported = paths.map(|path| (name_at_start(path), "uses"));
+        let calls = of_store(source).flat_map(|line| line.split("self.").skip(1));
+        let called = calls.filter_map(|call| {
+            let name = name_at_start(call);
+            let is_call = call[name.len()..].starts_with('(');
+            let defined = defined_in.get(name).filter(|_| is_call)?;
+            Some((*defined, "calls a method of Store in"))
+        });
+        for (used, how) in imported.chain(called) {
+            if rank(used).is_some_and(|used| Some(used) < rank(module)) {
+                let path = &source.path;
+                findings.insert(format!("{path} {how} {used}, which is above {module}"));
+            }
+        }
+    }
+    expect_none(findings.into_iter().collect());
 }
 
-fn is_apart(part: &str, uses: &BTreeMap<String, BTreeSet<String>>) -> bool {
-    let mut others = uses.iter().filter(|(other, _)| *other != part);
-    let uses_another = others.clone().any(|(other, _)| uses[part].contains(other));
-    !uses_another || !others.any(|(_, used)| used.contains(part))
+/// The lines in which methods of the engine's `Store` are written.
+fn of_store(source: &Source) -> impl Iterator<Item = &str> {
+    let mut is_inside = false;
+    source.code().map(|(_, line)| line).filter(move |line| {
+        is_inside |= *line == "impl<D: Disk> Store<D> {";
+        is_inside &= *line != "}";
+        is_inside
+    })
 }
 
-fn is_of_name(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '_'
+fn name_at_start(text: &str) -> &str {
+    let is_other = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+    text.split(is_other).next().unwrap_or_default()
 }
