@@ -44,7 +44,7 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
                 continue;
             };
             if !(step.is_undone && change.place.is_in(selection, number)) {
-                if matches!(change.place, Place::Entry(_)) {
+                if matches!(change.place, RecordPlace::Entry(_)) {
                     others.insert(file);
                 }
                 continue;
@@ -68,30 +68,30 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
 
 struct Change {
     object: Identity,
-    place: Place,
+    place: RecordPlace,
 }
 
 /// Where in its record a change is.
-enum Place {
+enum RecordPlace {
     Entry(usize),
     Update(usize),
 }
 
-impl Place {
+impl RecordPlace {
     fn is_in(&self, selection: &Selection, step: usize) -> bool {
         match self {
-            Place::Entry(place) => selection.has_entry(step, *place),
-            Place::Update(place) => selection.has_update(step, *place),
+            RecordPlace::Entry(place) => selection.has_entry(step, *place),
+            RecordPlace::Update(place) => selection.has_update(step, *place),
         }
     }
 
     fn path(&self, step: &Step) -> Vec<u8> {
         match self {
-            Place::Entry(place) => {
+            RecordPlace::Entry(place) => {
                 let entry = &step.entries()[*place];
                 step.path(entry.directory, &entry.name)
             }
-            Place::Update(place) => step.path_of_object(step.updates()[*place].object),
+            RecordPlace::Update(place) => step.path_of_object(step.updates()[*place].object),
         }
     }
 }
@@ -103,13 +103,13 @@ fn changes(step: &Step) -> impl Iterator<Item = Change> + '_ {
         let objects = entry.before.into_iter().chain(step.after(entry));
         objects.map(move |object| Change {
             object,
-            place: Place::Entry(place),
+            place: RecordPlace::Entry(place),
         })
     });
     let updates = step.updates().iter().enumerate();
     let updated = updates.map(move |(place, update)| Change {
         object: step.object(update.object),
-        place: Place::Update(place),
+        place: RecordPlace::Update(place),
     });
     named.chain(updated)
 }

@@ -33,7 +33,7 @@ use crate::log::Log;
 use crate::names;
 use crate::view::log::state::Writing;
 
-pub(crate) use revive::{Logged, Unread, read};
+pub(crate) use revive::{LoggedView, Unread, read};
 
 /// Up to so many staged files are flushed one by one; more by one syncfs.
 const SYNC_EACH_MAX: usize = 16;
