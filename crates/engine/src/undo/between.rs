@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use atomdir_disk::{Identity, Kind};
 
 use crate::ids::Sequence;
+use crate::undo::files::Files;
 use crate::undo::selection::Selection;
 use crate::undo::since::{Since, Step};
 
@@ -31,7 +32,8 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
     if since.steps.iter().filter(|step| step.is_undone).count() < 2 {
         return Vec::new();
     }
-    let files = Files::new(since);
+    let files = Files::new(since.steps.iter().flat_map(Step::successions));
+    let directories = directories(since);
     let mut tracks: HashMap<Identity, Track> = HashMap::new();
     let mut found = Vec::new();
     for (number, step) in since.steps.iter().enumerate() {
@@ -40,9 +42,10 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
         }
         let mut others = HashSet::new();
         for change in changes(step) {
-            let Some(file) = files.file(change.object) else {
+            if directories.contains(&change.object) {
                 continue;
-            };
+            }
+            let file = files.first(change.object);
             if !(step.is_undone && change.place.is_in(selection, number)) {
                 if matches!(change.place, RecordPlace::Entry(_)) {
                     others.insert(file);
@@ -114,48 +117,10 @@ fn changes(step: &Step) -> impl Iterator<Item = Change> + '_ {
     named.chain(updated)
 }
 
-/// Groups the inodes that were the same file, one after the other.
-struct Files {
-    first: HashMap<Identity, Identity>,
-    directories: HashSet<Identity>,
-}
-
-impl Files {
-    fn new(since: &Since) -> Files {
-        let mut files = Files {
-            first: HashMap::new(),
-            directories: HashSet::new(),
-        };
-        for step in &since.steps {
-            let objects = step.objects().iter();
-            let directories = objects.filter(|object| object.kind == Kind::Directory);
-            files
-                .directories
-                .extend(directories.map(|object| object.identity));
-            let above = step.directories().iter();
-            files
-                .directories
-                .extend(above.map(|directory| directory.identity));
-            for (before, after) in step.successions() {
-                let (before, after) = (files.first_of(before), files.first_of(after));
-                if before != after {
-                    files.first.insert(after, before);
-                }
-            }
-        }
-        files
-    }
-
-    fn first_of(&self, inode: Identity) -> Identity {
-        let mut at = inode;
-        while let Some(before) = self.first.get(&at) {
-            at = *before;
-        }
-        at
-    }
-
-    /// `None` for a directory.
-    fn file(&self, inode: Identity) -> Option<Identity> {
-        (!self.directories.contains(&inode)).then(|| self.first_of(inode))
-    }
+fn directories(since: &Since) -> HashSet<Identity> {
+    let objects = since.steps.iter().flat_map(Step::objects);
+    let changed = objects.filter(|object| object.kind == Kind::Directory);
+    let changed = changed.map(|object| object.identity);
+    let above = since.steps.iter().flat_map(Step::directories);
+    changed.chain(above.map(|above| above.identity)).collect()
 }
