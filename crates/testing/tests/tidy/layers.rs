@@ -198,43 +198,83 @@ fn engine_uses_no_clock_thread_or_environment_of_its_own() {
 #[test]
 fn the_engines_modules_use_only_those_below_them() {
     let all = sources::all();
-    let map = sources::section(sources::architecture(&all), "### crates/engine");
-    let order: Vec<&str> = maps::rows(map).concat();
-    let rank = |module: &str| order.iter().position(|one| *one == module);
-    let engine = all.iter().filter(|source| source.is_product());
-    let engine = engine.filter_map(|source| {
-        let path = source.path.strip_prefix("crates/engine/src/")?;
-        let module = path.split(['/', '.']).next()?;
-        Some((module, source))
-    });
-    let engine: Vec<(&str, &Source)> = engine.filter(|(module, _)| *module != "lib").collect();
-    assert!(rank("commit").is_some(), "the folders have moved");
+    let order = Order::of(&all, "engine");
+    let mut findings = order.imports_from_above("");
     let mut defined_in = BTreeMap::new();
-    for (module, source) in &engine {
+    for (module, source) in &order.sources {
         let methods = of_store(source).filter_map(|line| line.split_once("fn "));
         defined_in.extend(methods.map(|(_, name)| (name_at_start(name), *module)));
     }
-    let mut findings = BTreeSet::new();
-    for (module, source) in &engine {
-        let paths = source
-            .code()
-            .flat_map(|(_, line)| line.split("crate::").skip(1));
-        let imported = paths.map(|path| (name_at_start(path), "uses"));
+    for (module, source) in &order.sources {
         let calls = of_store(source).flat_map(|line| line.split("self.").skip(1));
-        let called = calls.filter_map(|call| {
+        for call in calls {
             let name = name_at_start(call);
             let is_call = call[name.len()..].starts_with('(');
-            let defined = defined_in.get(name).filter(|_| is_call)?;
-            Some((*defined, "calls a method of Store in"))
-        });
-        for (used, how) in imported.chain(called) {
-            if rank(used).is_some_and(|used| Some(used) < rank(module)) {
+            if let Some(defined) = defined_in.get(name).filter(|_| is_call)
+                && order.is_above(defined, module)
+            {
                 let path = &source.path;
-                findings.insert(format!("{path} {how} {used}, which is above {module}"));
+                findings.push(format!("{path} calls Store::{name}, which is in {defined}"));
             }
         }
     }
-    expect_none(findings.into_iter().collect());
+    expect_none(findings);
+}
+
+#[test]
+fn the_services_modules_use_only_those_below_them() {
+    // It holds the state of all the others.
+    expect_none(Order::of(&sources::all(), "service").imports_from_above("service"));
+}
+
+/// The modules of a crate from the top down, as its map in ARCHITECTURE.md lists them.
+struct Order<'a> {
+    modules: Vec<&'a str>,
+    /// The files, each with its module.
+    sources: Vec<(&'a str, &'a Source)>,
+}
+
+impl<'a> Order<'a> {
+    fn of(all: &'a [Source], name: &str) -> Order<'a> {
+        let heading = format!("### crates/{name}");
+        let map = sources::section(sources::architecture(all), &heading);
+        let place = format!("crates/{name}/src/");
+        let product = all.iter().filter(|source| source.is_product());
+        let sources = product.filter_map(|source| {
+            let path = source.path.strip_prefix(&place)?;
+            Some((path.split(['/', '.']).next()?, source))
+        });
+        let order = Order {
+            modules: maps::names(map),
+            sources: sources.filter(|(module, _)| *module != "lib").collect(),
+        };
+        let is_placed = |module: &str| order.modules.contains(&module);
+        let mut all_placed = order.sources.iter().map(|(module, _)| is_placed(module));
+        assert!(
+            all_placed.all(|placed| placed),
+            "the map of {name} lacks modules"
+        );
+        order
+    }
+
+    fn is_above(&self, one: &str, other: &str) -> bool {
+        let place = |module: &str| self.modules.iter().position(|known| *known == module);
+        place(one).is_some_and(|one| place(other).is_some_and(|other| one < other))
+    }
+
+    fn imports_from_above(&self, exempt: &str) -> Vec<String> {
+        let mut findings = BTreeSet::new();
+        for (module, source) in &self.sources {
+            let lines = source.code().map(|(_, line)| line);
+            for path in lines.flat_map(|line| line.split("crate::").skip(1)) {
+                let used = name_at_start(path);
+                if *module != exempt && self.is_above(used, module) {
+                    findings.insert(format!("{} uses {used}, which is above", source.path));
+                }
+            }
+        }
+        findings.into_iter().collect()
+    }
 }
 
 /// The lines in which methods of the engine's `Store` are written.

@@ -15,7 +15,9 @@ fn each_crates_map_names_its_modules() {
     for (name, modules) in crates {
         let heading = format!("### crates/{name}");
         let mapped = match architecture.contains(&format!("{heading}\n")) {
-            true => in_table(sources::section(architecture, &heading)),
+            true => names(sources::section(architecture, &heading))
+                .into_iter()
+                .collect(),
             false => at_head(&all, name),
         };
         let missing = modules.difference(&mapped);
@@ -42,24 +44,14 @@ fn modules(all: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
     crates
 }
 
-/// The names in the first column.
-pub fn in_table(section: &str) -> BTreeSet<&str> {
-    rows(section).into_iter().flatten().collect()
-}
-
-/// The names in the first column, row by row.
-pub fn rows(section: &str) -> Vec<Vec<&str>> {
+/// The names in the first column, in their order.
+pub fn names(section: &str) -> Vec<&str> {
     let rows = section.lines().filter(|line| line.starts_with("| "));
     let cells = rows.filter_map(|row| row.split('|').nth(1));
-    cells
-        .filter(|cell| !cell.contains("---"))
-        .skip(1)
-        .map(|cell| {
-            let names = cell
-                .split(',')
-                .map(|name| name.trim().trim_end_matches('/'));
-            names.collect()
-        })
+    let cells = cells.filter(|cell| !cell.contains("---")).skip(1);
+    let names = cells.flat_map(|cell| cell.split(','));
+    names
+        .map(|name| name.trim().trim_end_matches('/'))
         .collect()
 }
 
