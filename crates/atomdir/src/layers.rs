@@ -1,4 +1,9 @@
 //! The layers from which a native view's overlay is mounted.
+//!
+//! Invariant: whatever the service answers, only these are opened as layers: a directory that
+//! passes the check of a view's root (`view_root`), as the lower one; and directories below the
+//! store's control directory, on the same mount and reached without symbolic links. The control
+//! directory belongs to the user that the service runs as.
 
 use crate::view_root::{self, ViewRootError};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
@@ -7,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// The layers of a native view: the snapshot, and two directories of the store's
-/// control directory above it. Whatever the service answers, nothing else is opened.
+/// control directory above it.
 #[derive(Debug, Clone)]
 pub struct Layers {
     /// overlayfs must keep its attributes where ordinary users may write them (`userxattr`).

@@ -2,16 +2,17 @@
 //!
 //! The user who controls a store's control directory decides which program answers there
 //! and what it answers. A user who can rename a directory on the way to it can put another
-//! in its place. So a store is trusted if
+//! in its place.
 //!
+//! Invariants: a store is trusted only if
 //! 1. its root and its control directory belong to the caller or to root, and nobody else
 //!    can write in the control directory;
 //! 2. every directory above them belongs to the caller or to root, and nobody else can
-//!    rename its entries: others cannot write in it, or it is sticky.
+//!    rename its entries: others cannot write in it, or it is sticky;
 //!
-//! A store is also trusted if the caller's own configuration lists its root, or the caller says so
-//! for one call. Others may write in the root itself, as in that of a shared store: if they replace
-//! the control directory, the replacement fails the first condition.
+//! or if the caller's own configuration lists its root, or the caller says so for one call. Others
+//! may write in the root itself, as in that of a shared store: if they replace the control
+//! directory, the replacement fails the first condition.
 
 pub(crate) mod configuration;
 

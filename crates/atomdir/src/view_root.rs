@@ -2,9 +2,11 @@
 //!
 //! Otherwise a service of another user could make the caller bind any directory over
 //! the store or run a command in it. In one of the caller's own directories, for
-//! example, the command would do what it was meant to do in the view. So we ask the
-//! kernel whether the directory is on a FUSE file system of Atomdir's type, mounted
-//! in this mount namespace by the user that the service runs as.
+//! example, the command would do what it was meant to do in the view.
+//!
+//! Invariant: [`check`] accepts a directory only if the kernel says that it is on a FUSE file
+//! system of Atomdir's type, mounted in this mount namespace by the user that the service runs
+//! as. A descriptor that is used only as such need only be on a FUSE file system.
 
 use crate::mounts;
 use crate::trust::OVERFLOW_USER;

@@ -2,6 +2,16 @@
 //!
 //! All sides of a workload take turns in one run, in fresh directories of one file system. The files
 //! that they read are in the page cache. All sides must produce the same files.
+//!
+//! Modules
+//! - `workloads`, `load`, `small`: the workloads by family; the programs that they run
+//! - `bench`, `workspace`, `overlay`, `compare`: the settings of a run; the directory of one side; the
+//!   kernel's overlay as another side; whether all sides left the same files
+//! - `measure`, `device`, `machine`, `limit`, `uring`: measuring in turns; counting a device's writes;
+//!   the machine; limiting memory; FUSE over io_uring
+//! - `corpus`, `image`, `programs`: what is measured: files, file systems, Atomdir
+//! - `papers`, `report`: the figures of papers beside ours; tables and JSON
+//! - `leftovers`, `error`: what killed runs have left; errors
 
 mod bench;
 mod compare;

@@ -4,6 +4,16 @@
 //! 1. No panic leaves a function: it becomes `ATOMDIR_EINTERNAL`.
 //! 2. A handle is a box that the caller owns. All functions borrow it, except those that free it.
 //! 3. A function that fails writes nothing to its results.
+//!
+//! Modules
+//! - `store`, `transaction`: stores; transactions
+//! - `names`, `files`: names, directories and attributes; contents of files
+//! - `here`: a transaction around a thread's ordinary system calls
+//! - `changes`, `listing`: lists of changes; lists of open and of ended transactions
+//! - `past`, `texts`: the past, commits of a part, and sides in conflicts; the versions of a text
+//!   in conflict
+//! - `maintaining`: dropping history, and settings
+//! - `error`, `handle`: error codes and messages; what C passes as pointers
 
 mod changes;
 mod error;

@@ -11,6 +11,11 @@
 //! fsync of its file. The file is opened for direct I/O, so nothing is kept back. If a write is in
 //! flight when a flush is requested, a disk need not flush it. Here it counts as flushed if it
 //! arrives before the flush.
+//!
+//! Modules
+//! - `block_file`, `image`: the disk in memory, as a file; its bytes
+//! - `recording`: the writes and flushes, and the disks that a power cut may leave
+//! - `file_system`: the real file systems: making, mounting and checking them
 
 mod block_file;
 mod file_system;

@@ -1,13 +1,15 @@
 //! The only way the engine reaches a file system.
 //!
 //! [`Disk`] is the trait; [`LinuxDisk`] is the real one. Every operation names an object
-//! by a handle, or by a directory handle and one [`Name`]. There are no paths and no
-//! `..`, and no symbolic link is ever followed, so no operation can be led out of the
-//! store.
+//! by a handle, or by a directory handle and one [`Name`].
+//!
+//! Invariants, which every implementation keeps
+//! - There are no paths and no `..`, and no symbolic link is ever followed. So no operation
+//!   can be led out of the store.
+//! - Every later call sees the effect of a call that has returned.
+//! - A crash loses only what the following list allows.
 //!
 //! # What is durable when
-//!
-//! Every later call sees the effect of a call that has returned. After a crash:
 //!
 //! 1. **Contents and length** of a regular file: whatever was written before a
 //!    successful [`Disk::sync`] or [`Disk::sync_data`] of the file is kept. Anything
@@ -27,6 +29,13 @@
 //! 5. [`Disk::sync_file_system`] does 1 to 3 for everything.
 //! 6. A failed sync may have lost anything that it had to keep. If the next one
 //!    succeeds, that proves nothing.
+//!
+//! Modules
+//! - `linux`, `charge`: the real disk; writing at a user's expense
+//! - `contract`: the contract as a test
+//! - `name`, `types`, `node`: names of entries; arguments and results; those of trees that views and
+//!   FUSE serve
+//! - `mounts`, `reason`: the mount table; error numbers as text
 
 mod charge;
 #[cfg(any(test, feature = "contract"))]

@@ -1,2 +1,4 @@
-//! The end-to-end tests live in `tests/`; helper programs that the tests run
-//! inside views live in `src/bin/`.
+//! The end-to-end tests live in `tests/`.
+//!
+//! Modules
+//! - `bin`: helper programs that the tests run inside views

@@ -21,14 +21,16 @@ impl RangeSet {
             end = end.max(to);
             self.ranges.remove(&from);
         }
+        assert!(start < end, "a range of the set is empty");
         self.ranges.insert(start, end);
     }
 
     /// Removes everything at or after `from`.
     pub fn truncate(&mut self, from: u64) {
         self.ranges.split_off(&from);
-        if let Some((_, end)) = self.ranges.iter_mut().next_back() {
+        if let Some((start, end)) = self.ranges.iter_mut().next_back() {
             *end = (*end).min(from);
+            assert!(start < end, "a range of the set is empty");
         }
     }
 

@@ -6,6 +6,13 @@
 //! up to which sequence everything was durable when it was written. If a header
 //! says so of the very record that cannot be read, that record was once durable,
 //! and this is damage.
+//!
+//! Invariants
+//! 1. A record is returned only if both checksums of its frame are right, and its sequence
+//!    follows that of the record before. The first record's sequence is at most the given one.
+//! 2. A file is reported as torn only if no header behind the last whole record says that the next
+//!    one was durable. So cutting the file there loses nothing that is known to have been durable.
+//! 3. Once the end is found, every further step gives the same answer.
 
 use std::marker::PhantomData;
 

@@ -3,6 +3,12 @@
 //! `fuzz/` at the workspace's root drives them with libFuzzer; the tests of this
 //! crate drive the same functions with mutations of real logs and messages, by
 //! a seed, on any compiler.
+//!
+//! Modules
+//! - `format`, `protocol`, `recovery`: the targets: control files; messages; recovery from any log
+//! - `corpus`, `messages`: the first inputs
+//! - `mutate`: changes bytes as libFuzzer does
+//! - `bin`: writes the first inputs for `fuzz/`
 
 mod corpus;
 mod format;

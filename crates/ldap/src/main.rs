@@ -8,6 +8,14 @@
 //! 2. The result of a search is sent only after its transaction has been validated, so it shows
 //!    one state of the database.
 //! 3. Operations run concurrently. One that conflicts with others is tried again.
+//!
+//! Modules
+//! - `server`, `request`: connections from slapd; its requests and the answers to them
+//! - `operations`: LDAP's operations, each in one transaction
+//! - `tree`, `ldif`: entries as files; the format of these files
+//! - `name`, `filter`, `schema`: distinguished names; search filters; attribute types and object
+//!   classes
+//! - `stamp`, `password`: who changed an entry and when; comparing passwords
 
 mod filter;
 mod ldif;

@@ -8,6 +8,14 @@
 //! 3. The exit code is 0 only if the commit is durable.
 //! 4. If an administrator can mend an error, the exit code is 75: the mail server then keeps the
 //!    message and tries again. So a wrong configuration loses no message.
+//!
+//! Modules
+//! - `account`: the recipient, and the user whose rights the delivery has
+//! - `delivery`: takes the lock, runs the transaction, tries again after a conflict
+//! - `mailbox`, `message`, `index`: a mailbox's format and path; a message's form; the index
+//! - `lock`: keeps other mail programs out of a mailbox meanwhile
+//! - `server`: checks that the mail server is still running
+//! - `failure`: errors and exit codes
 
 mod account;
 mod delivery;

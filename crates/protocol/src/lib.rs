@@ -16,6 +16,11 @@
 //!
 //! The handshake's bytes never change. Anything else may change whenever
 //! [`VERSION`] does.
+//!
+//! Modules
+//! - `handshake`, `frame`: the first bytes in each direction; one message as bytes
+//! - `messages`, `records`, `failure`: requests and replies; the values in them; failures
+//! - `footprint`: the memory that a decoded message takes
 
 mod failure;
 mod footprint;

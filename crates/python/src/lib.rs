@@ -3,6 +3,10 @@
 //! The classes here are thin. Paths, file objects, `with` and fsspec are written in Python, in
 //! `python/atomdir`, on top of them. Every call that may wait or use the disk releases the
 //! interpreter's lock, so that other threads can run.
+//!
+//! Modules
+//! - `store`, `transaction`, `file`: the classes
+//! - `convert`, `errors`: arguments and results; exceptions
 
 mod convert;
 mod errors;

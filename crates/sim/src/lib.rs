@@ -5,6 +5,20 @@
 //! has covered is pending: a crash keeps, loses or tears it in every way that
 //! the contract of the trait allows. Nothing in it is random or depends on
 //! time, so a state that was found once can be found again.
+//!
+//! Modules
+//! - `disk`, `world`, `image`, `contents`: the simulated disk; its state; the tree of one state; the
+//!   contents of files
+//! - `effect`, `choice`: what a crash may keep of each call; which of these are tried
+//! - `trace`, `explore`: records a run; crashes it at every point and recovers
+//! - `fault`, `disturb`: faults of the disk while the engine runs; workloads that meet them
+//! - `workload`, `workloads`, `random`: a few commits in a row; the list of them; random ones
+//! - `operation`, `transactions`, `opening`: what the steps of workloads do: operations on a tree;
+//!   other uses of a transaction; opening stores and beginning transactions
+//! - `cancelled`, `obstruct`, `group`, `survivors`, `damage`, `overlay`: particular circumstances:
+//!   commits that are cancelled; those that are stalled; those that share a flush; transactions that
+//!   survive; damaged control files; native views
+//! - `tree`, `hash`: what a transaction promises to keep of a tree; a hash
 
 mod cancelled;
 mod choice;

@@ -11,6 +11,18 @@
 //! Invariants
 //! 1. No panic leaves a function that SQLite calls: it becomes an error code.
 //! 2. The extension stays loaded, since SQLite keeps pointers into it.
+//!
+//! Modules
+//! - `vfs`, `abi`: the file system that SQLite calls; the part of SQLite's C interface that is used
+//! - `connection`, `state`: a connection in one store; its databases and transaction
+//! - `database`, `page_set`, `header`: a database's file in a transaction; a set of its pages; its
+//!   first page's counters, which take no part in conflicts
+//! - `journal`, `super_journals`: SQLite's journals, which are temporary; those for several databases
+//! - `outer`, `functions`: a transaction around several of SQLite's; the SQL functions for it
+//! - `retry`: makes statements run again after a conflict
+//! - `pragma`: pragmas that are refused or have no effect
+//! - `stores`: the stores that this process has open
+//! - `failure`: errors
 
 mod abi;
 mod connection;

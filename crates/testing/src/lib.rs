@@ -7,6 +7,19 @@
 //! `ATOMDIR_TEST_DIR` is where scratch directories go; `ATOMDIR_KEEP=1` keeps
 //! them; `ATOMDIR_SKIP_FILE` collects what was skipped; `ATOMDIR_BUILT=1` says that all
 //! libraries have been built, so that tests need not build them.
+//!
+//! Modules
+//! - `scenario`: the harness, which runs a program inside and outside a transaction and compares
+//! - `tree`: a tree as a value, to compare two
+//! - `history`: the checker of histories: whether an isolation level explains what was read
+//! - `store`, `fixture`, `steps`: a store that is driven through the command; one in a scratch
+//!   directory; several commits in it
+//! - `command`, `waiting`, `terminal`, `again`: running programs; a command that waits in its view;
+//!   one on a terminal; a test of this program once more
+//! - `scratch`, `mounts`, `user`, `random`, `wait_until`: scratch directories, the mount table, other
+//!   users, seeds, and polling
+//! - `tier`, `skip`, `exit_code`: the forms of tests; tests that cannot run here; exit codes
+//! - `documents`, `debian_source`: code in documents; programs of others, as sources
 
 mod again;
 mod command;

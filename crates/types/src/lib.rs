@@ -7,6 +7,16 @@
 //!
 //! Some types of one name are two on purpose. The engine's `Committed` and `SnapshotObject` contain
 //! more than a client needs. The library's `Conflict` has its path as a `PathBuf`.
+//!
+//! Modules
+//! - `ids`, `time`, `kind`: numbers that name something; times; kinds of objects
+//! - `change`, `commit`, `snapshot_object`, `side`: what was changed; commits as lists show them; an
+//!   object at one point in the commit order; the states that a view is compared with
+//! - `conflict`, `read`, `lock`, `options`: conflicts; what was read of a file; locks; how a
+//!   transaction behaves
+//! - `ended`, `deviation`, `merge`: how a transaction ended; what overlayfs has done otherwise; steps
+//!   of a nested commit into a native view
+//! - `sync`: taking locks, also after a panic
 
 #![deny(missing_docs)]
 

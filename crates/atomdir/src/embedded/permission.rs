@@ -1,7 +1,7 @@
-//! Checks what this process's user may do in a view, as the kernel decides it for a mounted file
-//! system.
+//! Checks what this process's user may do in a view.
 //!
-//! Checked are
+//! Invariant: the user may do nothing in such a view that the kernel would refuse in a mounted file
+//! system. So these are checked:
 //! - search permission of every directory on the way;
 //! - read and write permission of a file when it is opened, of a directory when it is listed
 //!   or its entries change, and of a directory that moves to another one;

@@ -82,7 +82,7 @@ impl<D: Disk> Apply<'_, D> {
     /// `unfinished`: files that a commit was just changing when the process died.
     pub fn write_again(&mut self, unfinished: &HashSet<Identity>) -> Outcome<()> {
         let desired = self.desired;
-        let lines = lines(&desired.updates);
+        let last_updates = last_updates(&desired.updates);
         for (number, wanted) in desired.updates.iter().enumerate() {
             let Some(content) = &wanted.content else {
                 continue;
@@ -97,10 +97,10 @@ impl<D: Disk> Apply<'_, D> {
             let disk = &self.core.disk;
             let before = disk.stat(&file).map_err(|errno| failed(self, errno))?;
             let capability = disk.xattr(&file, CAPABILITY).ok();
-            let line = &lines[&wanted.object];
-            let is_as_left = line.modified == Some(before.attributes.times.modified);
+            let last = &last_updates[&wanted.object];
+            let is_as_left = last.modified == Some(before.attributes.times.modified);
             let is_ours = unfinished.contains(&wanted.object) || is_as_left;
-            if is_ours && number >= line.first {
+            if is_ours && number >= last.first {
                 self.write_content(&file, &place, content)?;
             } else {
                 let written = self.write_equal(&file, content);
@@ -170,26 +170,26 @@ impl<D: Disk> Apply<'_, D> {
 }
 
 /// Updates of an object between which no outside writer has changed it, the last ones.
-struct Line {
+struct LastUpdates {
     /// The first of them, by its place among all updates.
     first: usize,
     /// The modification time that they have left.
     modified: Option<Timestamp>,
 }
 
-fn lines(updates: &[WantedUpdate]) -> HashMap<Identity, Line> {
-    let mut lines: HashMap<Identity, Line> = HashMap::new();
+fn last_updates(updates: &[WantedUpdate]) -> HashMap<Identity, LastUpdates> {
+    let mut last: HashMap<Identity, LastUpdates> = HashMap::new();
     for (number, wanted) in updates.iter().enumerate() {
-        let line = lines.entry(wanted.object).or_insert(Line {
+        let of_object = last.entry(wanted.object).or_insert(LastUpdates {
             first: number,
             modified: None,
         });
-        if line.modified.is_some() && line.modified != wanted.found_modified {
-            line.first = number;
+        if of_object.modified.is_some() && of_object.modified != wanted.found_modified {
+            of_object.first = number;
         }
-        line.modified = wanted.attributes.modified.or(line.modified);
+        of_object.modified = wanted.attributes.modified.or(of_object.modified);
     }
-    lines
+    last
 }
 
 fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {

@@ -78,14 +78,14 @@ pub(crate) struct Apply<'a, D: Disk> {
     /// Objects that were opened up, and the modes they shall have.
     opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
     /// Files that were opened for writing before the record was logged.
-    writers: &'a Writers<D>,
+    writers: &'a WritableFiles<D>,
 }
 
 /// Handles of files that are changed in place, by identity.
-pub(crate) type Writers<D> = HashMap<Identity, <D as Disk>::Handle>;
+pub(crate) type WritableFiles<D> = HashMap<Identity, <D as Disk>::Handle>;
 
 #[derive(PartialEq, Eq)]
-enum Step {
+enum Attached {
     Done,
     /// A directory would have to go below itself; something else must move first.
     Blocked,
@@ -97,7 +97,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         desired: &'a Desired,
         earlier: &'a HashSet<Identity>,
         keeps_but: Option<&'a HashSet<Identity>>,
-        writers: &'a Writers<D>,
+        writers: &'a WritableFiles<D>,
     ) -> Self {
         Apply {
             core,
@@ -165,9 +165,9 @@ impl<'a, D: Disk> Apply<'a, D> {
             let before = pending.len();
             for (key, object) in pending {
                 match self.attach(key.0, &key.1, object)? {
-                    Step::Blocked => blocked.push((key, object)),
-                    Step::Done => {
-                        self.progress.entries.insert(key.clone());
+                    Attached::Blocked => blocked.push((key, object)),
+                    Attached::Done => {
+                        self.note_done(key);
                         meter.step();
                     }
                 }
@@ -181,22 +181,31 @@ impl<'a, D: Disk> Apply<'a, D> {
         for (key, wanted) in entries {
             if wanted.after.is_none() && !self.progress.entries.contains(key) {
                 self.detach(key.0, &key.1, wanted.before)?;
-                self.progress.entries.insert(key.clone());
+                self.note_done(key);
                 meter.step();
             }
         }
+        assert!(
+            self.progress.displaced.is_none() && self.progress.exchanged.is_empty(),
+            "apply leaves an object where an exchange has put it"
+        );
         if self.replays {
             self.bury_leftovers()?;
         }
         self.update_staying()
     }
 
+    fn note_done(&mut self, key: &(Identity, Name)) {
+        let is_new = self.progress.entries.insert(key.clone());
+        assert!(is_new, "apply has changed a name twice");
+    }
+
     /// Makes `name` in the directory name the object.
-    fn attach(&mut self, directory: Identity, name: &Name, object: Identity) -> Outcome<Step> {
+    fn attach(&mut self, directory: Identity, name: &Name, object: Identity) -> Outcome<Attached> {
         let Some(handle) = self.directory(directory)? else {
             self.progress.left.insert(object);
             let missing = self.missing(directory, name, "the directory it belongs in");
-            return missing.map(|()| Step::Done);
+            return missing.map(|()| Attached::Done);
         };
         let here = EntryPlace {
             parent: Parent::Directory(directory),
@@ -214,7 +223,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
             let Some((source, may_move)) = self.source(object)? else {
                 let missing = self.missing(object, name, "the object to be put there");
-                return missing.map(|()| Step::Done);
+                return missing.map(|()| Attached::Done);
             };
             if !self.desired.is_staged(object) || self.desired.kind(object) == Some(Kind::Directory)
             {
@@ -226,7 +235,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             };
             match result {
                 Ok(()) => break,
-                Err(Errno::INVAL) => return Ok(Step::Blocked),
+                Err(Errno::INVAL) => return Ok(Attached::Blocked),
                 // The directory was open already when an outside writer removed it.
                 Err(Errno::NOENT)
                     if self.core.disk.stat(&handle).is_ok_and(|now| now.links == 0) =>
@@ -242,7 +251,7 @@ impl<'a, D: Disk> Apply<'a, D> {
                 }
             }
         }
-        Ok(Step::Done)
+        Ok(Attached::Done)
     }
 
     /// Whether an outside writer may have changed an object between its lookup and the failed call.
@@ -302,6 +311,10 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
         self.note_spot(old, source.clone());
         if !is_wanted || !self.desired.knows(old) {
+            assert!(
+                self.progress.displaced.is_none(),
+                "apply forgets an object that an exchange has displaced"
+            );
             self.progress.displaced = Some((old, old_kind, source));
             self.bury_displaced()?;
         } else if old_kind != Kind::Directory && !self.is_name_wanted(&source) {

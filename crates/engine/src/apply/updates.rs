@@ -28,7 +28,8 @@ impl<D: Disk> Apply<'_, D> {
                 && !self.progress.updates.contains(&number)
             {
                 self.update(wanted)?;
-                self.progress.updates.insert(number);
+                let is_new = self.progress.updates.insert(number);
+                assert!(is_new, "apply has changed an object twice");
             }
         }
         Ok(())

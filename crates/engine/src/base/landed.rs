@@ -42,13 +42,23 @@ impl Landed {
     }
 
     pub fn note_entry(&mut self, directory: &Arc<Base>, name: &Name, sequence: Sequence) {
+        self.assert_own(sequence);
         let known = self.entries.entry(directory.serial);
         let (_, names) = known.or_insert_with(|| (directory.clone(), BTreeMap::new()));
         names.insert(name.clone(), sequence);
     }
 
     pub fn note_object(&mut self, base: &Arc<Base>, sequence: Sequence) {
+        self.assert_own(sequence);
         self.objects.insert(base.serial, (base.clone(), sequence));
+    }
+
+    /// Later commits keep what such a snapshot shows only if the commit is noted.
+    fn assert_own(&self, sequence: Sequence) {
+        assert!(
+            self.is_own(sequence),
+            "a part of a snapshot is of a commit that is not noted"
+        );
     }
 
     /// The point in the commit order at which an object is read, in a snapshot at `at`.

@@ -280,6 +280,15 @@ pub(crate) fn version_at<T>(versions: &[(Sequence, T)], at: Sequence) -> Option<
         .map(|(_, version)| version)
 }
 
+/// Adds the version that ends at this commit.
+pub(crate) fn push_version<T>(versions: &mut Vec<(Sequence, T)>, until: Sequence, version: T) {
+    assert!(
+        versions.last().is_none_or(|(last, _)| *last < until),
+        "versions of an object are not in the commit order"
+    );
+    versions.push((until, version));
+}
+
 impl History {
     /// Drops what no snapshot at or after `oldest` needs; true if nothing is left.
     pub fn prune(&mut self, oldest: Sequence, oldest_begin: Option<Timestamp>) -> bool {

@@ -43,6 +43,10 @@ impl PastSizes {
         if self.commits.is_empty() {
             self.first = sequence;
         }
+        assert!(
+            sequence == self.first + self.commits.len() as u64,
+            "the past has a gap"
+        );
         let end = self.end() + bytes;
         self.commits.push_back(Size { time, end });
     }

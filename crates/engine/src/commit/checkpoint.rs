@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
 use crate::log::journal::lacks_space;
-use crate::log::past::Past;
+use crate::log::past::PastFile;
 use crate::log::past_limits::HistoryStatus;
 use crate::names::{self, InLimbo};
 use crate::options::{HistoryLimits, milliseconds_between};
@@ -92,7 +92,7 @@ impl<D: Disk> Store<D> {
         self.checkpoint_locked(state)?;
         if state.journal.past.is_none() {
             let last = state.journal.header.last_sequence;
-            state.journal.past = Some(Past::create(&self.0.core, last)?);
+            state.journal.past = Some(PastFile::create(&self.0.core, last)?);
             // The file's name gets durable with the header.
             state.journal.write_header(&self.0.core)?;
         }

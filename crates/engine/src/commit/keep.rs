@@ -11,7 +11,7 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
 
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, read_xattrs};
-use crate::base::{Base, History, OldAttributes, OldBody, Place};
+use crate::base::{Base, History, OldAttributes, OldBody, Place, push_version};
 use crate::ids::Sequence;
 use crate::names;
 use crate::ranges::RangeSet;
@@ -168,7 +168,7 @@ impl<D: Disk> Keeper<'_, D> {
             .snapshots
             .need_version(versions.last().map(|(until, _)| *until));
         if is_needed {
-            versions.push((self.sequence, before));
+            push_version(versions, self.sequence, before);
         }
         is_needed
     }
@@ -205,11 +205,11 @@ impl<D: Disk> Keeper<'_, D> {
             Ok(OldAttributes { stat, xattrs })
         });
         match old {
-            Ok(old) => base
-                .state()
-                .history_mut()
-                .attributes
-                .push((self.sequence, Arc::new(old))),
+            Ok(old) => {
+                let mut state = base.state();
+                let versions = &mut state.history_mut().attributes;
+                push_version(versions, self.sequence, Arc::new(old));
+            }
             Err(errno) if self.is_lost(base, errno) => {}
             Err(errno) => return Err(errno),
         }
@@ -258,7 +258,7 @@ impl<D: Disk> Keeper<'_, D> {
                         .iter()
                         .for_each(|(start, end)| merged.insert(start, end));
                 }
-                _ => changed.pages.push((self.sequence, pages)),
+                _ => push_version(&mut changed.pages, self.sequence, pages),
             }
         }
         Ok(())
@@ -342,10 +342,12 @@ impl<D: Disk> Keeper<'_, D> {
                 length,
             }
         };
-        base.state()
-            .history_mut()
-            .bodies
-            .push((self.sequence, Arc::new(body)));
+        let mut state = base.state();
+        push_version(
+            &mut state.history_mut().bodies,
+            self.sequence,
+            Arc::new(body),
+        );
         Ok(())
     }
 

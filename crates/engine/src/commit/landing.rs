@@ -180,17 +180,4 @@ impl<D: Disk> Store<D> {
         }
         nodes
     }
-
-    /// Takes a landing out of the queue, since its transaction ends.
-    pub(crate) fn take_landing(&self, id: TransactionId) -> Option<Landing<D>> {
-        let mut state = lock(&self.0.commit);
-        let mut waiting = state.queue.commits.iter_mut();
-        waiting.find_map(|pending| {
-            let landing = pending.landing()?;
-            match landing.transaction.id() == id {
-                true => pending.take_landing(),
-                false => None,
-            }
-        })
-    }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Access, Disk, Errno, Kind};
 
-use crate::apply::Writers;
+use crate::apply::WritableFiles;
 use crate::base::Place;
 use crate::base::core::Core;
 use crate::commit::merge;
@@ -20,8 +20,8 @@ pub(crate) fn look_at_base<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,
     writers_max: usize,
-) -> Result<(Present, Writers<D>), CommitError> {
-    let mut writers = Writers::<D>::new();
+) -> Result<(Present, WritableFiles<D>), CommitError> {
+    let mut writers = WritableFiles::<D>::new();
     let mut present = Present {
         modes: modes_of_moved(core, set),
         ..Default::default()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, reason};
 
-use crate::apply::{Apply, ApplyError, Desired, MOUNTED, TRIES_MAX, Writers};
+use crate::apply::{Apply, ApplyError, Desired, MOUNTED, TRIES_MAX, WritableFiles};
 use crate::base::core::Core;
 use crate::base::{Base, OldBody, OwnStamp, Place, Stamp};
 use crate::commit::keep::{Keeper, Snapshots};
@@ -162,7 +162,7 @@ impl<D: Disk> Store<D> {
         state: &CommitState<D>,
         desired: &Desired,
         attempt: &mut Attempt,
-        writers: &Writers<D>,
+        writers: &WritableFiles<D>,
         meter: &mut Meter<'_>,
     ) -> Result<(), ApplyError> {
         let core = &*self.0.core;

@@ -33,7 +33,7 @@ pub use table::Waits;
 pub(crate) use target::{Extent, Target};
 
 use self::table::LockTable;
-use self::waiters::{Waiter, Waiters};
+use self::waiters::{Waiters, Waiting};
 use crate::error::{Conflict, StoreError};
 use crate::ids::TransactionId;
 use crate::lock;
@@ -109,7 +109,7 @@ impl Locks {
     }
 
     /// Calls `wake` whenever the table changes, until the result is dropped.
-    pub fn add_waiter(&self, wake: &Arc<dyn Fn() + Send + Sync>) -> Waiter<'_> {
+    pub fn add_waiter(&self, wake: &Arc<dyn Fn() + Send + Sync>) -> Waiting<'_> {
         self.waiters.add(wake)
     }
 

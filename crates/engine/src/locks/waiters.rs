@@ -14,9 +14,9 @@ pub(crate) struct Waiters(Mutex<Vec<Wake>>);
 
 impl Waiters {
     /// Adds a request that waits, until the returned value is dropped.
-    pub fn add(&self, wake: &Wake) -> Waiter<'_> {
+    pub fn add(&self, wake: &Wake) -> Waiting<'_> {
         lock(&self.0).push(Arc::clone(wake));
-        Waiter {
+        Waiting {
             waiters: self,
             wake: Arc::clone(wake),
         }
@@ -27,12 +27,12 @@ impl Waiters {
     }
 }
 
-pub(crate) struct Waiter<'a> {
+pub(crate) struct Waiting<'a> {
     waiters: &'a Waiters,
     wake: Wake,
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut waiters = lock(&self.waiters.0);
         let own = waiters.iter().position(|one| Arc::ptr_eq(one, &self.wake));

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::Log;
 use crate::log::forgotten::Forgotten;
-use crate::log::past::{Past, limbo_bytes};
+use crate::log::past::{PastFile, limbo_bytes};
 use crate::log::past_limits::{Excess, HistoryStatus};
 use crate::log::recent::RecentCommits;
 use crate::names;
@@ -29,7 +29,7 @@ pub(crate) struct Journal<D: Disk> {
     /// The newest commit in the log.
     pub newest: Sequence,
     /// The objects that older commits have replaced; `None` if the store has never kept these.
-    pub past: Option<Past<D>>,
+    pub past: Option<PastFile<D>>,
     /// The number and size of the commits in the log that can be undone.
     pub logged: HistoryStatus,
     /// The moments at which the commits in the log were in the base: see
@@ -216,7 +216,7 @@ impl<D: Disk> Journal<D> {
     ) -> Result<T, StoreError> {
         match attempt(self) {
             Err(error) if lacks_space(&error) => {
-                let past = self.past.iter_mut().map(Past::records_mut);
+                let past = self.past.iter_mut().map(PastFile::records_mut);
                 for log in past.chain([&mut self.log, &mut self.history]) {
                     log.give_back(&core.disk)
                         .map_err(failed("release reserved space"))?;

@@ -25,7 +25,7 @@ use crate::log::past_limits::{Excess, HistoryStatus};
 use crate::log::{Log, read_records};
 use crate::names::{self, InLimbo};
 
-pub(crate) struct Past<D: Disk> {
+pub(crate) struct PastFile<D: Disk> {
     records: Log<D>,
     counts: Counts,
     /// The length up to which the file is durable.
@@ -89,12 +89,12 @@ impl Counts {
     }
 }
 
-impl<D: Disk> Past<D> {
+impl<D: Disk> PastFile<D> {
     /// Makes the file, if it is missing. Its name is durable once the directory is flushed.
-    pub fn create(core: &Core<D>, last_sequence: u64) -> Result<Past<D>, StoreError> {
+    pub fn create(core: &Core<D>, last_sequence: u64) -> Result<PastFile<D>, StoreError> {
         let name = names::fixed(names::PAST);
         let made = core.disk.create(&core.control.directory, &name, 0o600);
-        Past::open(core, made.map_err(failed("create files"))?, last_sequence)
+        PastFile::open(core, made.map_err(failed("create files"))?, last_sequence)
     }
 
     /// Reads the file. Commits after the header's last sequence are still in the log, and an
@@ -103,7 +103,7 @@ impl<D: Disk> Past<D> {
         core: &Core<D>,
         file: D::Handle,
         last_sequence: u64,
-    ) -> Result<Past<D>, StoreError> {
+    ) -> Result<PastFile<D>, StoreError> {
         let id = core.control.applied.store();
         let none = |_: PastRecord| None::<()>;
         let read = read_records(&core.disk, &file, id, u64::MAX, none)?;
@@ -121,7 +121,7 @@ impl<D: Disk> Past<D> {
             cut.map_err(failed("cut the past"))?;
         }
         let flushed = records.length();
-        let mut past = Past {
+        let mut past = PastFile {
             records,
             counts,
             flushed,

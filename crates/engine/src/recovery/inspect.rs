@@ -56,7 +56,7 @@ pub struct TornTail {
 }
 
 /// The part of a log record that the inspection looks at.
-enum Logged {
+enum InspectedRecord {
     /// A commit, with the objects that it keeps in limbo if the store keeps what commits replace.
     Commit(CommitSummary, Option<Vec<InLimbo>>),
     Cancels(u64),
@@ -97,9 +97,9 @@ impl Inspection {
         let keep = |record: LogRecord| match record {
             LogRecord::Commit(commit) => {
                 let kept = commit.before.is_some().then(|| kept_by(&commit).collect());
-                Logged::Commit(CommitDetails::from(commit).summary, kept)
+                InspectedRecord::Commit(CommitDetails::from(commit).summary, kept)
             }
-            LogRecord::Cancellation(record) => Logged::Cancels(record.cancelled),
+            LogRecord::Cancellation(record) => InspectedRecord::Cancels(record.cancelled),
         };
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;
         let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
@@ -117,12 +117,12 @@ impl Inspection {
                 bytes: log.torn_bytes,
             });
             let cancelled = log.records.iter().filter_map(|logged| match logged {
-                Logged::Commit(..) => None,
-                Logged::Cancels(cancelled) => Some(*cancelled),
+                InspectedRecord::Commit(..) => None,
+                InspectedRecord::Cancels(cancelled) => Some(*cancelled),
             });
             let cancelled: HashSet<u64> = cancelled.collect();
             for logged in log.records {
-                let Logged::Commit(commit, kept_by_it) = logged else {
+                let InspectedRecord::Commit(commit, kept_by_it) = logged else {
                     continue;
                 };
                 if cancelled.contains(&commit.sequence.0) {

@@ -32,7 +32,7 @@ use atomdir_format::record::{CommitRecord, LogRecord};
 use atomdir_format::summary::SummaryRecord;
 use atomdir_types::RecoveryReport;
 
-use crate::apply::{Apply, ApplyError, Desired, Writers};
+use crate::apply::{Apply, ApplyError, Desired, WritableFiles};
 use crate::base::core::Core;
 use crate::control::applied_mark::AppliedFile;
 use crate::control::{self, id_supply};
@@ -40,7 +40,7 @@ use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
 use crate::log::forgotten::Forgotten;
 use crate::log::journal::Journal;
-use crate::log::past::Past;
+use crate::log::past::PastFile;
 use crate::log::past_limits::HistoryStatus;
 use crate::log::recent::{RecentCommit, RecentCommits};
 use crate::log::{Log, ReadRecords, read_records};
@@ -93,6 +93,10 @@ pub(crate) fn recover<D: Disk>(
     let newest = tail
         .last()
         .map_or(header.last_sequence, LogRecord::sequence);
+    assert!(
+        newest >= header.last_sequence,
+        "recovery takes a commit that has left the log for a new one"
+    );
     let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
     if stat.identity != header.control_identity {
         if !tail.is_empty() {
@@ -333,6 +337,10 @@ fn redo<D: Disk>(
             .log
             .flush(&core.disk, state.journal.newest.0)
             .map_err(failed("flush the log"))?;
+        assert!(
+            state.journal.newest.0 <= state.journal.log.durable(),
+            "recovery applies a record that is not durable"
+        );
         let applied = core.control.applied.read(&core.disk);
         let applied = applied.map_err(failed("read the applied mark"))?;
         let applied = match applied {
@@ -349,7 +357,7 @@ fn redo<D: Disk>(
         // If the applied mark holds, the system has not crashed, so no object was lost.
         let remakes = applied.is_none();
         let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
-        let writers = Writers::<D>::new();
+        let writers = WritableFiles::<D>::new();
         let mut identities = HashMap::new();
         let applied = state.with_reserve(core, || {
             let mut desired = Desired::of(left, remakes).with_privileges(note.as_ref());
@@ -409,7 +417,7 @@ fn write_again<D: Disk>(
     let (done, left) = tail.split_at(tail.partition_point(|of| of.sequence <= applied.0));
     let earlier = Desired::of(done, false).files().collect();
     let unfinished = Desired::of(left, false).updated().collect();
-    let (all, writers) = (Desired::of(tail, true), Writers::<D>::new());
+    let (all, writers) = (Desired::of(tail, true), WritableFiles::<D>::new());
     let mut again = Apply::new(core, &all, &earlier, None, &writers);
     again.leave_closed();
     privileges::write(core, newest, &mut again, &unfinished)?;
@@ -429,11 +437,11 @@ fn open_past<D: Disk>(
     core: &Core<D>,
     file: Option<D::Handle>,
     last_sequence: u64,
-) -> Result<Option<Past<D>>, StoreError> {
+) -> Result<Option<PastFile<D>>, StoreError> {
     match file {
-        Some(file) => Past::open(core, file, last_sequence).map(Some),
+        Some(file) => PastFile::open(core, file, last_sequence).map(Some),
         None if core.options.history.is_none() => Ok(None),
-        None => Past::create(core, last_sequence).map(Some),
+        None => PastFile::create(core, last_sequence).map(Some),
     }
 }
 

@@ -27,14 +27,14 @@ use crate::recovery::{Discarded, failed};
 use crate::store::Store;
 use crate::store::stranded::Stranded;
 use crate::transaction::Transaction;
-use crate::view::log::{Logged, Unread, read};
+use crate::view::log::{LoggedView, Unread, read};
 
 /// Deeper directories of an upper layer count as one object.
 const COUNTED_DEPTH_MAX: u32 = 64;
 
 #[derive(Default)]
 pub(crate) struct Survivors {
-    logged: Vec<Logged>,
+    logged: Vec<LoggedView>,
     pub stranded: Vec<Stranded>,
     older: Older,
     /// Transactions that end with their service.
@@ -106,6 +106,10 @@ impl Survivors {
         journal: &mut Journal<D>,
         present: &RangeInclusive<Sequence>,
     ) -> Result<(), StoreError> {
+        assert!(
+            journal.log.length() == 0,
+            "snapshots are restored before the log is in the base"
+        );
         let snapshots = self.logged.iter().map(|one| Sequence(one.begin.at));
         let mut snapshots: Vec<Sequence> = snapshots.filter(|at| at < present.start()).collect();
         snapshots.sort();
@@ -123,7 +127,7 @@ impl Survivors {
             }
             Err(reason) => Some(reason),
         };
-        let is_lost = |one: &mut Logged| {
+        let is_lost = |one: &mut LoggedView| {
             let at = Sequence(one.begin.at);
             at > newest || (at < *present.start() && why_not.is_some())
         };
@@ -173,7 +177,7 @@ fn count_below<D: Disk>(disk: &D, directory: &D::Handle, depth: u32) -> u64 {
     below.sum()
 }
 
-fn stranded(logged: &Logged, reason: String) -> Stranded {
+fn stranded(logged: &LoggedView, reason: String) -> Stranded {
     Stranded {
         id: TransactionId(logged.begin.transaction),
         owner: Some(logged.begin.user),

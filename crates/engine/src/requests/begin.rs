@@ -3,7 +3,7 @@
 use crate::sync;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Times, Timestamp};
+use atomdir_disk::Disk;
 
 use crate::error::{BeginError, StoreError};
 use crate::ids::TransactionId;
@@ -93,35 +93,5 @@ impl<D: Disk> Store<D> {
                 lock(&self.0.open).ids.refill(high_water);
             }
         }
-    }
-
-    /// Returns a moment on the file system's own clock: everything that changed before
-    /// has an earlier change time, and nothing that changes later does. That clock may
-    /// stand still for a tick. Since Linux 6.13 it moves when a file is changed whose
-    /// change time was just read and would otherwise stay the same.
-    pub(crate) fn stamp(&self) -> Result<Timestamp, StoreError> {
-        let core = &self.0.core;
-        let time = core.options.clock.now();
-        let times = Times {
-            accessed: time,
-            modified: time,
-        };
-        let touch = || -> Result<Timestamp, Errno> {
-            core.disk.set_times(&core.control.clock, times)?;
-            Ok(core.disk.stat(&core.control.clock)?.changed)
-        };
-        let moment = || {
-            let first = touch()?;
-            loop {
-                let next = touch()?;
-                if next != first {
-                    return Ok(next);
-                }
-            }
-        };
-        moment().map_err(|errno| StoreError::Control {
-            step: "read the file system's clock",
-            errno,
-        })
     }
 }

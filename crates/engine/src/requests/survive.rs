@@ -130,14 +130,4 @@ impl<D: Disk> Store<D> {
         let since = newest.0.saturating_sub(transaction.at().0);
         transaction.landed_since() == since
     }
-
-    /// The commit after which the past must keep all others, for transactions that survive.
-    pub(crate) fn held_past(&self) -> Option<Sequence> {
-        let open = lock(&self.0.open);
-        let held = open.with_snapshots().filter_map(|one| one.held_past());
-        let stranded = lock(&self.0.stranded);
-        let held = held.chain(stranded.iter().filter_map(|one| one.needs));
-        let holds = lock(&self.0.past_holds);
-        held.chain(holds.iter().copied()).min()
-    }
 }

@@ -9,10 +9,11 @@
 //!    again, which recovers it. Its applied mark is cleared.
 //! 2. The queue holds commits in the order of the log.
 //!
-//! ARCHITECTURE.md lists the order in which locks are taken.
+//! docs/lock-order.md lists the order in which locks are taken.
 
 pub(crate) mod aside;
 mod authors;
+mod clock;
 pub(crate) mod commit_state;
 pub(crate) mod flusher;
 pub(crate) mod open_transactions;

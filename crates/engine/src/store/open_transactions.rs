@@ -12,6 +12,7 @@ use crate::control::id_supply::IdSupply;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::store::Store;
+use crate::store::queue::Landing;
 use crate::transaction::Transaction;
 use crate::view::View;
 
@@ -172,6 +173,16 @@ impl<D: Disk> Store<D> {
         open.with_snapshots().any(|one| one.uses_past())
     }
 
+    /// The commit after which the past must keep all others, for transactions that survive.
+    pub(crate) fn held_past(&self) -> Option<Sequence> {
+        let open = lock(&self.0.open);
+        let held = open.with_snapshots().filter_map(|one| one.held_past());
+        let stranded = lock(&self.0.stranded);
+        let held = held.chain(stranded.iter().filter_map(|one| one.needs));
+        let holds = lock(&self.0.past_holds);
+        held.chain(holds.iter().copied()).min()
+    }
+
     /// The oldest snapshot that is open.
     pub(crate) fn oldest_snapshot(&self) -> Option<Sequence> {
         let open = lock(&self.0.open);
@@ -206,6 +217,19 @@ impl<D: Disk> Store<D> {
                 self.abort(&nested);
             }
         }
+    }
+
+    /// Takes a landing out of the queue, since its transaction ends.
+    pub(crate) fn take_landing(&self, id: TransactionId) -> Option<Landing<D>> {
+        let mut state = lock(&self.0.commit);
+        let mut waiting = state.queue.commits.iter_mut();
+        waiting.find_map(|pending| {
+            let landing = pending.landing()?;
+            match landing.transaction.id() == id {
+                true => pending.take_landing(),
+                false => None,
+            }
+        })
     }
 
     pub(crate) fn drop_nested(&self, outer: &Transaction<D>, view: View<D>) {

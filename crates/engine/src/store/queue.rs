@@ -7,7 +7,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::CommitRecord;
 
-use crate::apply::{ApplyProgress, Writers};
+use crate::apply::{ApplyProgress, WritableFiles};
 use crate::base::{Base, Place};
 use crate::error::CommitError;
 use crate::ids::Sequence;
@@ -28,7 +28,7 @@ pub(crate) struct Logged<D: Disk> {
     pub staging: Staging,
     /// The files that the commit changes in place, opened before its record was
     /// logged. So they are certainly writable, and nobody can execute them meanwhile.
-    pub writers: Writers<D>,
+    pub writers: WritableFiles<D>,
 }
 
 /// A logged commit that is not yet in the base.
@@ -37,7 +37,7 @@ pub(crate) struct Pending<D: Disk> {
     pub set: WriteSet,
     pub seen: Seen,
     pub staging: Staging,
-    pub writers: Writers<D>,
+    pub writers: WritableFiles<D>,
     pub waiter: Waiter<D>,
     /// How far publishing came, if it was tried before.
     pub attempt: Option<Attempt>,

@@ -16,7 +16,7 @@ use crate::transaction::Transaction;
 use crate::transaction::contention::Contention;
 use crate::transaction::view_slot::ViewSlot;
 use crate::view::View;
-use crate::view::log::Logged;
+use crate::view::log::LoggedView;
 
 impl<D: Disk> Transaction<D> {
     /// Why it could not survive, if it could not.
@@ -123,7 +123,7 @@ impl<D: Disk> Transaction<D> {
     pub(crate) fn revive(
         core: Arc<Core<D>>,
         contention: Arc<Contention>,
-        logged: Logged,
+        logged: LoggedView,
         older: &Older,
     ) -> Result<Transaction<D>> {
         let begin = logged.begin.clone();

@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use atomdir_disk::{Identity, Kind};
 
 use crate::ids::Sequence;
+use crate::undo::files::Files;
 use crate::undo::selection::Selection;
 use crate::undo::since::{Since, Step};
 
@@ -31,7 +32,8 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
     if since.steps.iter().filter(|step| step.is_undone).count() < 2 {
         return Vec::new();
     }
-    let files = Files::new(since);
+    let files = Files::new(since.steps.iter().flat_map(Step::successions));
+    let directories = directories(since);
     let mut tracks: HashMap<Identity, Track> = HashMap::new();
     let mut found = Vec::new();
     for (number, step) in since.steps.iter().enumerate() {
@@ -40,11 +42,12 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
         }
         let mut others = HashSet::new();
         for change in changes(step) {
-            let Some(file) = files.file(change.object) else {
+            if directories.contains(&change.object) {
                 continue;
-            };
+            }
+            let file = files.first(change.object);
             if !(step.is_undone && change.place.is_in(selection, number)) {
-                if matches!(change.place, Place::Entry(_)) {
+                if matches!(change.place, RecordPlace::Entry(_)) {
                     others.insert(file);
                 }
                 continue;
@@ -68,30 +71,30 @@ pub(super) fn between(since: &Since, selection: &Selection) -> Vec<Between> {
 
 struct Change {
     object: Identity,
-    place: Place,
+    place: RecordPlace,
 }
 
 /// Where in its record a change is.
-enum Place {
+enum RecordPlace {
     Entry(usize),
     Update(usize),
 }
 
-impl Place {
+impl RecordPlace {
     fn is_in(&self, selection: &Selection, step: usize) -> bool {
         match self {
-            Place::Entry(place) => selection.has_entry(step, *place),
-            Place::Update(place) => selection.has_update(step, *place),
+            RecordPlace::Entry(place) => selection.has_entry(step, *place),
+            RecordPlace::Update(place) => selection.has_update(step, *place),
         }
     }
 
     fn path(&self, step: &Step) -> Vec<u8> {
         match self {
-            Place::Entry(place) => {
+            RecordPlace::Entry(place) => {
                 let entry = &step.entries()[*place];
                 step.path(entry.directory, &entry.name)
             }
-            Place::Update(place) => step.path_of_object(step.updates()[*place].object),
+            RecordPlace::Update(place) => step.path_of_object(step.updates()[*place].object),
         }
     }
 }
@@ -103,59 +106,21 @@ fn changes(step: &Step) -> impl Iterator<Item = Change> + '_ {
         let objects = entry.before.into_iter().chain(step.after(entry));
         objects.map(move |object| Change {
             object,
-            place: Place::Entry(place),
+            place: RecordPlace::Entry(place),
         })
     });
     let updates = step.updates().iter().enumerate();
     let updated = updates.map(move |(place, update)| Change {
         object: step.object(update.object),
-        place: Place::Update(place),
+        place: RecordPlace::Update(place),
     });
     named.chain(updated)
 }
 
-/// Groups the inodes that were the same file, one after the other.
-struct Files {
-    first: HashMap<Identity, Identity>,
-    directories: HashSet<Identity>,
-}
-
-impl Files {
-    fn new(since: &Since) -> Files {
-        let mut files = Files {
-            first: HashMap::new(),
-            directories: HashSet::new(),
-        };
-        for step in &since.steps {
-            let objects = step.objects().iter();
-            let directories = objects.filter(|object| object.kind == Kind::Directory);
-            files
-                .directories
-                .extend(directories.map(|object| object.identity));
-            let above = step.directories().iter();
-            files
-                .directories
-                .extend(above.map(|directory| directory.identity));
-            for (before, after) in step.successions() {
-                let (before, after) = (files.first_of(before), files.first_of(after));
-                if before != after {
-                    files.first.insert(after, before);
-                }
-            }
-        }
-        files
-    }
-
-    fn first_of(&self, inode: Identity) -> Identity {
-        let mut at = inode;
-        while let Some(before) = self.first.get(&at) {
-            at = *before;
-        }
-        at
-    }
-
-    /// `None` for a directory.
-    fn file(&self, inode: Identity) -> Option<Identity> {
-        (!self.directories.contains(&inode)).then(|| self.first_of(inode))
-    }
+fn directories(since: &Since) -> HashSet<Identity> {
+    let objects = since.steps.iter().flat_map(Step::objects);
+    let changed = objects.filter(|object| object.kind == Kind::Directory);
+    let changed = changed.map(|object| object.identity);
+    let above = since.steps.iter().flat_map(Step::directories);
+    changed.chain(above.map(|above| above.identity)).collect()
 }

@@ -39,7 +39,7 @@ pub(super) struct Changes {
     /// The files that got another inode, for instance because a commit wrote them whole.
     pub successions: Vec<Succession>,
     /// Where each object was before the undone commits; see `passing`.
-    pub origins: HashMap<Identity, Origin>,
+    pub origins: HashMap<Identity, PlaceBefore>,
     /// The objects that any of the commits has made.
     pub made: HashSet<Identity>,
     /// The inodes that followed those of files that were there before.
@@ -73,7 +73,7 @@ pub(super) struct Succession {
 
 /// Where an object was before the undone commits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum PlaceBefore {
     /// In the tree.
     Tree,
     /// In limbo: one of them brought it back.

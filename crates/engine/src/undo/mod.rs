@@ -2,12 +2,13 @@
 //!
 //! `since` reads what happened from the first of the commits to the snapshot, and `selection` says
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
-//! again. `between` finds files that others have renamed or replaced between the commits. `reverse`
-//! compares that with the snapshot and changes the view. `find` finds objects in the snapshot and
-//! in limbo, `returning` checks those that get names back, `successions` finds files that would
-//! become two, `untouched` finds later changes, `neutral` leaves out commits that other undos took
-//! back, `passing` distinguishes objects that were in the tree before from those that came with the
-//! commits, `look` shows the past, and `restore` brings parts of it back.
+//! again. `files` knows which inodes were one file. `between` finds files that others have renamed
+//! or replaced between the commits. `reverse` compares that with the snapshot and changes the view.
+//! `find` finds objects in the snapshot and in limbo, `returning` checks those that get names back,
+//! `successions` finds files that would become two, `untouched` finds later changes, `neutral`
+//! leaves out commits that other undos took back, `passing` distinguishes objects that were in the
+//! tree before from those that came with the commits, `look` shows the past, and `restore` brings
+//! parts of it back.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
@@ -27,6 +28,7 @@
 
 mod between;
 mod changes;
+mod files;
 mod find;
 mod look;
 mod neutral;

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use atomdir_disk::Identity;
 use atomdir_format::record::Locator;
 
-use crate::undo::changes::{Changes, Origin};
+use crate::undo::changes::{Changes, PlaceBefore};
 use crate::undo::selection::Selection;
 use crate::undo::since::Step;
 
@@ -17,17 +17,17 @@ impl Changes {
     /// Whether an undone commit brought the object into the tree, alone or within a directory, and
     /// it was not there before the first undone commit.
     pub fn is_new(&self, identity: Identity) -> bool {
-        self.origin(identity) != Origin::Tree
+        self.origin(identity) != PlaceBefore::Tree
     }
 
     /// Whether an undone commit made the object, alone or within a directory.
     pub fn is_made(&self, identity: Identity) -> bool {
-        self.origin(identity) == Origin::Made
+        self.origin(identity) == PlaceBefore::Made
     }
 
-    fn origin(&self, identity: Identity) -> Origin {
+    fn origin(&self, identity: Identity) -> PlaceBefore {
         let known = self.origins.get(&identity).copied();
-        known.unwrap_or(Origin::Tree)
+        known.unwrap_or(PlaceBefore::Tree)
     }
 
     /// Whether a file or directory was there before, perhaps with another inode.
@@ -51,9 +51,9 @@ impl Changes {
             let is_undone = step.is_undone && !others.contains(&identity);
             let origin = match locator {
                 Locator::Entry { directory, .. } => self.origin(step.directory(*directory)),
-                Locator::Staged { .. } if is_undone => Origin::Made,
-                Locator::Limbo if is_undone => Origin::Limbo,
-                Locator::Root | Locator::Staged { .. } | Locator::Limbo => Origin::Tree,
+                Locator::Staged { .. } if is_undone => PlaceBefore::Made,
+                Locator::Limbo if is_undone => PlaceBefore::Limbo,
+                Locator::Root | Locator::Staged { .. } | Locator::Limbo => PlaceBefore::Tree,
             };
             self.origins.entry(identity).or_insert(origin);
         }

@@ -13,6 +13,7 @@ use atomdir_disk::Identity;
 
 use crate::database;
 use crate::error::UndoError;
+use crate::undo::files::Files;
 use crate::undo::since::{Since, Step};
 
 /// Changes are named by their step, and by their place in its record.
@@ -44,7 +45,11 @@ impl Selection {
         for path in paths {
             let is_found = selection.add(since, |found| is_at_or_below(found, path))
                 || match object_at(path)? {
-                    Some(object) => selection.add_objects(since, &same_file(since, object)),
+                    Some(object) => {
+                        let files = Files::new(since.steps.iter().flat_map(Step::successions));
+                        let inodes = files.same(&object).iter().copied();
+                        selection.add_objects(since, &inodes.collect())
+                    }
                     None => false,
                 };
             if !is_found {
@@ -144,21 +149,6 @@ impl Selection {
         self.add(since, |path| paths.contains(path));
         self.entries.len() + self.updates.len() > before
     }
-}
-
-/// The inodes that commits have given the file of which this is one.
-fn same_file(since: &Since, object: Identity) -> HashSet<Identity> {
-    let mut objects = HashSet::from([object]);
-    let mut count = 0;
-    while count < objects.len() {
-        count = objects.len();
-        for (before, after) in since.steps.iter().flat_map(Step::successions) {
-            if objects.contains(&before) || objects.contains(&after) {
-                objects.extend([before, after]);
-            }
-        }
-    }
-    objects
 }
 
 fn undone(since: &Since) -> impl Iterator<Item = (usize, &Step)> {

@@ -91,6 +91,11 @@ impl<D: Disk> Store<D> {
         })?;
         match steps.last() {
             Some(last) if last.sequence == at => {
+                let commits = at.0 - first + 1;
+                assert!(
+                    steps.len() as u64 == commits,
+                    "an undo does not know every commit since"
+                );
                 let mut since = Since { steps, undos };
                 since.find_neutral()?;
                 Ok(since)

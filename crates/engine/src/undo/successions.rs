@@ -1,12 +1,10 @@
-//! Follows files through the inodes that commits gave them: one that writes a file whole may give it
-//! a new inode, and an undo gives it the old one back.
+//! Finds files that an undo would make two.
 //!
-//! Such a file may have got another name since, or a second one. Then the old inode cannot come back
+//! A file to which commits gave other inodes (`files`) may have got another name since, or a second one. Then the old inode cannot come back
 //! in one of the file's names while the new one stays in another: one file would become two. That is
 //! a conflict. Otherwise the view notes which inode the old one follows, so that the record of this
 //! undo says it as well.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Result};
@@ -15,6 +13,7 @@ use crate::base::Base;
 use crate::error::ConflictKind;
 use crate::ids::Sequence;
 use crate::undo::changes::Changes;
+use crate::undo::files::Files;
 use crate::undo::find::Fate;
 use crate::undo::reverse::{Purpose, Reverse};
 
@@ -116,32 +115,21 @@ impl<D: Disk> Reverse<'_, D> {
 }
 
 fn lines(changes: &Changes) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    let mut line_of: HashMap<Identity, usize> = HashMap::new();
+    let pairs = changes
+        .successions
+        .iter()
+        .map(|one| (one.before, one.after));
+    let files = Files::new(pairs);
+    let line = |inodes: &Vec<Identity>| Line {
+        inodes: inodes.clone(),
+        ..Line::default()
+    };
+    let mut lines: Vec<Line> = files.all().iter().map(line).collect();
     for (number, succession) in changes.successions.iter().enumerate() {
-        let pair = [succession.before, succession.after];
-        let known = pair.iter().filter_map(|identity| line_of.get(identity));
-        let place = known.copied().min().unwrap_or_else(|| {
-            lines.push(Line::default());
-            lines.len() - 1
-        });
-        for identity in pair {
-            match line_of.insert(identity, place) {
-                Some(known) if known == place => {}
-                // Two lines meet when an undo brings a file back.
-                Some(known) => {
-                    let met = std::mem::take(&mut lines[known]);
-                    for identity in met.inodes {
-                        line_of.insert(identity, place);
-                        lines[place].inodes.push(identity);
-                    }
-                    lines[place].undone.extend(met.undone);
-                    lines[place].by_other = lines[place].by_other.max(met.by_other);
-                }
-                None => lines[place].inodes.push(identity),
-            }
-        }
-        let line = &mut lines[place];
+        let Some(line) = files.place(succession.before) else {
+            continue;
+        };
+        let line = &mut lines[line];
         line.by_other = line.by_other.max(succession.by_other);
         if succession.by_other.is_none() {
             line.undone.push(number);

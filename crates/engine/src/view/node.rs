@@ -141,6 +141,18 @@ pub(crate) enum StagedParent {
 }
 
 impl Node {
+    /// Another node has this one as its parent no more.
+    pub fn lose_child(&mut self) {
+        assert!(self.children > 0, "a directory has lost a node twice");
+        self.children -= 1;
+    }
+
+    /// An entry of the difference names this node no more.
+    pub fn lose_entry(&mut self) {
+        assert!(self.listed > 0, "a node has lost an entry twice");
+        self.listed -= 1;
+    }
+
     pub fn own(&self) -> Option<&Own> {
         self.own.as_deref()
     }

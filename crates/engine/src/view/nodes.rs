@@ -1,4 +1,11 @@
 //! The nodes of a view as a value: a clone shares every node until it changes.
+//!
+//! Invariants
+//! 1. No change of one value shows in its clones: a shared node is copied before it changes.
+//! 2. `changed` and `by_base` name only nodes that exist. A node's own changes exist only while
+//!    `changed` names it.
+//! 3. If the view has a log, [`Unlogged`] has every node whose state was lent out to be changed
+//!    since the log was last written. Callers note entries and pages, or everything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,9 +30,6 @@ pub(crate) struct Nodes {
 }
 
 /// The changes in the nodes since the view log was last written.
-///
-/// Invariant: `Nodes` notes every node here whose state it lends out to be changed. Callers note
-/// entries and pages, or everything.
 #[derive(Clone, Default)]
 pub(crate) struct Unlogged {
     /// The log must be written anew.
@@ -86,6 +90,7 @@ impl Nodes {
     }
 
     pub fn put(&mut self, id: NodeId, node: Arc<Node>) {
+        assert!(id.0 != 0, "a node has the id that is never used");
         self.note_node(id);
         let place = id.0 as usize;
         if self.by_id.len() <= place {
@@ -95,6 +100,7 @@ impl Nodes {
     }
 
     pub fn take(&mut self, id: NodeId) -> Option<Arc<Node>> {
+        assert!(id != NodeId::ROOT, "the root of a view is dropped");
         self.note_unlogged(|unlogged| {
             unlogged.gone.insert(id);
         });

@@ -105,7 +105,12 @@ impl<D: Disk> View<D> {
         }
         self.lookups.clear();
         self.holes_read = HolesRead::default();
-        self.reusable_from = NodeId(self.numbers.fork_point().next_node);
+        let reusable_from = NodeId(self.numbers.fork_point().next_node);
+        assert!(
+            reusable_from >= self.reusable_from,
+            "ids from before a refresh are used again"
+        );
+        self.reusable_from = reusable_from;
         self.free.clear();
         self.drop_unneeded();
         let left: Vec<NodeId> = self.nodes.ids().collect();

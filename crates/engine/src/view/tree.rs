@@ -211,6 +211,10 @@ impl<D: Disk> View<D> {
         place: Option<(NodeId, Name)>,
     ) -> NodeId {
         let id = self.new_id();
+        assert!(
+            self.nodes.get(id).is_none(),
+            "two nodes of a view have one id"
+        );
         self.renew_generation(id);
         let (parent, name) = match place {
             Some((parent, name)) => (parent, Some(name)),
@@ -238,7 +242,7 @@ impl<D: Disk> View<D> {
         let old = std::mem::replace(&mut node.parent, parent);
         node.name = Some(name.clone());
         self.node_mut(parent)?.children += 1;
-        self.node_mut(old)?.children -= 1;
+        self.node_mut(old)?.lose_child();
         self.drop_if_unneeded(old);
         Ok(())
     }
@@ -261,7 +265,7 @@ impl<D: Disk> View<D> {
             }
             id = node.parent;
             if let Ok(parent) = self.node_mut(id) {
-                parent.children -= 1;
+                parent.lose_child();
             }
         }
     }
@@ -354,7 +358,7 @@ impl<D: Disk> View<D> {
             self.node_mut(id)?.listed += 1;
         }
         if let Some(id) = old {
-            self.node_mut(id)?.listed -= 1;
+            self.node_mut(id)?.lose_entry();
         }
         Ok(())
     }

@@ -17,9 +17,9 @@ const REPLACE_ONLY: u32 = 2;
 const SET_GROUP_ID: u32 = 0o2000;
 
 /// Changes of extended attributes: each is set to a value, or removed.
-pub(super) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+pub(super) type XattrChanges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-pub(super) fn set_all(xattrs: Xattrs) -> Changes {
+pub(super) fn set_all(xattrs: Xattrs) -> XattrChanges {
     let set = xattrs.into_iter();
     set.map(|(name, value)| (name, Some(value))).collect()
 }

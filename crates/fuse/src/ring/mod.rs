@@ -5,21 +5,23 @@
 //! answers the request there, so no other processor needs to be woken. One system call
 //! answers a request and waits for the next.
 //!
-//! - Once *all* queues are registered, every request comes this way except FORGET and
-//!   INTERRUPT. One worker goes on reading the device for these.
-//! - Once the answer to INIT has accepted rings, requests wait until all queues are
-//!   registered. So everything that can fail is done before INIT is answered. If
-//!   registering fails all the same, the mount is made again without rings.
-//! - Requests in a queue are served one after another, mostly in their order. A request
-//!   that is put off keeps its entry until it is answered, and a new entry is registered
-//!   in its place.
-//! - A queue is empty when all entries that are not put off have been handed back and
-//!   none has completed since, because the kernel gives an entry to a queued request as
-//!   soon as it can. The barrier of a commit (`barrier`) uses this: all WRITEs are queued
-//!   when syncfs returns, so all have been served once every queue has been empty.
-//! - The kernel may write to an entry as long as the thread lives that registered it, so
-//!   its memory is unmapped only after that thread has ended.
-//! - No descriptor is registered with a ring: a child process might keep it open.
+//! Once *all* queues are registered, every request comes this way except FORGET and
+//! INTERRUPT. One worker goes on reading the device for these.
+//!
+//! Invariants
+//! 1. Everything that can fail is done before INIT is answered. Once that answer has accepted
+//!    rings, requests wait until all queues are registered. If registering fails all the
+//!    same, the mount is made again without rings.
+//! 2. Requests in a queue are served one after another, mostly in their order. A request
+//!    that is put off keeps its entry until it is answered, and a new entry is registered
+//!    in its place.
+//! 3. A queue counts as empty when all entries that are not put off have been handed back and
+//!    none has completed since, because the kernel gives an entry to a queued request as
+//!    soon as it can. The barrier of a commit (`barrier`) uses this: all WRITEs are queued
+//!    when syncfs returns, so all have been served once every queue has been empty.
+//! 4. An entry's memory is unmapped only after the thread that registered it has ended: until
+//!    then the kernel may write to it.
+//! 5. No descriptor is registered with a ring: a child process might keep it open.
 
 mod entry;
 mod inbox;

@@ -4,7 +4,6 @@
 pub(crate) mod closing;
 pub(crate) mod connection;
 pub(crate) mod connections;
-pub(crate) mod inner_socket;
 pub(crate) mod latch;
 pub(crate) mod limits;
 pub(crate) mod replies;

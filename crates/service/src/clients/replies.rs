@@ -1,12 +1,22 @@
-//! Sends long lists in parts, so that frames stay short and no list is in
+//! Answers to requests. Long lists are sent in parts, so that frames stay short and no list is in
 //! memory twice.
 
 use crate::clients::socket::Stream;
 use atomdir_protocol::{ChangeLine, Conflict, Failure, Reply};
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 
 /// The approximate length of a part.
 const PART_LENGTH: usize = 256 << 10;
+
+/// The answer to a request.
+pub(crate) enum Outcome {
+    Last(Reply),
+    /// A reply with a descriptor of a view's root.
+    LastWith(Reply, OwnedFd),
+    /// The reply follows when the service has ended.
+    Stopping,
+}
 
 /// Why a request got no answer.
 #[derive(Debug)]

@@ -6,7 +6,6 @@ use crate::ServiceError;
 use crate::clients::closing::Closing;
 use crate::clients::connection::{self, Connection};
 use crate::clients::connections::Connections;
-use crate::clients::inner_socket::InnerSocket;
 use crate::clients::latch::Latch;
 use crate::clients::limits::Budgets;
 use crate::clients::socket::{self, Listener, Stream};
@@ -16,6 +15,7 @@ use crate::process::memory;
 use crate::process::report;
 use crate::process::signals::EndSignals;
 use crate::process::store::{self, Directories};
+use crate::requests::serving;
 use crate::rights::access::Access;
 use crate::rights::permissions::{Peer, Reach};
 use crate::service::{Asker, IdleTime, Service, Stop};
@@ -25,6 +25,7 @@ use crate::transactions::expiry::{self, Expiry};
 use crate::transactions::notices::Notices;
 use crate::transactions::survival;
 use crate::views::Views;
+use crate::views::inner_socket::InnerSocket;
 use crate::views::merges::Merges;
 use atomdir::hosting::{StartLock, Ticks, now, run_maintenance};
 use atomdir::{ConnectError, StartService};
@@ -314,7 +315,7 @@ impl Running {
             first_begun: None,
         };
         let thread = std::thread::Builder::new().name("connection".to_owned());
-        let spawned = thread.spawn(move || connection::serve(service, &connections, id, accepted));
+        let spawned = thread.spawn(move || serving::serve(service, &connections, id, accepted));
         if spawned.is_ok() {
             return None;
         }

@@ -2,18 +2,18 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
-use crate::requests::convert;
 use crate::requests::parts;
+use crate::requests::sharing;
 use crate::requests::undo;
+use crate::rights::convert;
 use crate::rights::discretion;
 use crate::rights::permissions::{Peer, no_such_transaction};
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::transactions::leases::{self, Attempt};
-use crate::transactions::sharing;
+use crate::transactions::leases::{self, Arrived, Attempt};
+use crate::transactions::refusals;
 use crate::transactions::survival;
-use crate::views::Arrived;
-use crate::views::merges;
+use crate::views::merges::{self, NotMerged};
 use atomdir_engine::{
     ChangedBy, CommitError, Conflict, ConflictKind, Isolation, Sides, StoreError,
 };
@@ -42,7 +42,14 @@ pub(crate) fn commit(
             .outer()
             .and_then(|outer| service.transactions.get(outer));
         if let Some(outer) = outer.filter(|outer| outer.transaction.is_lower()) {
-            let committed = merges::merge(service, connection, &one, &outer)?;
+            let merged = merges::merge(service, connection, &one, &outer);
+            let committed = merged.or_else(|error| {
+                Err(match error {
+                    NotMerged::PerhapsIncomplete => incomplete_failure(id).into(),
+                    NotMerged::Refused(error) => failure(connection, one, error)?.into(),
+                    NotMerged::Unanswered(unanswered) => unanswered,
+                })
+            })?;
             return Ok(answer(connection, committed));
         }
         let committed = try_commit(service, connection, &one, Portion::All)?;
@@ -177,7 +184,7 @@ pub(crate) fn failure(
         }
         CommitError::Ended => no_such_transaction(id),
         CommitError::Logged(error) => logged_failure(id, &error, &connection.peer),
-        CommitError::Nested { nested } => sharing::nested_failure(id, nested),
+        CommitError::Nested { nested } => refusals::nested_failure(id, nested),
         CommitError::Io {
             errno: Errno::ACCESS,
             ..

@@ -3,7 +3,7 @@
 use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
 use crate::requests::commit;
-use crate::requests::convert;
+use crate::rights::convert;
 use crate::service::Service;
 use crate::transactions::leases;
 use crate::views::native;

@@ -10,7 +10,7 @@
 use crate::clients::connection::Connection;
 use crate::clients::latch::Latch;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
-use crate::requests::convert;
+use crate::rights::convert;
 use crate::rights::permissions::no_such_transaction;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;

@@ -5,8 +5,8 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::{PartSender, Unanswered, change_length, send_parts};
-use crate::requests::convert;
 use crate::requests::store_failure;
+use crate::rights::convert;
 use crate::rights::permissions::Peer;
 use crate::service::Service;
 use atomdir::client::CommitDetails;

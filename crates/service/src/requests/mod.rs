@@ -2,29 +2,32 @@
 
 pub(crate) mod commit;
 pub(crate) mod conflicts;
-pub(crate) mod convert;
 pub(crate) mod locks;
 pub(crate) mod log;
 pub(crate) mod nesting;
 pub(crate) mod parts;
 pub(crate) mod refresh;
 pub(crate) mod sealing;
+pub(crate) mod serving;
+pub(crate) mod sharing;
+mod side_access;
 pub(crate) mod status;
 pub(crate) mod undo;
 
 use crate::clients::connection::Connection;
-use crate::clients::inner_socket::{self, Secret};
-use crate::clients::replies::{Unanswered, change_length, send_parts};
+use crate::clients::replies::{Outcome, Unanswered, change_length, send_parts};
+use crate::requests::side_access::SideReader;
+use crate::rights::convert;
 use crate::rights::permissions::{Peer, Reach, no_such_transaction};
-use crate::rights::side_access::SideReader;
 use crate::service::Service;
 use crate::transactions::aside;
 use crate::transactions::expiry;
 use crate::transactions::leases;
 use crate::transactions::notices::{self, How};
-use crate::transactions::sharing;
+use crate::transactions::secret::Secret;
 use crate::transactions::survival;
 use crate::transactions::{OpenTransaction, Transaction};
+use crate::views::inner_socket;
 use crate::views::lending;
 use crate::views::merges;
 use crate::views::native;
@@ -40,14 +43,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
-
-pub(crate) enum Outcome {
-    Last(Reply),
-    /// A reply with a descriptor of a view's root.
-    LastWith(Reply, OwnedFd),
-    /// The reply follows when the service has ended.
-    Stopping,
-}
 
 type Result<T> = std::result::Result<T, Unanswered>;
 
@@ -455,7 +450,7 @@ fn list(service: &Service, connection: &Connection) -> Result<Answer> {
     // Right after a commit the service has yet to forget its transaction.
     let open = visible.iter().filter(|one| !one.transaction.has_ended());
     let statuses = open.map(|one| status::transaction(service, one));
-    let statuses = statuses.chain(survival::list_stranded(service, &connection.peer));
+    let statuses = statuses.chain(status::list_stranded(service, &connection.peer));
     let length = |status: &TransactionStatus| {
         let locks = status.locks.iter().map(|lock| 32 + lock.path.len());
         64 + status.label.len() + status.view_path.len() + locks.sum::<usize>()

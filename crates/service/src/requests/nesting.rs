@@ -2,13 +2,14 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::Unanswered;
-use crate::requests::convert;
 use crate::requests::sealing;
+use crate::requests::sharing;
+use crate::rights::convert;
 use crate::rights::permissions;
 use crate::service::Service;
 use crate::transactions::Transaction;
 use crate::transactions::leases;
-use crate::transactions::sharing;
+use crate::transactions::refusals;
 use atomdir_engine::{BeginError, BeginOptions, SavepointError};
 use atomdir_protocol::{Answer, Failure, FailureKind, Others, SAVEPOINT_LENGTH_MAX, TransactionId};
 use std::sync::Arc;
@@ -109,7 +110,7 @@ fn savepoint_failure(id: TransactionId, name: &[u8], error: SavepointError) -> F
     match error {
         SavepointError::Ended => permissions::no_such_transaction(id),
         SavepointError::Nested { nested } => {
-            Failure::new(FailureKind::Nested, sharing::nested_message(id, nested))
+            Failure::new(FailureKind::Nested, refusals::nested_message(id, nested))
                 .with_hint(format!("commit or abort transaction {nested} first"))
         }
         SavepointError::NoSuchSavepoint => {

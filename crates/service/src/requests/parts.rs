@@ -7,7 +7,7 @@ use crate::requests::sealing;
 use crate::rights::permissions::no_such_transaction;
 use crate::service::Service;
 use crate::transactions::leases;
-use crate::transactions::sharing;
+use crate::transactions::refusals;
 use crate::views::native;
 use atomdir_engine::DropError;
 use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, TransactionId};
@@ -59,7 +59,7 @@ fn failure(id: TransactionId, error: DropError) -> Failure {
     match error {
         DropError::Ended => no_such_transaction(id),
         DropError::Nested { nested } => {
-            Failure::new(FailureKind::Nested, sharing::nested_message(id, nested))
+            Failure::new(FailureKind::Nested, refusals::nested_message(id, nested))
                 .with_hint(format!("commit or abort transaction {nested} first"))
         }
         DropError::Frozen => sealing::frozen(id),

@@ -8,12 +8,11 @@ use crate::clients::connection::Connection;
 use crate::clients::replies::Unanswered;
 use crate::requests::commit;
 use crate::requests::sealing;
+use crate::requests::sharing;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::transactions::leases::{self, Attempt};
-use crate::transactions::sharing;
+use crate::transactions::leases::{self, Arrived, Attempt};
 use crate::transactions::survival;
-use crate::views::Arrived;
 use atomdir_engine::{CommitError, Conflict, ConflictKind, RefreshError, Refreshed};
 use atomdir_protocol::{Answer, Failure, FailureKind, Others, Request};
 

@@ -10,11 +10,11 @@
 use crate::clients::connection::Connection;
 use crate::clients::replies::Unanswered;
 use crate::requests::commit;
+use crate::requests::sharing;
 use crate::rights::permissions::no_such_transaction;
 use crate::service::Service;
-use crate::transactions::leases;
-use crate::transactions::sharing;
-use crate::views::Arrived;
+use crate::transactions::leases::{self, Arrived};
+use crate::transactions::refusals;
 use atomdir_engine::FreezeError;
 use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
@@ -41,7 +41,7 @@ fn try_freeze(
     }
     one.transaction.freeze().map_err(|error| match error {
         FreezeError::Ended => no_such_transaction(id),
-        FreezeError::Nested { nested } => sharing::nested_failure(id, nested),
+        FreezeError::Nested { nested } => refusals::nested_failure(id, nested),
         error => Failure::new(FailureKind::Internal, error.to_string()),
     })?;
     Ok(Answer::Nothing)

@@ -1,11 +1,12 @@
 //! The status of a transaction, and of the service.
 
 use crate::clients::limits;
-use crate::requests::convert;
+use crate::rights::convert;
 use crate::rights::discretion;
 use crate::rights::permissions::Peer;
 use crate::service::Service;
 use crate::transactions::aside;
+use crate::transactions::survival;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir_engine::Stranded;
 use atomdir_protocol::{
@@ -52,12 +53,12 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         },
         kept_commits,
         kept_bytes,
-        survival: survival(one),
+        survival: survival_of(one),
         set_aside: aside::reason(service, transaction),
     }
 }
 
-fn survival(one: &OpenTransaction) -> Survival {
+fn survival_of(one: &OpenTransaction) -> Survival {
     if one.transaction.survives() {
         return Survival::Survives;
     }
@@ -74,8 +75,15 @@ fn kept(service: &Service, after: Option<atomdir_engine::Sequence>) -> (u64, u64
     after.map_or((0, 0), kept)
 }
 
+/// The transactions that have survived and cannot be opened, as far as the peer may see them.
+pub(crate) fn list_stranded(service: &Service, peer: &Peer) -> Vec<TransactionStatus> {
+    survival::stranded(service, peer)
+        .map(|one| stranded(service, &one))
+        .collect()
+}
+
 /// A transaction that has survived its service and cannot be opened.
-pub(crate) fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
+fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
     let (kept_commits, kept_bytes) = kept(service, one.needs);
     TransactionStatus {
         transaction: one.id,

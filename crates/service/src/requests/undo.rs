@@ -3,7 +3,7 @@
 use crate::clients::connection::Connection;
 use crate::clients::replies::Unanswered;
 use crate::requests::commit::send_conflicts;
-use crate::requests::convert;
+use crate::rights::convert;
 use crate::rights::permissions::Peer;
 use crate::service::Service;
 use crate::transactions::Transaction;

@@ -7,9 +7,9 @@
 use crate::clients::replies::Unanswered;
 use crate::rights::permissions::Peer;
 use crate::service::Service;
+use crate::transactions::leases::Arrived;
 use crate::transactions::survival;
 use crate::transactions::{OpenTransaction, Transaction};
-use crate::views::Arrived;
 use atomdir_disk::sync;
 use atomdir_engine::SetAside;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
@@ -140,7 +140,7 @@ pub(crate) fn reason(service: &Service, transaction: &Transaction) -> Option<Str
 /// Makes lazy commits durable. Fails if one of the peer's is set aside.
 pub(crate) fn sync(service: &Service, peer: &Peer) -> Result<Answer, Unanswered> {
     let synced = service.store.sync();
-    synced.map_err(|error| crate::requests::convert::store_failure(&error, peer))?;
+    synced.map_err(|error| crate::rights::convert::store_failure(&error, peer))?;
     let is_own = |one: &SetAside| peer.user == one.owner;
     let aside = service.store.set_aside().into_iter().filter(is_own);
     let aside: Vec<SetAside> = aside.collect();

@@ -5,9 +5,18 @@ use crate::clients::replies::Unanswered;
 use crate::clients::socket::Stream;
 use crate::service::Service;
 use crate::transactions::Transaction;
-use crate::views::Arrived;
 use atomdir::hosting::outlast_leases;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
+
+/// Whether the view has received everything that the transaction's programs wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    All,
+    /// Somebody else ended the mount after the transaction began.
+    PerhapsNotAll,
+    /// A write waits for a file on which another process holds a lease.
+    NotAllYet,
+}
 
 pub(crate) enum Attempt<T> {
     Done(T),

@@ -12,14 +12,15 @@ pub(crate) mod expiry;
 pub(crate) mod leases;
 pub(crate) mod notices;
 mod open;
-pub(crate) mod sharing;
+pub(crate) mod refusals;
+pub(crate) mod secret;
 pub(crate) mod survival;
 
 use crate::clients::connections::{ConnectionId, Connections};
-use crate::clients::inner_socket::Secret;
 use crate::clients::limits;
 use crate::clients::waiters::Waiters;
 use crate::rights::permissions::{Peer, Reach, no_such_transaction};
+use crate::transactions::secret::Secret;
 use atomdir::client::describe_user;
 use atomdir_disk::sync;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
@@ -188,7 +189,7 @@ impl Transactions {
                 one.holders.extend(holder);
                 Ok(Some(mounter))
             }
-            _ => Err(crate::views::native::closed(id)),
+            _ => Err(refusals::closed(id)),
         }
     }
 

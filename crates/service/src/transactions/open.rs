@@ -1,7 +1,7 @@
 //! One open transaction, and who holds it.
 
 use crate::clients::connections::ConnectionId;
-use crate::clients::inner_socket::Secret;
+use crate::transactions::secret::Secret;
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_protocol::TransactionId;
 use std::collections::BTreeMap;

@@ -7,7 +7,6 @@
 //! lost.
 
 use crate::clients::replies::Unanswered;
-use crate::requests::status;
 use crate::rights::permissions::{Peer, no_such_transaction};
 use crate::service::Service;
 use crate::transactions::expiry::Due;
@@ -17,7 +16,7 @@ use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
 use atomdir_disk::reason;
 use atomdir_engine::{Credentials, Stranded};
-use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId, TransactionStatus, WhileOpen};
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId, WhileOpen};
 use rustix::process::geteuid;
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,20 +215,17 @@ pub(crate) fn flush(
     Ok(Answer::Nothing)
 }
 
-fn stranded<'a>(service: &Service, peer: &'a Peer) -> impl Iterator<Item = Stranded> + use<'a> {
+/// The transactions that have survived and cannot be opened, as far as the peer may see them.
+pub(crate) fn stranded<'a>(
+    service: &Service,
+    peer: &'a Peer,
+) -> impl Iterator<Item = Stranded> + use<'a> {
     let may_see = |one: &Stranded| {
         peer.may_administer()
             || peer.reach == crate::rights::permissions::Reach::All
                 && one.owner.is_some_and(|owner| peer.may_use(owner))
     };
     service.store.stranded().into_iter().filter(may_see)
-}
-
-/// The transactions that have survived and cannot be opened, as far as the peer may see them.
-pub(crate) fn list_stranded(service: &Service, peer: &Peer) -> Vec<TransactionStatus> {
-    stranded(service, peer)
-        .map(|one| status::stranded(service, &one))
-        .collect()
 }
 
 /// Drops a transaction that cannot be opened; false if there is none of this id.

@@ -5,6 +5,7 @@
 //! number, and a copied store has another. An image or a snapshot of a whole file system has the
 //! same: the second of two that are in use takes another name.
 //!
+//! Invariants
 //! 1. A service mounts and listens only where it holds the lock of the file beside the place.
 //! 2. That file names the control directory, so clients can see whose views are there.
 //! 3. A file whose lock nobody holds is of a service that has ended.

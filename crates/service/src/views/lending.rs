@@ -19,14 +19,13 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::connections::ConnectionId;
-use crate::clients::inner_socket;
-use crate::clients::replies::Unanswered;
-use crate::requests::Outcome;
+use crate::clients::replies::{Outcome, Unanswered};
 use crate::rights::permissions;
 use crate::rights::permissions::Reach;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::transactions::sharing;
+use crate::transactions::refusals;
+use crate::views::inner_socket;
 use crate::views::native;
 use atomdir_disk::reason;
 use atomdir_protocol::{Answer, Begun, Failure, FailureKind, Reply, TransactionId};
@@ -111,7 +110,7 @@ pub(crate) fn close(
     if force {
         dismiss(service, id, others.keys());
     }
-    Err(sharing::held_failure(id, others.values()))
+    Err(refusals::held_failure(id, others.values()))
 }
 
 /// Makes others leave a native view whose own command has ended. Returns false if it has not, or

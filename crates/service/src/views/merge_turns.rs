@@ -2,8 +2,11 @@
 //!
 //! A commit into a native view is carried out step by step. A transaction that began to be nested
 //! there meanwhile would see some of the steps, and another commit could not be compared with all
-//! of them. So for each outer transaction, either one such commit runs, or any number of begins. A
-//! waiting commit goes before later begins.
+//! of them.
+//!
+//! Invariants
+//! 1. For each outer transaction, either one such commit runs, or any number of begins.
+//! 2. A waiting commit goes before later begins.
 
 use atomdir_disk::sync;
 use atomdir_protocol::TransactionId;
@@ -28,7 +31,9 @@ impl MergeTurns {
     /// Waits until no commit is on its way or waiting.
     pub(crate) fn begin(&self, outer: TransactionId) -> BeginTurn<'_> {
         let mut turns = self.wait(outer, |turn| turn.is_merging || turn.merges_waiting > 0);
-        turns.entry(outer).or_default().begins += 1;
+        let turn = turns.entry(outer).or_default();
+        assert!(!turn.is_merging, "a begin runs beside a commit");
+        turn.begins += 1;
         BeginTurn { turns: self, outer }
     }
 
@@ -37,6 +42,14 @@ impl MergeTurns {
         self.lock().entry(outer).or_default().merges_waiting += 1;
         let mut turns = self.wait(outer, |turn| turn.is_merging || turn.begins > 0);
         let turn = turns.entry(outer).or_default();
+        assert!(
+            !turn.is_merging && turn.begins == 0,
+            "a commit runs beside another one or a begin"
+        );
+        assert!(
+            turn.merges_waiting > 0,
+            "a commit that waits is not counted"
+        );
         turn.merges_waiting -= 1;
         turn.is_merging = true;
         MergeTurn { turns: self, outer }

@@ -1,30 +1,32 @@
 //! Commits of transactions that are nested in one with a native view.
 //!
 //! Only the process that mounted the overlay can change it, so the service announces the
-//! commit to that process's connection and waits. From the announcement on the commit is decided: the nested
-//! transaction is not listed any more, so nobody can abort it, and the end of its own
-//! client changes nothing. It fails only if the process refuses it before it has changed
-//! anything. If the process ends, the outer transaction ends with it, and all that
-//! either has changed is dropped.
+//! commit to that process's connection and waits.
+//!
+//! Invariants
+//! 1. Only that connection gets the steps of a commit and reports its result.
+//! 2. Before the commit is announced, the nested transaction is taken off the list of open ones.
+//!    So from then on nobody can abort it, and the end of its own client changes nothing.
+//! 3. An announced commit fails only if the process refuses it before it has changed anything, or
+//!    if the outer transaction ends. Then all that either has changed is dropped. The outer one
+//!    also ends with the process.
+//! 4. One commit at a time is carried out in a native view (`merge_turns`).
 
 use crate::clients::connection::Connection;
 use crate::clients::connections::ConnectionId;
 use crate::clients::latch::Latch;
-use crate::clients::replies::{Unanswered, send_parts};
-use crate::requests::Outcome;
-use crate::requests::commit;
+use crate::clients::replies::{Outcome, Unanswered, send_parts};
 use crate::rights::permissions;
 use crate::service::Service;
-use crate::transactions::leases;
-use crate::transactions::sharing;
+use crate::transactions::leases::{self, Arrived};
+use crate::transactions::refusals;
 use crate::transactions::{OpenTransaction, Transaction};
-use crate::views::Arrived;
 use crate::views::lending;
 use crate::views::merge_turns::{BeginTurn, MergeTurns};
 use crate::views::native;
 use atomdir_disk::reason;
 use atomdir_disk::sync;
-use atomdir_engine::Committed;
+use atomdir_engine::{CommitError, Committed};
 use atomdir_protocol::{Answer, Failure, FailureKind, MergeStep, Reply, Request, TransactionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
@@ -46,6 +48,20 @@ struct Merge {
     result: Option<Result<(), String>>,
     /// Set when the result is known, or the outer transaction has ended.
     latch: Arc<Latch>,
+}
+
+/// Why a commit into a native view has failed.
+pub(crate) enum NotMerged {
+    /// Perhaps not all that its programs wrote has arrived.
+    PerhapsIncomplete,
+    Refused(CommitError),
+    Unanswered(Unanswered),
+}
+
+impl<T: Into<Unanswered>> From<T> for NotMerged {
+    fn from(unanswered: T) -> NotMerged {
+        NotMerged::Unanswered(unanswered.into())
+    }
 }
 
 impl Merges {
@@ -85,21 +101,18 @@ pub(crate) fn merge(
     connection: &Connection,
     one: &OpenTransaction,
     outer: &OpenTransaction,
-) -> Result<Committed, Unanswered> {
+) -> Result<Committed, NotMerged> {
     let id = one.id();
     let mounter = outer
         .mounter
         .ok_or_else(|| native::in_use(outer.id(), ""))?;
     if leases::gather(service, &connection.stream, &one.transaction)? == Arrived::PerhapsNotAll {
-        return Err(commit::incomplete_failure(id).into());
+        return Err(NotMerged::PerhapsIncomplete);
     }
     let _turn = service.merges.turns.merge(outer.id());
     let was_frozen = one.transaction.is_frozen();
     let planned = service.store.plan_merge(&one.transaction);
-    let steps = match planned {
-        Ok(steps) => steps,
-        Err(error) => return Err(commit::failure(connection, one, error)?.into()),
-    };
+    let steps = planned.map_err(NotMerged::Refused)?;
     let result = match steps.is_empty() {
         true => Ok(()),
         false => carry_out(service, one, outer, mounter, steps),
@@ -142,7 +155,11 @@ fn carry_out(
         result: None,
         latch: latch.clone(),
     };
-    service.merges.lock().insert(id, merge);
+    let other = service.merges.lock().insert(id, merge);
+    assert!(
+        other.is_none(),
+        "a transaction is committed twice at a time"
+    );
     if service.transactions.remove(id).is_empty() {
         // Somebody has aborted it since the steps were planned.
         service.merges.lock().remove(&id);
@@ -181,7 +198,7 @@ fn refused(id: TransactionId, outer: TransactionId, why: &str) -> Failure {
 /// The end of the native view would leave nothing to commit a nested transaction into.
 pub(crate) fn refuse_while_nested(one: &OpenTransaction) -> Result<(), Failure> {
     match one.transaction.nested_in_it().first() {
-        Some(nested) => Err(sharing::nested_failure(one.id(), nested)),
+        Some(nested) => Err(refusals::nested_failure(one.id(), nested)),
         None => Ok(()),
     }
 }

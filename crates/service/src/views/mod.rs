@@ -10,6 +10,7 @@
 //! views.
 
 pub(crate) mod claim;
+pub(crate) mod inner_socket;
 pub(crate) mod lending;
 pub(crate) mod merge_turns;
 pub(crate) mod merges;
@@ -18,8 +19,8 @@ pub(crate) mod native;
 pub(crate) mod view_mount;
 
 use crate::transactions::Transaction;
+use crate::transactions::leases::Arrived;
 use crate::views::claim::Claim;
-pub(crate) use crate::views::view_mount::Arrived;
 use crate::views::view_mount::ViewMount;
 use atomdir_disk::sync;
 use atomdir_engine::{NodeId, Outdated};

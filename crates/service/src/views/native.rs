@@ -181,14 +181,6 @@ pub(crate) fn in_use(id: TransactionId, processes: &str) -> Failure {
     ))
 }
 
-/// The command has ended, and the process that ran it decides now.
-pub(crate) fn closed(id: TransactionId) -> Failure {
-    let message = format!("the command of transaction {id} has ended, and its view is closed");
-    Failure::new(FailureKind::InUse, message).with_hint(format!(
-        "`atomdir status {id}` shows whether it is still open; then try again"
-    ))
-}
-
 /// The failure when the upper layer could not be read.
 pub(crate) fn unreadable(id: TransactionId, errno: Errno) -> Failure {
     let message = format!(

@@ -9,6 +9,7 @@
 
 use crate::rights::permissions::no_such_transaction;
 use crate::transactions::Transaction;
+use crate::transactions::leases::Arrived;
 use crate::views::claim::Claim;
 use crate::views::mountpoint;
 use atomdir_disk::reason;
@@ -41,16 +42,6 @@ pub(crate) struct ViewMount {
     /// Transactions that only the present mount has shown. Other transactions may have
     /// lost writes through memory mappings when an older mount ended.
     whole: Mutex<HashSet<TransactionId>>,
-}
-
-/// Whether the view has received everything that the transaction's programs wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    All,
-    /// Somebody else ended the mount after the transaction began.
-    PerhapsNotAll,
-    /// A write waits for a file on which another process holds a lease.
-    NotAllYet,
 }
 
 impl ViewMount {

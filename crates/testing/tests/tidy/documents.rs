@@ -1,6 +1,6 @@
 //! Documents must name only files and tests that exist.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::sources::{self, Source, expect_none};
 
@@ -133,34 +133,31 @@ fn each_promise_names_a_test_in_its_file() {
     expect_none(findings);
 }
 
-/// The map links each module whose head states invariants.
+/// The table of invariants names each module whose head states some, and no other.
 #[test]
-fn the_map_names_each_module_with_invariants() {
+fn the_map_names_the_modules_with_invariants() {
     let all = sources::all();
-    let map = all.iter().find(|source| source.path == "ARCHITECTURE.md");
-    let map = &map.expect("there is a map").text;
-    let named: Vec<&str> = map.split('`').skip(1).step_by(2).collect();
+    let map = sources::architecture(&all);
+    let table = sources::section(map, "## Invariants");
+    let quoted = table.split('`').skip(1).step_by(2);
+    let named: BTreeSet<&str> = quoted.filter(|quoted| is_path(quoted)).collect();
     let stating = all.iter().filter(|source| {
-        let mut head = source
-            .text
-            .lines()
-            .take_while(|line| line.starts_with("//!"));
-        source.is_product() && head.any(|line| line.starts_with("//! Invariant"))
+        let mut head = source.head();
+        source.is_product() && head.any(|line| line.starts_with("Invariant"))
     });
-    let stating: Vec<_> = stating.collect();
+    let stating: BTreeSet<&str> = stating.map(|source| source.path.as_str()).collect();
     assert!(
         stating.len() > 50,
         "only {} modules state any",
         stating.len()
     );
     let missing = stating
-        .iter()
-        .filter(|source| !named.contains(&source.path.as_str()));
-    expect_none(
-        missing
-            .map(|source| format!("ARCHITECTURE.md does not name {}", source.path))
-            .collect(),
-    );
+        .difference(&named)
+        .map(|path| format!("the invariants in ARCHITECTURE.md lack {path}"));
+    let without = named
+        .difference(&stating)
+        .map(|path| format!("{path} states no invariants at its head"));
+    expect_none(missing.chain(without).collect());
 }
 
 /// The lock order names each lock of the product: its field, or the type that has it.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sources::{self, expect_none};
+use crate::maps;
+use crate::sources::{self, Source, expect_none};
 
 /// The packages of ours on which each package of ours may depend, outside its tests.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -193,47 +194,100 @@ fn engine_uses_no_clock_thread_or_environment_of_its_own() {
     expect_none(findings);
 }
 
-/// A newcomer can read the engine one folder at a time, from the bottom up.
+/// A newcomer can read the engine one folder at a time, from the bottom of the map up.
 #[test]
-fn the_engines_folders_have_no_circles() {
-    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for source in sources::all().iter().filter(|source| source.is_product()) {
-        let Some(path) = source.path.strip_prefix("crates/engine/src/") else {
-            continue;
-        };
-        let part = path.split(['/', '.']).next().unwrap().to_owned();
-        if part == "lib" {
-            continue;
+fn the_engines_modules_use_only_those_below_them() {
+    let all = sources::all();
+    let order = Order::of(&all, "engine");
+    let mut findings = order.imports_from_above("");
+    let mut defined_in = BTreeMap::new();
+    for (module, source) in &order.sources {
+        let methods = of_store(source).filter_map(|line| line.split_once("fn "));
+        defined_in.extend(methods.map(|(_, name)| (name_at_start(name), *module)));
+    }
+    for (module, source) in &order.sources {
+        let calls = of_store(source).flat_map(|line| line.split("self.").skip(1));
+        for call in calls {
+            let name = name_at_start(call);
+            let is_call = call[name.len()..].starts_with('(');
+            if let Some(defined) = defined_in.get(name).filter(|_| is_call)
+                && order.is_above(defined, module)
+            {
+                let path = &source.path;
+                findings.push(format!("{path} calls Store::{name}, which is in {defined}"));
+            }
         }
-        let used = source.code().flat_map(|(_, line)| {
-            let paths = line.split("crate::").skip(1);
-            paths.map(|path| path.split(|letter: char| !is_of_name(letter)).next())
+    }
+    expect_none(findings);
+}
+
+#[test]
+fn the_services_modules_use_only_those_below_them() {
+    // It holds the state of all the others.
+    expect_none(Order::of(&sources::all(), "service").imports_from_above("service"));
+}
+
+/// The modules of a crate from the top down, as its map in ARCHITECTURE.md lists them.
+struct Order<'a> {
+    modules: Vec<&'a str>,
+    /// The files, each with its module.
+    sources: Vec<(&'a str, &'a Source)>,
+}
+
+impl<'a> Order<'a> {
+    fn of(all: &'a [Source], name: &str) -> Order<'a> {
+        let heading = format!("### crates/{name}");
+        let map = sources::section(sources::architecture(all), &heading);
+        let place = format!("crates/{name}/src/");
+        let product = all.iter().filter(|source| source.is_product());
+        let sources = product.filter_map(|source| {
+            let path = source.path.strip_prefix(&place)?;
+            Some((path.split(['/', '.']).next()?, source))
         });
-        let used: BTreeSet<String> = used.flatten().map(str::to_owned).collect();
-        uses.entry(part).or_default().extend(used);
+        let order = Order {
+            modules: maps::names(map),
+            sources: sources.filter(|(module, _)| *module != "lib").collect(),
+        };
+        let is_placed = |module: &str| order.modules.contains(&module);
+        let mut all_placed = order.sources.iter().map(|(module, _)| is_placed(module));
+        assert!(
+            all_placed.all(|placed| placed),
+            "the map of {name} lacks modules"
+        );
+        order
     }
-    assert!(uses.contains_key("commit"), "the folders have moved");
-    // A part that uses no remaining part is in no circle. Neither is one that no remaining part
-    // uses.
-    while let Some(apart) = uses.keys().find(|part| is_apart(part, &uses)).cloned() {
-        uses.remove(&apart);
+
+    fn is_above(&self, one: &str, other: &str) -> bool {
+        let place = |module: &str| self.modules.iter().position(|known| *known == module);
+        place(one).is_some_and(|one| place(other).is_some_and(|other| one < other))
     }
-    let circles = uses.iter().map(|(part, used)| {
-        let others = used
-            .iter()
-            .filter(|one| *one != part && uses.contains_key(*one));
-        let others: Vec<&String> = others.collect();
-        format!("crates/engine/src/{part} is in a circle with some of {others:?}")
-    });
-    expect_none(circles.collect());
+
+    fn imports_from_above(&self, exempt: &str) -> Vec<String> {
+        let mut findings = BTreeSet::new();
+        for (module, source) in &self.sources {
+            let lines = source.code().map(|(_, line)| line);
+            for path in lines.flat_map(|line| line.split("crate::").skip(1)) {
+                let used = name_at_start(path);
+                if *module != exempt && self.is_above(used, module) {
+                    findings.insert(format!("{} uses {used}, which is above", source.path));
+                }
+            }
+        }
+        findings.into_iter().collect()
+    }
 }
 
-fn is_apart(part: &str, uses: &BTreeMap<String, BTreeSet<String>>) -> bool {
-    let mut others = uses.iter().filter(|(other, _)| *other != part);
-    let uses_another = others.clone().any(|(other, _)| uses[part].contains(other));
-    !uses_another || !others.any(|(_, used)| used.contains(part))
+/// The lines in which methods of the engine's `Store` are written.
+fn of_store(source: &Source) -> impl Iterator<Item = &str> {
+    let mut is_inside = false;
+    source.code().map(|(_, line)| line).filter(move |line| {
+        is_inside |= *line == "impl<D: Disk> Store<D> {";
+        is_inside &= *line != "}";
+        is_inside
+    })
 }
 
-fn is_of_name(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '_'
+fn name_at_start(text: &str) -> &str {
+    let is_other = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+    text.split(is_other).next().unwrap_or_default()
 }

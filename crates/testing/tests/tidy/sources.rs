@@ -36,6 +36,12 @@ impl Source {
         self.is_rust() && !is_other
     }
 
+    /// The lines of the comment that describes the module.
+    pub fn head(&self) -> impl Iterator<Item = &str> {
+        let lines = self.text.lines().map_while(|line| line.strip_prefix("//!"));
+        lines.map(|line| line.strip_prefix(' ').unwrap_or(line))
+    }
+
     /// Each line that is not a comment, with its number.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().enumerate();
@@ -76,6 +82,20 @@ fn collect(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
             }
         }
     }
+}
+
+pub fn architecture(all: &[Source]) -> &str {
+    let map = all.iter().find(|source| source.path == "ARCHITECTURE.md");
+    &map.expect("there is a map").text
+}
+
+/// What follows the heading, up to the next one.
+#[track_caller]
+pub fn section<'a>(document: &'a str, heading: &str) -> &'a str {
+    let start = format!("\n{heading}\n");
+    let found = document.split_once(&start).map(|(_, rest)| rest);
+    let rest = found.unwrap_or_else(|| panic!("no heading '{heading}'"));
+    rest.split("\n#").next().unwrap_or(rest)
 }
 
 /// The packages that a build on this machine uses, ours and others'.

@@ -21,7 +21,7 @@ use crate::base::core::Core;
 use crate::base::older::Older;
 use crate::error::StoreError;
 use crate::ids::Sequence;
-use crate::log::past::Past;
+use crate::log::past::PastFile;
 use crate::recovery::older::install::Install;
 use crate::recovery::older::trace::Trace;
 
@@ -29,7 +29,7 @@ use crate::recovery::older::trace::Trace;
 /// cannot.
 pub(crate) fn restore<D: Disk>(
     core: &Core<D>,
-    past: Option<&Past<D>>,
+    past: Option<&PastFile<D>>,
     snapshots: &[Sequence],
     newest: Sequence,
 ) -> Result<Result<Older, String>, StoreError> {

@@ -33,7 +33,7 @@ pub(super) enum Clash {
     Entry(NodeId, Name),
 }
 
-pub(super) struct Sides<'a> {
+pub(super) struct JoinStates<'a> {
     pub fork: &'a Nodes,
     pub outer: &'a Nodes,
     pub nested: &'a Nodes,
@@ -49,7 +49,7 @@ pub(super) fn same_ids(state: &Nodes, reference: &Nodes) -> HashMap<NodeId, Node
     known.collect()
 }
 
-impl Sides<'_> {
+impl JoinStates<'_> {
     pub fn join(&self) -> Result<Nodes, Vec<Clash>> {
         let mut clashes = Vec::new();
         let mut joined = self.outer.clone();

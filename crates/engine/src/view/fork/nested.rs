@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use atomdir_disk::{Disk, Errno, Result};
 
-use super::join::{Clash, Sides, same_ids};
+use super::join::{Clash, JoinStates, same_ids};
 use super::{Forks, Outdated, State};
 use crate::ids::{NodeId, TransactionId};
 use crate::view::View;
@@ -83,7 +83,7 @@ impl<D: Disk> View<D> {
         let mut changed = nested.nodes.clone();
         changed.renumber(&nested.first_ids(&begun.nodes));
         changed.renumber(&same_ids(&changed, &self.nodes));
-        let sides = Sides {
+        let sides = JoinStates {
             fork: &begun.nodes,
             outer: &self.nodes,
             nested: &changed,

@@ -33,7 +33,7 @@ use crate::log::Log;
 use crate::names;
 use crate::view::log::state::Writing;
 
-pub(crate) use revive::{Logged, Unread, read};
+pub(crate) use revive::{LoggedView, Unread, read};
 
 /// Up to so many staged files are flushed one by one; more by one syncfs.
 const SYNC_EACH_MAX: usize = 16;
@@ -220,6 +220,10 @@ impl<D: Disk> ViewLog<D> {
         self.records.flush(&view.core.disk, self.sequence)?;
         self.is_broken = false;
         self.unflushed = Unflushed::nothing();
+        assert!(
+            self.flushed_slot <= Some(view.last_slot()),
+            "a slot of the flushed state can be used again"
+        );
         self.flushed_slot = Some(view.last_slot());
         Ok(())
     }

@@ -30,7 +30,7 @@ use crate::view::nodes::Nodes;
 use crate::view::numbers::{NEW_INODE_FIRST, Numbers};
 
 /// A view as its log has it, without gaps: the last word about everything.
-pub(crate) struct Logged {
+pub(crate) struct LoggedView {
     pub begin: ViewBegin,
     pub note: Vec<u8>,
     objects: Vec<ViewObject>,
@@ -58,7 +58,7 @@ pub(crate) fn read<D: Disk>(
     stage: &D::Handle,
     store: StoreId,
     mounting: Option<Mounting>,
-) -> std::result::Result<Logged, Unread> {
+) -> std::result::Result<LoggedView, Unread> {
     let damaged = |error: &dyn std::fmt::Display| Unread::Damaged(error.to_string());
     let file = disk.open(stage, &names::fixed(names::VIEW), Access::Read);
     let file = file.map_err(|errno| damaged(&errno))?;
@@ -86,7 +86,7 @@ pub(crate) fn read<D: Disk>(
     let Some(ViewChange::Begin(begin)) = changes.next() else {
         return Err(Unread::NothingFlushed);
     };
-    let mut logged = Logged {
+    let mut logged = LoggedView {
         begin: *begin,
         note: Vec::new(),
         objects: Vec::new(),
@@ -100,7 +100,7 @@ pub(crate) fn read<D: Disk>(
     Ok(logged)
 }
 
-impl Logged {
+impl LoggedView {
     fn take(&mut self, change: ViewChange) {
         match change {
             ViewChange::Begin(begin) => self.begin = *begin,
@@ -168,7 +168,7 @@ impl<D: Disk> View<D> {
     /// Makes the view again. Staged objects that a commit had moved are put into slots, and what
     /// the view does not need is removed from the staging directory. The present state gets a
     /// new log, which is durable.
-    pub fn revive(core: &Arc<Core<D>>, logged: Logged, older: &Older) -> Result<View<D>> {
+    pub fn revive(core: &Arc<Core<D>>, logged: LoggedView, older: &Older) -> Result<View<D>> {
         let begin = ViewBegin {
             mounting: core.control.applied.mounting(),
             ..logged.begin.clone()
@@ -196,7 +196,7 @@ impl<D: Disk> View<D> {
     /// Returns the last node id in use, and the last inode number of a new object.
     fn take_logged(
         &mut self,
-        logged: Logged,
+        logged: LoggedView,
         objects: &HashMap<u64, Arc<Base>>,
     ) -> Result<(NodeId, u64)> {
         let object = |number: u64| objects.get(&number).cloned().ok_or(Errno::STALE);

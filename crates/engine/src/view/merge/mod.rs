@@ -46,7 +46,7 @@ pub(crate) enum TouchKind {
 
 /// A change, by its path in the outer transaction's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Touch {
+pub(crate) struct TouchedPath {
     pub path: Vec<u8>,
     pub kind: TouchKind,
     /// The object of the base, for a file.
@@ -54,11 +54,11 @@ pub(crate) struct Touch {
 }
 
 /// The paths at which both sides have changed something.
-pub(crate) fn conflicts(mine: &[Touch], theirs: &[Touch]) -> Vec<Vec<u8>> {
+pub(crate) fn conflicts(mine: &[TouchedPath], theirs: &[TouchedPath]) -> Vec<Vec<u8>> {
     let files: HashSet<u64> = theirs.iter().filter_map(|one| one.serial).collect();
     let by_path = theirs.iter().map(|one| (one.path.as_slice(), one.kind));
     let by_path: BTreeMap<&[u8], TouchKind> = by_path.collect();
-    let meets = |touch: &&Touch| {
+    let meets = |touch: &&TouchedPath| {
         let path = touch.path.as_slice();
         let is_covered = || {
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
@@ -83,5 +83,5 @@ pub(crate) fn conflicts(mine: &[Touch], theirs: &[Touch]) -> Vec<Vec<u8>> {
 #[derive(Default)]
 pub(crate) struct Plan {
     pub steps: Vec<MergeStep>,
-    pub touched: Vec<Touch>,
+    pub touched: Vec<TouchedPath>,
 }

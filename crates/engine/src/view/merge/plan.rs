@@ -6,27 +6,27 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, Owner, Result, Timestamp};
 use atomdir_types::MergeStep;
 
-use super::{Plan, Touch, TouchKind};
+use super::{Plan, TouchKind, TouchedPath};
 use crate::base::Base;
 use crate::ids::NodeId;
 use crate::view::View;
 use crate::view::node::{Contents, DirectoryDelta, Node, Own, OwnBody, Staged};
 use crate::view::nodes::Nodes;
-use crate::view::xattrs::Changes;
+use crate::view::xattrs::XattrChanges;
 
 /// An object, whichever node of either state stands for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Object {
+pub(super) enum PlannedObject {
     Base(u64),
     New(NodeId),
 }
 
 /// A name that leads to another object than before.
-struct Entry {
-    directory: Object,
+struct ChangedName {
+    directory: PlannedObject,
     name: Name,
-    before: Option<Object>,
-    now: Option<Object>,
+    before: Option<PlannedObject>,
+    now: Option<PlannedObject>,
 }
 
 struct Planning<'a> {
@@ -34,16 +34,16 @@ struct Planning<'a> {
     now: &'a Nodes,
     /// Entries of the base that differ in the newer state, by object.
     origins: HashMap<u64, (NodeId, Name)>,
-    kinds: HashMap<Object, Kind>,
+    kinds: HashMap<PlannedObject, Kind>,
     plan: Plan,
     /// The places of parked objects.
-    parked: HashMap<Object, Vec<u64>>,
+    parked: HashMap<PlannedObject, Vec<u64>>,
     /// Where objects already are that have got a name.
-    placed: HashMap<Object, Vec<u8>>,
-    entries: Vec<Entry>,
-    changed_names: HashSet<(Object, Name)>,
+    placed: HashMap<PlannedObject, Vec<u8>>,
+    entries: Vec<ChangedName>,
+    changed_names: HashSet<(PlannedObject, Name)>,
     /// Paths of files none of whose names the view knows.
-    found: HashMap<Object, Vec<u8>>,
+    found: HashMap<PlannedObject, Vec<u8>>,
 }
 
 impl<D: Disk> View<D> {
@@ -76,20 +76,22 @@ impl<D: Disk> View<D> {
     }
 }
 
-fn object(nodes: &Nodes, id: NodeId) -> Object {
+fn object(nodes: &Nodes, id: NodeId) -> PlannedObject {
     let base = nodes.get(id).and_then(|node| node.base.as_ref());
-    base.map_or(Object::New(id), |base| Object::Base(base.serial))
+    base.map_or(PlannedObject::New(id), |base| {
+        PlannedObject::Base(base.serial)
+    })
 }
 
-fn node(nodes: &Nodes, object: Object) -> Option<(NodeId, &Node)> {
+fn node(nodes: &Nodes, object: PlannedObject) -> Option<(NodeId, &Node)> {
     let id = match object {
-        Object::Base(serial) => *nodes.by_base.get(&serial)?,
-        Object::New(id) => id,
+        PlannedObject::Base(serial) => *nodes.by_base.get(&serial)?,
+        PlannedObject::New(id) => id,
     };
     nodes.get(id).map(|node| (id, node))
 }
 
-fn own(nodes: &Nodes, object: Object) -> Option<&Own> {
+fn own(nodes: &Nodes, object: PlannedObject) -> Option<&Own> {
     node(nodes, object)?.1.own()
 }
 
@@ -106,10 +108,10 @@ fn depth(path: &[u8]) -> usize {
 
 impl Planning<'_> {
     /// The objects whose nodes differ.
-    fn changed_objects(&self) -> BTreeSet<Object> {
+    fn changed_objects(&self) -> BTreeSet<PlannedObject> {
         let before = self.begun.changed.iter().map(|id| object(self.begun, *id));
         let now = self.now.changed.iter().map(|id| object(self.now, *id));
-        let differs = |one: &Object| match (node(self.begun, *one), node(self.now, *one)) {
+        let differs = |one: &PlannedObject| match (node(self.begun, *one), node(self.now, *one)) {
             (Some((_, before)), Some((_, now))) => match (&before.own, &now.own) {
                 (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
                 (before, now) => before.is_some() || now.is_some(),
@@ -119,19 +121,19 @@ impl Planning<'_> {
         before.chain(now).filter(differs).collect()
     }
 
-    fn was_there(&self, object: Object) -> bool {
-        matches!(object, Object::Base(_)) || node(self.begun, object).is_some()
+    fn was_there(&self, object: PlannedObject) -> bool {
+        matches!(object, PlannedObject::Base(_)) || node(self.begun, object).is_some()
     }
 
-    fn kind(&self, object: Object) -> Result<Kind> {
+    fn kind(&self, object: PlannedObject) -> Result<Kind> {
         let found = node(self.begun, object).or(node(self.now, object));
         let kind = found.map(|(_, node)| node.kind);
         kind.or(self.kinds.get(&object).copied())
             .ok_or(Errno::STALE)
     }
 
-    fn find_entries(&mut self, directory: Object) {
-        fn delta(nodes: &Nodes, directory: Object) -> Option<&DirectoryDelta> {
+    fn find_entries(&mut self, directory: PlannedObject) {
+        fn delta(nodes: &Nodes, directory: PlannedObject) -> Option<&DirectoryDelta> {
             node(nodes, directory)?.1.directory_delta()
         }
         let (before, now) = (delta(self.begun, directory), delta(self.now, directory));
@@ -141,8 +143,9 @@ impl Planning<'_> {
             let mut entries = both.clone().filter_map(|delta| delta.entries.get(name));
             let base = entries.find_map(|entry| entry.before.as_ref());
             let base = base.map(|base| {
-                self.kinds.insert(Object::Base(base.serial), base.kind);
-                Object::Base(base.serial)
+                self.kinds
+                    .insert(PlannedObject::Base(base.serial), base.kind);
+                PlannedObject::Base(base.serial)
             });
             let leads_to = |nodes, delta: Option<&DirectoryDelta>| match delta
                 .and_then(|delta| delta.entries.get(name))
@@ -154,7 +157,7 @@ impl Planning<'_> {
             let now = leads_to(self.now, now);
             if before != now {
                 self.changed_names.insert((directory, name.clone()));
-                self.entries.push(Entry {
+                self.entries.push(ChangedName {
                     directory,
                     name: name.clone(),
                     before,
@@ -165,7 +168,7 @@ impl Planning<'_> {
     }
 
     /// The path of a directory when the nested transaction began.
-    fn old_path(&self, directory: Object) -> Result<Vec<u8>> {
+    fn old_path(&self, directory: PlannedObject) -> Result<Vec<u8>> {
         if let Some((id, found)) = node(self.begun, directory) {
             if id == NodeId::ROOT {
                 return Ok(Vec::new());
@@ -178,8 +181,8 @@ impl Planning<'_> {
         }
         let (id, found) = node(self.now, directory).ok_or(Errno::STALE)?;
         let origin = match directory {
-            Object::Base(serial) => self.origins.get(&serial),
-            Object::New(_) => None,
+            PlannedObject::Base(serial) => self.origins.get(&serial),
+            PlannedObject::New(_) => None,
         };
         if id == NodeId::ROOT {
             return Ok(Vec::new());
@@ -192,7 +195,7 @@ impl Planning<'_> {
     }
 
     /// The path of a directory now.
-    fn new_path(&self, directory: Object) -> Result<Vec<u8>> {
+    fn new_path(&self, directory: PlannedObject) -> Result<Vec<u8>> {
         let Some((id, found)) = node(self.now, directory) else {
             return self.old_path(directory);
         };
@@ -203,21 +206,22 @@ impl Planning<'_> {
         Ok(join(&self.new_path(object(self.now, found.parent))?, name))
     }
 
-    fn touch(&mut self, path: Vec<u8>, kind: TouchKind, of: Option<Object>) {
+    fn touch(&mut self, path: Vec<u8>, kind: TouchKind, of: Option<PlannedObject>) {
         let serial = match of {
-            Some(Object::Base(serial))
-                if self.kind(Object::Base(serial)) != Ok(Kind::Directory) =>
+            Some(PlannedObject::Base(serial))
+                if self.kind(PlannedObject::Base(serial)) != Ok(Kind::Directory) =>
             {
                 Some(serial)
             }
             _ => None,
         };
-        self.plan.touched.push(Touch { path, kind, serial });
+        self.plan.touched.push(TouchedPath { path, kind, serial });
     }
 
     /// The changed files of the base that have a name which this view has not met.
-    fn nameless(&self, changed: &BTreeSet<Object>) -> Vec<Arc<Base>> {
-        let named: HashSet<Object> = self.entries.iter().filter_map(|entry| entry.now).collect();
+    fn nameless(&self, changed: &BTreeSet<PlannedObject>) -> Vec<Arc<Base>> {
+        let named: HashSet<PlannedObject> =
+            self.entries.iter().filter_map(|entry| entry.now).collect();
         let nodes = changed
             .iter()
             .filter_map(|one| Some((*one, node(self.now, *one)?.1)));
@@ -233,7 +237,7 @@ impl Planning<'_> {
     /// Removes names, and parks what gets another one; the deepest first.
     fn clear_the_way(&mut self) -> Result<()> {
         let entries = std::mem::take(&mut self.entries);
-        let named: HashSet<Object> = entries.iter().filter_map(|entry| entry.now).collect();
+        let named: HashSet<PlannedObject> = entries.iter().filter_map(|entry| entry.now).collect();
         let mut gone = Vec::new();
         for entry in &entries {
             if let Some(before) = entry.before {
@@ -299,7 +303,7 @@ impl Planning<'_> {
     }
 
     /// A path of an object that is in place; `None` for a new one that has none yet.
-    fn present_path(&self, object: Object) -> Result<Option<Vec<u8>>> {
+    fn present_path(&self, object: PlannedObject) -> Result<Option<Vec<u8>>> {
         if let Some(path) = self.placed.get(&object) {
             return Ok(Some(path.clone()));
         }
@@ -314,8 +318,8 @@ impl Planning<'_> {
     }
 
     /// A name that an object has had all the time.
-    fn kept_name(&self, of: Object) -> Option<(Object, Name)> {
-        let is_kept = |directory: Object, name: &Name| {
+    fn kept_name(&self, of: PlannedObject) -> Option<(PlannedObject, Name)> {
+        let is_kept = |directory: PlannedObject, name: &Name| {
             !self.changed_names.contains(&(directory, name.clone()))
         };
         for nodes in [self.now, self.begun] {
@@ -345,7 +349,7 @@ impl Planning<'_> {
     }
 
     /// Contents and attributes of an object that was there before and is not a directory.
-    fn dress_file(&mut self, of: Object) -> Result<()> {
+    fn dress_file(&mut self, of: PlannedObject) -> Result<()> {
         let is_named = own(self.now, of).is_none_or(|own| own.attributes.links > 0);
         if !self.was_there(of) || !is_named || self.kind(of)? == Kind::Directory {
             return Ok(());
@@ -371,9 +375,9 @@ impl Planning<'_> {
     }
 
     /// Directories get their times last, the deepest first.
-    fn dress_directories(&mut self, changed: &BTreeSet<Object>) -> Result<()> {
+    fn dress_directories(&mut self, changed: &BTreeSet<PlannedObject>) -> Result<()> {
         let holders = self.entries.iter().map(|entry| entry.directory);
-        let all: BTreeSet<Object> = holders.chain(changed.iter().copied()).collect();
+        let all: BTreeSet<PlannedObject> = holders.chain(changed.iter().copied()).collect();
         let mut steps = Vec::new();
         for of in all {
             let Some((_, found)) = node(self.now, of) else {
@@ -412,7 +416,7 @@ fn written(own: Option<&Own>) -> Option<(u64, &Contents, Option<&Staged>)> {
     }
 }
 
-type Dressed<'a> = (Option<u32>, Option<Owner>, Option<&'a Changes>);
+type Dressed<'a> = (Option<u32>, Option<Owner>, Option<&'a XattrChanges>);
 
 /// The parts of a state that determine an object's attributes: if they are equal, so are the
 /// attributes.

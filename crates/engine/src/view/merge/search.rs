@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Kind, Name, Result};
 
-use super::plan::{Object, join};
+use super::plan::{PlannedObject, join};
 use crate::base::Base;
 use crate::view::View;
 
 impl<D: Disk> View<D> {
     /// Looks everywhere for a path to each of these files of the base.
-    pub(super) fn search(&self, wanted: Vec<Arc<Base>>) -> Result<HashMap<Object, Vec<u8>>> {
+    pub(super) fn search(&self, wanted: Vec<Arc<Base>>) -> Result<HashMap<PlannedObject, Vec<u8>>> {
         let mut inodes = HashSet::new();
         for base in &wanted {
             inodes.insert(self.snapshot_stat(base)?.identity.inode);
@@ -27,7 +27,9 @@ impl<D: Disk> View<D> {
                 if base.kind == Kind::Directory {
                     to_visit.push((base, path));
                 } else if wanted.contains(&base.serial) {
-                    found.entry(Object::Base(base.serial)).or_insert(path);
+                    found
+                        .entry(PlannedObject::Base(base.serial))
+                        .or_insert(path);
                 }
             }
         }

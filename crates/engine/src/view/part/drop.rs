@@ -74,6 +74,6 @@ fn is_unchanged(node: &Node) -> bool {
 fn remove(nodes: &mut Nodes, id: NodeId) {
     let parent = nodes.take(id).map(|node| node.parent);
     if let Some(parent) = parent.and_then(|parent| nodes.get_mut(parent)) {
-        parent.children -= 1;
+        parent.lose_child();
     }
 }

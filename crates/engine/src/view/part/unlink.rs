@@ -22,7 +22,7 @@ impl Nodes {
         let taken = delta.entries.remove(name)?;
         delta.is_touched = !delta.entries.is_empty();
         if let Some(now) = taken.now.and_then(|now| self.get_mut(now)) {
-            now.listed -= 1;
+            now.lose_entry();
         }
         Some(taken)
     }
@@ -52,10 +52,11 @@ impl Nodes {
         };
         let old = std::mem::replace(&mut node.parent, parent);
         node.name = Some(name);
-        for (directory, more, fewer) in [(parent, 1, 0), (old, 0, 1)] {
-            if let Some(directory) = self.get_mut(directory) {
-                directory.children = directory.children + more - fewer;
-            }
+        if let Some(parent) = self.get_mut(parent) {
+            parent.children += 1;
+        }
+        if let Some(old) = self.get_mut(old) {
+            old.lose_child();
         }
     }
 

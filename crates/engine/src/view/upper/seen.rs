@@ -10,7 +10,7 @@ use atomdir_disk::{Disk, Identity, Kind, Owner, Stat, Timestamp};
 
 use super::Reading;
 use super::walk::Item;
-use crate::view::merge::{Touch, TouchKind};
+use crate::view::merge::{TouchKind, TouchedPath};
 
 /// The objects of an upper layer, by their paths in the view.
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct ObjectState {
 
 impl UpperState {
     /// The changes since `before`.
-    pub fn since(&self, before: &UpperState) -> Vec<Touch> {
+    pub fn since(&self, before: &UpperState) -> Vec<TouchedPath> {
         let mut changed = Vec::new();
         for (path, now) in &self.0 {
             let old = before.0.get(path);
@@ -42,7 +42,7 @@ impl UpperState {
                 None if now.is_merged => TouchKind::Attributes,
                 _ => TouchKind::Tree,
             };
-            changed.push(Touch {
+            changed.push(TouchedPath {
                 path: path.clone(),
                 kind,
                 serial: now.serial.or(old.and_then(|old| old.serial)),
@@ -52,7 +52,7 @@ impl UpperState {
             .0
             .iter()
             .filter(|(path, _)| !self.0.contains_key(*path));
-        changed.extend(gone.map(|(path, old)| Touch {
+        changed.extend(gone.map(|(path, old)| TouchedPath {
             path: path.clone(),
             kind: TouchKind::Tree,
             serial: old.serial,

@@ -14,7 +14,7 @@ use crate::names;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched, attributes_of,
 };
-use crate::view::xattrs::{Changes, set_all};
+use crate::view::xattrs::{XattrChanges, set_all};
 
 const COMPARE_CHUNK: usize = 1 << 18;
 
@@ -471,7 +471,7 @@ pub(super) fn is_whiteout(stat: &Stat) -> bool {
     stat.kind == Kind::CharacterDevice && stat.device_number == 0
 }
 
-fn difference(before: &Xattrs, now: Xattrs, overlay_prefix: OverlayPrefix) -> Changes {
+fn difference(before: &Xattrs, now: Xattrs, overlay_prefix: OverlayPrefix) -> XattrChanges {
     let mut changes = set_all(now);
     // Programs in the overlay do not see overlay attributes of base objects.
     let visible = before

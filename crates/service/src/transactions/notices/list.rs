@@ -70,6 +70,7 @@ impl List {
                 self.drop_oldest_of(most);
             }
         }
+        assert!(self.ended.len() < ENDED_MAX, "the list of notices grows");
         self.ended.push_back(notice);
     }
 

@@ -23,7 +23,7 @@ pub(crate) use explain::{explain, named};
 use crate::clients::connection::Connection;
 use crate::clients::connections::Connections;
 use crate::clients::replies::{Unanswered, send_parts};
-use crate::requests::convert;
+use crate::rights::convert;
 use crate::rights::permissions::{Peer, Reach};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};

@@ -7,6 +7,7 @@ use crate::rights::permissions::Reach;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::transactions::notices::How;
+use crate::transactions::refusals;
 use crate::views::lending;
 use crate::views::native::require_exact;
 use atomdir_engine::CommitError;
@@ -138,39 +139,11 @@ fn refuse_while_others_hold(one: &OpenTransaction, connection: &Connection) -> R
     match others.is_empty() {
         true => Ok(()),
         false if connection.peer.reach == Reach::Within(one.id()) => {
-            Err(held_failure(one.id(), others).with_hint(
+            Err(refusals::held_failure(one.id(), others).with_hint(
                 "this command runs in it: let the command end, or try again outside of the \
                  transaction",
             ))
         }
-        false => Err(held_failure(one.id(), others)),
+        false => Err(refusals::held_failure(one.id(), others)),
     }
-}
-
-pub(crate) fn held_failure<'a>(
-    id: TransactionId,
-    processes: impl IntoIterator<Item = &'a u32>,
-) -> Failure {
-    let others: Vec<String> = processes.into_iter().map(u32::to_string).collect();
-    let message = format!(
-        "transaction {id} is in use by {} {}",
-        if others.len() == 1 {
-            "process"
-        } else {
-            "processes"
-        },
-        others.join(", ")
-    );
-    Failure::new(FailureKind::InUse, message).with_hint(
-        "it is still open: wait for the others with --wait, or end their views with --force",
-    )
-}
-
-pub(crate) fn nested_failure(id: TransactionId, nested: impl std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::InUse, nested_message(id, nested))
-        .with_hint("wait for its end with --wait, or abort it with --force")
-}
-
-pub(crate) fn nested_message(id: TransactionId, nested: impl std::fmt::Display) -> String {
-    format!("transaction {nested} is nested in transaction {id} and still open")
 }

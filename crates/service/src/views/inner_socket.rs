@@ -18,8 +18,7 @@ use crate::views::mountpoint::{self, MountpointError};
 use atomdir_disk::reason;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId, Within};
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -30,33 +29,6 @@ pub(crate) struct InnerSocket {
     directory: OwnedFd,
     name: String,
     path: PathBuf,
-}
-
-/// The secret of one transaction, too long to be guessed.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret([u8; 16]);
-
-impl Secret {
-    pub(crate) fn new() -> Result<Secret, Errno> {
-        let mut bytes = [0; 16];
-        // The kernel answers such a small request in full or not at all.
-        retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
-        Ok(Secret(bytes))
-    }
-
-    /// Takes the same time for every guess of the right length.
-    fn is(&self, guess: &[u8]) -> bool {
-        let different = self
-            .0
-            .iter()
-            .zip(guess)
-            .fold(0, |sum, (a, b)| sum | (a ^ b));
-        guess.len() == self.0.len() && different == 0
-    }
-
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        self.0.to_vec()
-    }
 }
 
 /// The data that programs in a transaction's view need to use this socket; `None` for a sealed
