@@ -15,6 +15,7 @@ pub mod documents;
 pub mod exit_code;
 mod fixture;
 pub mod history;
+mod lease;
 mod mounts;
 mod random;
 mod scenario;
@@ -33,6 +34,7 @@ pub use again::{call_here, for_each_user, for_each_user_of_a_store, this_program
 pub use command::{Outcome, atomdir, atomdir_in, binary, capture_output, helper, shell};
 pub use debian_source::debian_source;
 pub use fixture::{Fixture, Owner, for_each_owner, look};
+pub use lease::Lease;
 pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;
 pub use scenario::{Action, Scenario, copy_tree, moment_now};
