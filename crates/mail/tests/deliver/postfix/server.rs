@@ -203,8 +203,11 @@ impl Postfix {
 
     /// Waits until the message is delivered to all its recipients and removed from the queue.
     pub fn wait_until_done(&self, id: &str) {
-        let line = format!("{id}: removed");
-        wait_until(&line, || self.log().contains(&line));
+        wait_until(&format!("the delivery of {id}"), || self.is_done(id));
+    }
+
+    pub fn is_done(&self, id: &str) -> bool {
+        self.log().contains(&format!("{id}: removed"))
     }
 
     /// Waits until Postfix has tried to deliver the message and will try again.
