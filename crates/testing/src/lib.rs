@@ -44,5 +44,5 @@ pub use store::{Store, View};
 pub use terminal::OnTerminal;
 pub use tier::{full_tier, pick};
 pub use user::{User, as_user};
-pub use wait_until::{WAIT_UNTIL, wait_for, wait_until};
+pub use wait_until::{WAIT_UNTIL, look_long, wait_for, wait_until};
 pub use waiting::Waiting;
