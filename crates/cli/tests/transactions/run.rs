@@ -214,7 +214,7 @@ fn a_timeout_aborts() {
 #[test]
 fn signals_sent_to_run_reach_the_command() {
     let store = Store::new("signals");
-    let script = "trap 'echo caught > signal; exit 0' TERM; touch \"$READY\"; for i in $(seq 30000); do sleep 0.01; done; exit 1";
+    let script = "sleep 1000 & trap 'echo caught > signal; kill $!; exit 0' TERM; touch \"$READY\"; wait; exit 1";
     let outcome = store.shell(&format!(
         "export READY=\"$PWD.ready\"
         $ATOMDIR run -- sh -c '{}' & process=$!
