@@ -97,7 +97,10 @@ fn client_that_never_reads_blocks_only_itself() {
         let waits = waits_to_send(&process);
         loop {
             match deaf.write(&request) {
-                Ok(_) => left = left.checked_sub(1).expect("the service keeps all answers"),
+                Ok(count) => {
+                    assert_eq!(count, request.len(), "the kernel takes all or nothing");
+                    left = left.checked_sub(1).expect("the service keeps all answers");
+                }
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
                     return waits;
