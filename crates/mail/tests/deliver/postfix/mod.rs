@@ -2,13 +2,13 @@
 
 mod server;
 
-use crate::support::{PROGRAM, fixture, ids, indexed, message, read_maildir};
+use crate::support::{self, PROGRAM, fixture, ids, indexed, message, read_maildir};
 use atomdir::{Door, StoreOptions};
 use atomdir_testing::{
     Fixture, Random, Scratch, Store, User, as_user, pick, shell, users_can_mount, wait_until,
 };
 use rustix::process::{Signal, kill_process};
-use server::{Postfix, package};
+use server::Postfix;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,10 @@ use std::time::Duration;
 
 /// More than a pipe's buffer and more than a page.
 const SIZE: usize = 100_000;
+
+fn package(test: &str) -> Option<PathBuf> {
+    support::package(test, "postfix", "usr/lib/postfix/sbin/master")
+}
 
 /// The settings in docs/mail.md from this line up to the next empty line.
 fn documented(first_line: &str) -> String {
