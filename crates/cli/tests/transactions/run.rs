@@ -424,12 +424,13 @@ fn closing_the_terminal_aborts_the_transaction() {
     let on_terminal = |run: &str| {
         let outcome = store.shell(&format!(
             "export READY=\"$PWD.ready\" GO=\"$PWD.go\"
+            mkfifo \"$GO\"
             script -qec \"exec {run} -- sh -c '
-                trap \\\"exit 0\\\" HUP; rm file; touch \\\"\\$READY\\\"
-                for i in \\$(seq 30000); do [ ! -e \\\"\\$GO\\\" ] || break; sleep 0.01; done'\" /dev/null & script=$!
+                trap \\\"exit 0\\\" HUP; rm file
+                head -c 1 \\\"\\$GO\\\" > /dev/null & touch \\\"\\$READY\\\"; wait'\" /dev/null & script=$!
             wait_until test -e \"$READY\"
             kill -KILL $script; wait $script
-            touch \"$GO\"; rm \"$READY\"
+            exec 3<> \"$GO\"; printf x >&3; rm \"$READY\"
             wait_until sh -c '[ -z \"$($ATOMDIR list)\" ]'
             rm \"$GO\""
         ));
