@@ -51,9 +51,10 @@ fn a_search_shows_one_state_of_the_database() {
     });
     feed(ENTRIES / 2..ENTRIES);
     drop(input);
-    while adding.try_wait().unwrap().is_none() {
+    wait_until("the end of ldapmodify", || {
         count_added(&slapd);
-    }
+        adding.try_wait().unwrap().is_some()
+    });
     assert!(adding.wait().unwrap().success());
     assert_eq!(count_added(&slapd), ENTRIES);
 }
