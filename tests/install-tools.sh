@@ -1,8 +1,10 @@
 #!/bin/sh
 # Installs, on Debian 12, the programs that the end-to-end tests run inside
 # transactions, and says which. A test whose programs are missing is skipped and
-# counted. What is installed stays installed. Postfix is only unpacked, into the cache
-# directory of the user who runs this.
+# counted. What is installed stays installed, and so does the one setting of debconf that
+# keeps slapd from being started. Postfix and Exim are only unpacked, into the cache
+# directory of the user who runs this: installed, one of them would run as the machine's
+# mail server.
 set -eu
 
 # One package or a few on each line, and what needs them.
@@ -16,8 +18,8 @@ packages="
     zip unzip zstd  # archives, beside tar and xz
     git
     perl
-    exim4-daemon-light  # delivers mail by atomdir-deliver
     libdb5.3 libicu72 libnsl2 libsasl2-2 libssl3    # what Postfix needs, see below
+    libcrypt1 libgnutls30 libgnutls-dane0 libidn12 libidn2-0 libpcre2-8-0   # Exim
     slapd ldap-utils    # OpenLDAP, in front of atomdir-ldap
     gcc make libc6-dev dpkg-dev xz-utils    # the C project from its source package
     pkgconf         # pkg-config: how a program in C finds the library
@@ -37,26 +39,40 @@ for name in $names; do
     [ "$state" = installed ] || missing="$missing $name"
 done
 
-# Debian has Postfix or Exim installed, not both. So Postfix is only unpacked; its test runs it in
-# namespaces of its own, where the users that it needs exist.
-postfix=${XDG_CACHE_HOME:-$HOME/.cache}/atomdir/postfix
-unpack_postfix() {
-    echo "unpacking Postfix for its test into $postfix"
-    rm -rf "$postfix" "$postfix.new"
-    mkdir -p "$postfix.new"
-    cd "$postfix.new"
-    apt-get -q -o APT::Sandbox::User=root download postfix >&2
-    dpkg-deb -x postfix_*.deb .
-    mv "$postfix.new" "$postfix"
-}
+# The tests run them in namespaces of their own, where the users that they need exist.
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/atomdir
+packed=
+for name in postfix exim4-daemon-light; do
+    [ -d "$cache/$name" ] || packed="$packed $name"
+done
 
-[ -n "$missing" ] || [ ! -d "$postfix" ] || exit 0
+# unpack NAME: in a shell of its own.
+unpack() (
+    rm -rf "$cache/$1.new"
+    mkdir -p "$cache/$1.new"
+    cd "$cache/$1.new"
+    apt-get -q -o APT::Sandbox::User=root download "$1" >&2
+    dpkg-deb -x "$1"_*.deb .
+    # Root's tests need no program that runs with the rights of its owner.
+    find . -type f -exec chmod ug-s {} +
+    mv "$cache/$1.new" "$cache/$1"
+)
+
+[ -n "$missing$packed" ] || exit 0
 
 [ -z "$missing" ] || echo "installing$missing"
+[ -z "$packed" ] || echo "unpacking$packed into $cache"
 export DEBIAN_FRONTEND=noninteractive
-# Debian does not start slapd if its package has made no database.
-echo "slapd slapd/no_configuration boolean true" | debconf-set-selections
 apt-get -q update >&2
+case " $missing " in
+    *" slapd "*)
+        # Debian does not start slapd if its package has made no database.
+        echo "setting slapd/no_configuration to true in debconf, so that slapd is not started"
+        echo "slapd slapd/no_configuration boolean true" | debconf-set-selections
+        ;;
+esac
 # shellcheck disable=SC2086 # a list of names
 [ -z "$missing" ] || apt-get -q install --yes --no-install-recommends $missing >&2
-[ -d "$postfix" ] || unpack_postfix
+for name in $packed; do
+    unpack "$name"
+done

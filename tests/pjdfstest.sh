@@ -33,6 +33,7 @@ suite=${PJDFSTEST:-}
 if [ -z "$suite" ]; then
     place=${XDG_CACHE_HOME:-$HOME/.cache}/atomdir/pjdfstest-$version
     suite=$place/bin/pjdfstest
+    [ -x "$suite" ] || echo "building pjdfstest in $place"
     [ -x "$suite" ] || cargo install --quiet --locked --version "$version" --root "$place" pjdfstest
 fi
 

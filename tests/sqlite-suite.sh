@@ -61,6 +61,8 @@ build() {
     for package in tcl8.6-dev zlib1g-dev gcc make libc6-dev dpkg-dev; do
         dpkg-query --show "$package" > /dev/null 2>&1 || missing="$missing $package"
     done
+    [ -z "$missing" ] || echo "installing$missing"
+    echo "building SQLite's tests in $place"
     # shellcheck disable=SC2086 # a list of names
     [ -z "$missing" ] || DEBIAN_FRONTEND=noninteractive apt-get -q install --yes $missing
     rm -rf "$place"

@@ -5,7 +5,7 @@ use atomdir_testing::documents::{assert_contains_code, code_blocks};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Outcome, Scratch, User, binary, capture_output, copy_tree, debian_source,
-    for_each_owner, full_tier, look, mounts, shell, skip, tools_present, users_can_mount,
+    for_each_owner, look, mounts, only_in_full_tier, shell, skip, tools_present, users_can_mount,
 };
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -398,7 +398,7 @@ fn three_calls_put_only_their_thread_into_a_transaction() {
 #[test]
 fn cargo_c_installs_the_library() {
     let name = "cargo_c_installs_the_library";
-    if !full_tier() {
+    if !only_in_full_tier(name) {
         return;
     }
     let found = Command::new("cargo")

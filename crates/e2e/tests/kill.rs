@@ -4,13 +4,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
 use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal, compare};
-use atomdir_testing::{Fixture, Random, Scratch, Store, Waiting, look, pick, wait_until};
+use atomdir_testing::{Fixture, Lease, Random, Scratch, Store, Waiting, look, pick, wait_until};
 
 const FILES: u64 = 24;
 
@@ -129,11 +128,12 @@ fn killed_service_keeps_every_durable_commit() {
         let lazy = random.chance(3);
         let view = store.begin_with(&["--durability", if lazy { "lazy" } else { "durable" }]);
         make_generation(&view.path, done as u64).expect("the view takes it");
-        let lease = (moment == Moment::BeforeTheLog && done > 0).then(|| Lease::on(&fixture));
+        let lease = (moment == Moment::BeforeTheLog && done > 0)
+            .then(|| Lease::on(&fixture.base.join("pages")));
         let mut commit = start(store, &["commit", &view.id]);
         match (moment, &lease) {
             (Moment::Never, _) => looks = look_while(&mut commit, usize::MAX, &fixture),
-            (_, Some(lease)) => lease.wait_until_in_the_way(&mut commit),
+            (_, Some(lease)) => wait_for(|| lease.is_in_the_way(), &mut commit),
             (Moment::WhileApplied, _) => wait_until_shown(&fixture, done, &mut random, &mut commit),
             _ => drop(look_while(
                 &mut commit,
@@ -227,37 +227,6 @@ fn wait_for(mut has_happened: impl FnMut() -> bool, command: &mut Child) {
         );
         has_happened()
     });
-}
-
-/// A lease on a file that every commit changes.
-struct Lease(fs::File);
-
-impl Lease {
-    /// From `asm-generic/fcntl.h`: sets the signal that reports a lease break.
-    const F_SETSIG: libc::c_int = 10;
-
-    fn on(fixture: &Fixture) -> Lease {
-        let file = fs::File::open(fixture.base.join("pages")).expect("every generation has it");
-        let lease = Lease(file);
-        // SIGURG is ignored by default.
-        lease.control(Self::F_SETSIG, libc::SIGURG);
-        lease.control(libc::F_SETLEASE, libc::F_RDLCK);
-        lease
-    }
-
-    fn wait_until_in_the_way(&self, commit: &mut Child) {
-        wait_for(
-            || self.control(libc::F_GETLEASE, 0) != libc::F_RDLCK,
-            commit,
-        );
-    }
-
-    fn control(&self, command: libc::c_int, argument: libc::c_int) -> libc::c_int {
-        // SAFETY: the file is open, and these commands take numbers.
-        let result = unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) };
-        assert!(result >= 0, "{}", io::Error::last_os_error());
-        result
-    }
 }
 
 /// Starts recovery and kills it. A later recovery must succeed all the same.

@@ -112,13 +112,14 @@ ready, done = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        os.write(done, b"x")
         number = 0
         while True:
             number += 1
             os.pwrite(file, b"late %d" % number, 0)
             memory[0:4] = b"late"
             open("late", "w").close()
+            if number == 1:
+                os.write(done, b"x")
     os._exit(0)
 os.read(ready, 1)
 os.pwrite(file, b"shown", 100)
@@ -128,20 +129,27 @@ os.pwrite(file, b"shown", 100)
                 let words = ["run"].iter().chain(options).chain(&command);
                 one.store.call(words).expect(0)
             };
+            let assert_none_lives = || {
+                let living = living_with(one);
+                assert!(living.is_empty(), "{living:?}");
+            };
             let listed = run(&["--dry-run"]).text();
+            assert_none_lives();
             assert!(listed.contains("M file"), "{listed}");
             assert_eq!(read(one.base.join("file")), "old\n");
             run(&["--sealed"]);
+            // No process is left that could write later.
+            assert_none_lives();
+            assert_eq!(&read(one.base.join("mapped"))[..4], "late");
+            assert!(one.base.join("late").exists());
             let committed = one.look();
-            for _ in 0..3 {
-                assert_equal(
-                    "at the commit (left) and later (right)",
-                    &committed,
-                    &one.look(),
-                    &CompareOptions::untouched(),
-                );
-            }
-            assert!(living_with(one).is_empty(), "{:?}", living_with(one));
+            one.store.call(["sync"]).expect(0);
+            assert_equal(
+                "at the commit (left) and later (right)",
+                &committed,
+                &one.look(),
+                &CompareOptions::untouched(),
+            );
         },
     );
 }
@@ -329,7 +337,7 @@ fn signals_are_passed_on_to_a_sealed_command() {
         let ready = signs.join("ready");
         let ready = ready.display();
         let mut child = start(&format!(
-            "trap 'exit 42' USR1; : > {ready}; for i in $(seq 30000); do sleep 0.01; done"
+            "sleep 1000 & trap 'exit 42' USR1; : > {ready}; wait"
         ));
         kill(&child, rustix::process::Signal::USR1);
         assert_eq!(child.wait().expect("it ends").code(), Some(42));

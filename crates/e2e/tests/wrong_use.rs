@@ -2,12 +2,15 @@
 //! and what to do, and the base must be unchanged.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Child, Stdio};
 
 use atomdir_testing::exit_code::{CANNOT_CREATE, NO_SUCH, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Random, Scratch, Store, User, atomdir, pick, shell};
+use atomdir_testing::{
+    Fixture, Lease, Random, Scratch, Store, User, View, atomdir, pick, shell, wait_until,
+};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a test's path is text")
@@ -190,34 +193,97 @@ fn commands_exit_code_is_returned() {
     store.assert_at_rest();
 }
 
+/// Which of the two comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// The commit waits for a lease, so it is not in the log yet.
+    Abort,
+    /// The base shows the commit, so it is in the log.
+    Commit,
+    /// The abort starts after so many looks at the commit.
+    Either,
+}
+
+const FIRST: [First; 3] = [First::Abort, First::Commit, First::Either];
+
+/// So long that a commit changes it in place instead of replacing it.
+const LENGTH: usize = 2 << 20;
+
 #[test]
 fn concurrent_abort_and_commit_agree() {
     let mut random = Random::for_test("concurrent_abort_and_commit_agree");
-    let fixture = Fixture::new("abort-commit", "echo 0 > file");
+    let fixture = Fixture::new("abort-commit", &format!("truncate -s {LENGTH} file"));
     let store = &fixture.store;
-    let mut expected = 0;
-    for number in 1..=pick(12, 200) {
-        let view = store.begin();
-        store
-            .exec(&view, &format!("echo {number} > file"))
-            .expect(0);
-        let (committed, aborted) = std::thread::scope(|scope| {
-            let commit = scope.spawn(|| store.commit(&view));
-            std::thread::sleep(Duration::from_micros(random.below(8000) as u64));
-            let aborted = store.abort(&view);
-            (commit.join().expect("no panic"), aborted)
-        });
-        match committed.code {
-            0 => {
-                aborted.expect(NO_SUCH);
-                expected = number;
-            }
-            _ => {
-                committed.expect(NO_SUCH);
-                aborted.expect(0);
-            }
+    let file = fixture.base.join("file");
+    // How many looks fit into a commit that nobody disturbs.
+    let mut undisturbed = start(store, &["commit", &change(store, 1).id]);
+    let looks = look_while(&mut undisturbed, usize::MAX);
+    assert!(undisturbed.wait().expect("it ends").success());
+    let (mut expected, mut commits, mut aborts) = (1, 0, 0);
+    for (number, first) in (2..2 + pick(15, 201)).zip(FIRST.into_iter().cycle()) {
+        // A lease is impossible while the service has the file open for writing.
+        store.call(["service", "stop", "--abort"]).expect(0);
+        let view = change(store, number);
+        let lease = (first == First::Abort).then(|| Lease::on(&file));
+        let mut commit = start(store, &["commit", &view.id]);
+        match (first, &lease) {
+            (_, Some(lease)) => wait_for(&mut commit, || lease.is_in_the_way()),
+            (First::Commit, _) => wait_for(&mut commit, || first_byte(&file) == number),
+            _ => _ = look_while(&mut commit, random.below(looks + 1)),
         }
-        let found = fs::read_to_string(fixture.base.join("file")).expect("read");
-        assert_eq!(found, format!("{expected}\n"));
+        let aborted = store.abort(&view).code;
+        drop(lease);
+        let committed = commit.wait().expect("it ends").code();
+        match (committed, aborted) {
+            (Some(0), NO_SUCH) if first != First::Abort => {
+                expected = number;
+                commits += usize::from(first == First::Either);
+            }
+            (Some(NO_SUCH), 0) if first != First::Commit => {
+                aborts += usize::from(first == First::Either);
+            }
+            codes => panic!("round {number}, {first:?}: commit and abort returned {codes:?}"),
+        }
+        assert_eq!(first_byte(&file), expected, "round {number}, {first:?}");
     }
+    println!("where both were possible, {commits} commits and {aborts} aborts came first");
+    store.assert_at_rest();
+}
+
+/// A transaction that has changed the first page of `file`.
+fn change(store: &Store, number: u8) -> View {
+    let view = store.begin();
+    let staged = fs::File::options().write(true).open(view.path.join("file"));
+    let staged = staged.expect("it is in the view");
+    staged.write_all_at(&[number; 4096], 0).expect("written");
+    view
+}
+
+fn first_byte(path: &Path) -> u8 {
+    let mut byte = [0];
+    let file = fs::File::open(path).expect("opened");
+    file.read_exact_at(&mut byte, 0).expect("read");
+    byte[0]
+}
+
+fn start(store: &Store, arguments: &[&str]) -> Child {
+    let mut command = store.command(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).spawn().expect("started")
+}
+
+/// Waits until something has happened, unless the command fails before.
+fn wait_for(command: &mut Child, mut has_happened: impl FnMut() -> bool) {
+    wait_until("the moment of the commit", || {
+        let ended = command.try_wait().expect("asked");
+        let has_failed = ended.is_some_and(|status| !status.success());
+        assert!(!has_failed, "the commit failed");
+        has_happened()
+    });
+}
+
+/// Looks at the command `times` times, or until it ends. Returns how often.
+fn look_while(command: &mut Child, times: usize) -> usize {
+    let goes_on = |_: &usize| command.try_wait().expect("asked").is_none();
+    (0..times).take_while(goes_on).count()
 }

@@ -1,17 +1,33 @@
-//! Reports tests that cannot run here, so that they are seen and counted.
+//! Reports tests that did not run, so that they are seen and counted: those that cannot run here,
+//! and those that only the full tier runs.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::tier::full_tier;
+
 /// Reports that `test` did not run, on standard error past the test runner's capture,
 /// and in the skip file. The caller then returns. The test runner names the thread of a test after
 /// it, and this name counts, since several tests may share the caller.
 pub fn skip(test: &str, reason: &str) {
+    report("SKIPPED", test, reason);
+}
+
+/// Whether the full tier runs. If not, this reports that only `./test --full` runs the test, which
+/// is not counted as skipped. The caller then returns.
+pub fn only_in_full_tier(test: &str) -> bool {
+    if !full_tier() {
+        report("LEFT OUT", test, "only ./test --full runs it");
+    }
+    full_tier()
+}
+
+fn report(what: &str, test: &str, reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main").unwrap_or(test);
-    let line = format!("SKIPPED: {test}: {reason}\n");
+    let line = format!("{what}: {test}: {reason}\n");
     // A lost message must not fail the test, which could not run anyway.
     let _ = std::io::stderr().write_all(line.as_bytes());
     let file = OpenOptions::new()

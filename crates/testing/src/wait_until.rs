@@ -21,8 +21,9 @@ pub fn wait_for<T>(awaited: &str, look: impl FnMut() -> Option<T>) -> T {
     found
 }
 
-/// Like [`wait_for`], but does not panic, for guards that clean up after a panic.
-pub(crate) fn look_long<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Like [`wait_for`], but does not panic: for guards that clean up after a panic, and for tests that
+/// say more about what they found.
+pub fn look_long<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     (0..LOOKS_MAX).find_map(|number| {
         let found = look();
         if found.is_none() {

@@ -214,7 +214,7 @@ fn a_timeout_aborts() {
 #[test]
 fn signals_sent_to_run_reach_the_command() {
     let store = Store::new("signals");
-    let script = "trap 'echo caught > signal; exit 0' TERM; touch \"$READY\"; for i in $(seq 30000); do sleep 0.01; done; exit 1";
+    let script = "sleep 1000 & trap 'echo caught > signal; kill $!; exit 0' TERM; touch \"$READY\"; wait; exit 1";
     let outcome = store.shell(&format!(
         "export READY=\"$PWD.ready\"
         $ATOMDIR run -- sh -c '{}' & process=$!
@@ -424,12 +424,13 @@ fn closing_the_terminal_aborts_the_transaction() {
     let on_terminal = |run: &str| {
         let outcome = store.shell(&format!(
             "export READY=\"$PWD.ready\" GO=\"$PWD.go\"
+            mkfifo \"$GO\"
             script -qec \"exec {run} -- sh -c '
-                trap \\\"exit 0\\\" HUP; rm file; touch \\\"\\$READY\\\"
-                for i in \\$(seq 30000); do [ ! -e \\\"\\$GO\\\" ] || break; sleep 0.01; done'\" /dev/null & script=$!
+                trap \\\"exit 0\\\" HUP; rm file
+                head -c 1 \\\"\\$GO\\\" > /dev/null & touch \\\"\\$READY\\\"; wait'\" /dev/null & script=$!
             wait_until test -e \"$READY\"
             kill -KILL $script; wait $script
-            touch \"$GO\"; rm \"$READY\"
+            exec 3<> \"$GO\"; printf x >&3; rm \"$READY\"
             wait_until sh -c '[ -z \"$($ATOMDIR list)\" ]'
             rm \"$GO\""
         ));

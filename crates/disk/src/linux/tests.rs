@@ -6,9 +6,11 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::Once;
 
+use atomdir_testing::{skip, tools_present};
 use rustix::fs::Mode;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Uid};
@@ -142,6 +144,87 @@ fn charge_gives_up_only_the_capability_to_exceed_quotas() {
     let given_up = all.effective.difference(bounded.effective);
     assert_eq!(given_up, CapabilitySet::SYS_RESOURCE);
     assert_eq!(bounded.permitted, all.permitted);
+}
+
+/// Mounts an ext4 of 16 MiB on `small`, in the mount namespace of this thread, with which it ends.
+/// A fifth of its blocks is reserved for root. Reports the test as skipped if this is impossible.
+fn mount_with_reserve(test: &str, scratch: &Scratch) -> Option<OwnedFd> {
+    // SAFETY: changes only the mounts that this thread sees.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", flags).unwrap();
+    let make = "truncate -s 16M image; mkfs.ext4 -q -m 20 image; mkdir small
+        mount -o loop image small || exit 3";
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-ec", make])
+        .current_dir(&scratch.path)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    match command.status().unwrap().code() {
+        Some(0) => Some(LinuxDisk::open_root(&scratch.path.join("small")).unwrap()),
+        Some(3) => {
+            skip(test, "no file can be mounted here");
+            None
+        }
+        code => panic!("no file system is made: {code:?}"),
+    }
+}
+
+/// Writes at the end of the file until that fails.
+fn fill(disk: &LinuxDisk, file: &OwnedFd, piece: &[u8]) -> Errno {
+    loop {
+        let length = disk.stat(file).unwrap().length;
+        if let Err(errno) = disk.write_at(file, piece, length) {
+            return errno;
+        }
+    }
+}
+
+/// Root may take these blocks by its user id and by CAP_SYS_RESOURCE, which root lacks in some
+/// containers. There the test shows the user id's part only.
+#[test]
+fn charged_writes_leave_the_blocks_reserved_for_root() {
+    const TEST: &str = "charged_writes_leave_the_blocks_reserved_for_root";
+    if !is_root() {
+        return skip(TEST, "only root can act at another's expense");
+    }
+    if !tools_present(TEST, &["mkfs.ext4", "mount"]) {
+        return;
+    }
+    let scratch = Scratch::new(&std::env::temp_dir(), "reserve");
+    let in_thread = || {
+        let Some(top) = mount_with_reserve(TEST, &scratch) else {
+            return;
+        };
+        let disk = LinuxDisk::new();
+        let space = || rustix::fs::fstatvfs(&top).unwrap();
+        let reserved = space().f_bfree - space().f_bavail;
+        assert!(reserved > 0);
+        let roots = disk.create(&top, &name("roots"), 0o600).unwrap();
+
+        let charge = disk.charge(ORDINARY_USER).unwrap();
+        let users = disk.create(&top, &name("users"), 0o600).unwrap();
+        for length in [1 << 18, 4096] {
+            assert_eq!(fill(&disk, &users, &vec![1; length]), Errno::NOSPC);
+        }
+        // The file's owner does not matter.
+        assert_eq!(disk.write_at(&roots, &[1; 4096], 0), Err(Errno::NOSPC));
+        assert_eq!(disk.allocate(&roots, 0, 4096), Err(Errno::NOSPC));
+        drop(charge);
+        disk.sync_file_system(&top).unwrap();
+        // The kernel may have taken a few blocks for its own structures.
+        assert!(space().f_bfree > reserved * 9 / 10);
+
+        let length = disk.stat(&users).unwrap().length;
+        disk.write_at(&roots, &[1; 1 << 18], 0).unwrap();
+        disk.write_at(&users, &[1; 1 << 18], length).unwrap();
+        disk.sync_file_system(&top).unwrap();
+        assert!(space().f_bfree < reserved, "nothing reserved was taken");
+        let _charge = disk.charge(ORDINARY_USER).unwrap();
+        assert_eq!(fill(&disk, &users, &[1; 4096]), Errno::NOSPC);
+    };
+    // The mount ends with the thread, also if it panics.
+    std::thread::scope(|scope| scope.spawn(in_thread).join().unwrap());
 }
 
 #[test]

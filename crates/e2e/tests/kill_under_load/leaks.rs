@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use atomdir_testing::Fixture;
+use atomdir_testing::{Fixture, look_long};
 use rustix::process::Pid;
 
 use crate::Harm;
@@ -49,20 +48,14 @@ impl<'a> Leaks<'a> {
         self.fixture.store.call(["recover"]).expect(0);
         // Lazy commits reach the base.
         self.fixture.store.call(["sync"]).expect(0);
-        let mut looks = 0;
-        loop {
+        let mut left = String::new();
+        let is_quiet = look_long(|| {
             let processes = self.processes();
             let open = self.fixture.store.call(["list"]).expect(0).text();
-            if processes.is_empty() && open.trim().is_empty() {
-                break;
-            }
-            looks += 1;
-            assert!(
-                looks < 2000,
-                "left over after {harm:?}: {processes:?}; open: {open}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            left = format!("{processes:?}; open: {open}");
+            (processes.is_empty() && open.trim().is_empty()).then_some(())
+        });
+        assert!(is_quiet.is_some(), "left over after {harm:?}: {left}");
         let services = self.fixture.store.service_processes();
         assert_eq!(services.len(), 1, "one service: {services:?}");
         if !harm.service_killed

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scratch, binary, capture_output, debian_source, full_tier, pick, shell, skip,
-    tools_present,
+    Fixture, Outcome, Scratch, binary, capture_output, debian_source, only_in_full_tier, pick,
+    shell, skip, tools_present,
 };
 
 fn make(fixture: &Fixture, words: &[&str]) -> Outcome {
@@ -218,10 +218,9 @@ fn kill_and_finish(fixture: &Fixture) {
 #[test]
 fn automake_project_is_built_and_installed() {
     const TEST: &str = "making-project";
-    if !tools_present(TEST, &["apt-get", "dpkg-source", "gcc", "make", "xz"]) {
-        return;
-    }
-    if !full_tier() {
+    if !only_in_full_tier(TEST)
+        || !tools_present(TEST, &["apt-get", "dpkg-source", "gcc", "make", "xz"])
+    {
         return;
     }
     let scratch = Scratch::new(TEST);

@@ -10,8 +10,8 @@ use std::process::Command;
 use atomdir_testing::exit_code;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Action, Fixture, Scenario, Scratch, Store, User, capture_output, full_tier, helper, look,
-    users_can_mount,
+    Action, Fixture, Scenario, Scratch, Store, User, capture_output, helper, look,
+    only_in_full_tier, users_can_mount,
 };
 
 fn scenario(program: &str) -> Scenario {
@@ -125,7 +125,7 @@ fn programs_work_by_the_views_path() {
 /// refused at once, not only at the commit.
 #[test]
 fn link_limit() {
-    if full_tier() {
+    if only_in_full_tier("link_limit") {
         // Overlayfs does not ask the file system, and allows more.
         scenario("link_limit").exact().check();
     }
@@ -135,7 +135,7 @@ fn link_limit() {
 /// working.
 #[test]
 fn commit_beyond_the_link_limit_is_refused() {
-    if !full_tier() {
+    if !only_in_full_tier("commit_beyond_the_link_limit_is_refused") {
         return;
     }
     let program = helper("posix_programs");

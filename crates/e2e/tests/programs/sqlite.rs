@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use atomdir_testing::{Fixture, Scenario, shell, tools_present};
+use atomdir_testing::{Fixture, Scenario, WAIT_UNTIL, shell, tools_present};
 
 const PREPARE: &str = r#"
 sqlite3 old.db "PRAGMA journal_mode=delete; CREATE TABLE t(id INTEGER PRIMARY KEY, text);
@@ -83,16 +83,14 @@ fn next_process_rolls_back_from_a_hot_journal() {
         return;
     }
     let script = r#"
+has_written() { [ $(cat $1-journal $1-wal 2> /dev/null | wc -c) -gt 100000 ]; }
 for db in old.db wal.db; do
     mkfifo held
     sqlite3 -cmd 'PRAGMA cache_size=10' $db < held > /dev/null & pid=$!
     exec 3> held
     echo "BEGIN; UPDATE t SET text = 'half done ' || id; SELECT 1;" >&3
-    n=0
     # The cache is small, so by then changed pages have reached the file system.
-    until [ $(cat $db-journal $db-wal 2> /dev/null | wc -c) -gt 100000 ]; do
-        sleep 0.01; n=$((n + 1)); [ $n -lt 6000 ]
-    done
+    wait_until has_written $db
     kill -9 $pid; wait $pid || true
     exec 3>&-
     rm held
@@ -100,7 +98,7 @@ for db in old.db wal.db; do
     sqlite3 $db .dump | sha256sum
 done
 "#;
-    Scenario::shell("sqlite-hot", script)
+    Scenario::shell("sqlite-hot", &format!("{WAIT_UNTIL}{script}"))
         .prepare(PREPARE)
         .same_output()
         .without("old.db-journal")

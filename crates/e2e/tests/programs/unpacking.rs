@@ -3,14 +3,15 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Random, binary, capture_output, look, pick, shell, tools_present, users_can_mount,
+    wait_until,
 };
 
 /// A tree with all that archives hold.
@@ -368,6 +369,19 @@ fn killed_unpack_leaves_no_half_file_where_tar_leaves_one() {
     one.store.assert_at_rest();
 }
 
+/// When an unpacking is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// It has read one half of the archive and waits for the other.
+    HalfRead,
+    /// The base shows the first directory, unless the unpacking has ended before.
+    Shown,
+    /// After so many looks at it, which may be before or after its commit.
+    Anywhere,
+}
+
+const MOMENTS: [Moment; 3] = [Moment::HalfRead, Moment::Shown, Moment::Anywhere];
+
 #[test]
 fn a_killed_unpacking_leaves_nothing_or_whole_files() {
     const TEST: &str = "a_killed_unpacking_leaves_nothing_or_whole_files";
@@ -378,53 +392,100 @@ fn a_killed_unpacking_leaves_nothing_or_whole_files() {
         let mut random = Random::for_test(TEST);
         let make = "mkdir tree; for i in $(seq 60); do mkdir tree/$i; seq $i 4000 > tree/$i/file; done; tar -cf a.tar tree";
         shell(one.scratch.path(), make);
-        let archive = one.scratch.join("a.tar");
-        let words = |each: bool| {
-            let mut words = vec!["unpack".as_ref(), archive.as_os_str()];
-            words.extend(each.then_some(OsStr::new("--each")));
-            words
-        };
         for each in [false, true] {
-            let started = Instant::now();
-            one.store.call(words(each)).expect(0);
-            let whole = started.elapsed();
-            for _ in 0..pick(6, 60) {
+            // How many looks fit into an unpacking that nobody disturbs.
+            let mut whole = unpack(one, each);
+            let looks = look_while(&mut whole, usize::MAX);
+            assert!(whole.wait().expect("it ends").success());
+            for (_, moment) in (0..pick(9, 60)).zip(MOMENTS.into_iter().cycle()) {
                 shell(&one.base, "rm -rf tree");
-                let mut command = one.store.command(words(each));
-                let mut child = command.stderr(Stdio::null()).spawn().expect("started");
-                std::thread::sleep(
-                    whole
-                        .mul_f64(random.below(1000) as f64 / 1000.0)
-                        .min(Duration::from_secs(5)),
-                );
-                if random.chance(2) {
-                    one.store.kill_service();
-                } else {
-                    child.kill().expect("killed");
+                let (mut child, input) = match moment {
+                    Moment::HalfRead => unpack_half(one, each),
+                    _ => (unpack(one, each), None),
+                };
+                match moment {
+                    Moment::HalfRead => {}
+                    Moment::Shown => wait_until("the first directory or the end", || {
+                        one.base.join("tree").exists() || look_while(&mut child, 1) == 0
+                    }),
+                    Moment::Anywhere => _ = look_while(&mut child, random.below(looks * 5 / 4 + 1)),
                 }
-                child.wait().expect("ended");
+                if random.chance(2) {
+                    let was_there = one.store.kill_service();
+                    assert!(was_there || moment != Moment::HalfRead);
+                } else {
+                    child.kill().expect("killed, or not waited for");
+                }
+                drop(input);
+                let ended = child.wait().expect("it ends");
                 // Recovers it, and waits for the end of what is being committed.
                 one.store.call(["sync"]).expect(0);
-                check(one.scratch.path(), &one.base, each);
+                let found = check(one, each);
+                if moment == Moment::HalfRead {
+                    assert!(!ended.success(), "{ended}");
+                    assert_eq!((found > 0, found < 60), (each, true), "{found} files");
+                }
             }
         }
     });
 }
 
-fn check(scratch: &Path, base: &Path, each: bool) {
-    let tree = base.join("tree");
-    let found: Vec<u32> = (1..=60)
-        .filter(|number| tree.join(number.to_string()).join("file").exists())
-        .collect();
+fn unpack(one: &Fixture, each: bool) -> Child {
+    let archive = one.scratch.join("a.tar");
+    let mut command = unpack_command(one, each, archive.as_os_str());
+    command.spawn().expect("started")
+}
+
+fn unpack_command(one: &Fixture, each: bool, archive: &OsStr) -> Command {
+    let words = ["unpack".as_ref(), archive].into_iter();
+    let mut command = one
+        .store
+        .command(words.chain(each.then_some("--each".as_ref())));
+    command.stderr(Stdio::null());
+    command
+}
+
+/// Returns when the unpacking has read one half of the archive. With `each`, some files have also
+/// appeared. The other half never comes.
+fn unpack_half(one: &Fixture, each: bool) -> (Child, Option<ChildStdin>) {
+    let archive = fs::read(one.scratch.join("a.tar")).expect("read");
+    let mut command = unpack_command(one, each, "-".as_ref());
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("started");
+    let mut input = child.stdin.take().expect("it is piped");
+    let half = &archive[..archive.len() / 2];
+    input.write_all(half).expect("it reads");
+    wait_until("the reader of the archive", || {
+        let unread = rustix::io::ioctl_fionread(&input).expect("it is a pipe");
+        unread == 0 && (!each || !files(&one.base).is_empty())
+    });
+    assert_eq!(look_while(&mut child, 1), 1, "it has ended");
+    (child, Some(input))
+}
+
+/// Looks at the command `times` times, or until it ends. Returns how often.
+fn look_while(command: &mut Child, times: usize) -> usize {
+    let goes_on = |_: &usize| command.try_wait().expect("asked").is_none();
+    (0..times).take_while(goes_on).count()
+}
+
+/// The numbers of the files that are there.
+fn files(root: &Path) -> Vec<u32> {
+    let is_there = |number: &u32| root.join(format!("tree/{number}/file")).exists();
+    (1..=60).filter(is_there).collect()
+}
+
+/// Returns how many files are there.
+fn check(one: &Fixture, each: bool) -> usize {
+    let found = files(&one.base);
     if !each {
-        assert!(
-            found.is_empty() && !tree.exists() || found.len() == 60,
-            "{found:?}"
-        );
+        let is_nothing = found.is_empty() && !one.base.join("tree").exists();
+        assert!(is_nothing || found.len() == 60, "{found:?}");
     }
-    for number in found {
+    for number in &found {
         let name = format!("tree/{number}/file");
-        let [one, other] = [scratch, base].map(|root| fs::read(root.join(&name)).expect("read"));
-        assert!(one == other, "{name} is not whole");
+        let [made, unpacked] =
+            [one.scratch.path(), &one.base].map(|root| fs::read(root.join(&name)).expect("read"));
+        assert!(made == unpacked, "{name} is not whole");
     }
+    found.len()
 }

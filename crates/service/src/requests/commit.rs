@@ -46,7 +46,7 @@ pub(crate) fn commit(
             let committed = merged.or_else(|error| {
                 Err(match error {
                     NotMerged::PerhapsIncomplete => incomplete_failure(id).into(),
-                    NotMerged::Refused(error) => failure(connection, one, error)?.into(),
+                    NotMerged::Refused(error) => failure(connection, &one, error)?.into(),
                     NotMerged::Unanswered(unanswered) => unanswered,
                 })
             })?;

@@ -10,8 +10,9 @@ use atomdir_protocol::{LockRequest, Reply, Request, Side, frame, handshake};
 use atomdir_testing::{as_user, wait_until};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Signal, kill_process};
-use std::io::{IoSlice, Read, Write};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::DirEntry;
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -84,18 +85,41 @@ fn malformed_requests_do_not_disturb_other_clients() {
 fn client_that_never_reads_blocks_only_itself() {
     let store = TestStore::new(NEVER_IDLE);
     let mut innocent = store.connect();
+    let (process, _) = process_of(&mut innocent);
     let mut deaf = greeted(&store);
     let request = frame::encode(&Request::ServiceStatus, frame::REQUEST_LENGTH_MAX).unwrap();
     // Write until both directions are full: the service then waits for this peer to read.
     const REQUESTS_MAX: u32 = 1_000_000;
-    deaf.set_write_timeout(Some(Duration::from_millis(300)))
-        .unwrap();
-    let is_full = (0..REQUESTS_MAX).any(|_| deaf.write(&request).is_err());
-    assert!(is_full, "the service keeps all answers in memory");
+    deaf.set_nonblocking(true).unwrap();
+    let mut left = REQUESTS_MAX;
+    wait_until("the service's wait for this peer to read", || {
+        // Looked at first: a service that waits reads no more, so then the next error is final.
+        let waits = waits_to_send(&process);
+        loop {
+            match deaf.write(&request) {
+                Ok(count) => {
+                    assert_eq!(count, request.len(), "the kernel takes all or nothing");
+                    left = left.checked_sub(1).expect("the service keeps all answers");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                    return waits;
+                }
+            }
+        }
+    });
     let transaction = innocent.begin(&Default::default()).unwrap();
     innocent.commit(transaction.id, &mut |_| {}).unwrap();
     // The service ends without waiting for the deaf peer to read.
     innocent.stop_and_abort().unwrap();
+}
+
+/// Whether a thread of the process waits in the kernel until a socket's peer reads.
+fn waits_to_send(process: &Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let place = |thread: DirEntry| std::fs::read_to_string(thread.path().join("wchan"));
+    let mut places = threads.flatten().filter_map(|thread| place(thread).ok());
+    places.any(|place| place == "sock_alloc_send_pskb")
 }
 
 /// A connection whose close waits until the other end has read what was sent, which it

@@ -123,15 +123,25 @@ fn idle_service_ends_unless_a_transaction_is_open() {
 
 #[test]
 fn service_without_an_idle_time_runs_until_one_is_set() {
-    let store = TestStore::new(1);
+    // A service with this idle time ends as soon as it has no connection.
+    const IDLE_MILLISECONDS: u64 = 1;
+    let store = TestStore::new(IDLE_MILLISECONDS);
     let mut connection = store.connect();
-    let (_, process) = process_of(&mut connection);
+    let (number, process) = process_of(&mut connection);
     connection.set_idle_time(None).unwrap();
     drop(connection);
+    // Others start later, with the idle time that this one has no longer, and end.
+    for _ in 0..3 {
+        let other = TestStore::new(IDLE_MILLISECONDS);
+        let (_, process) = process_of(&mut other.connect());
+        wait_for_end(&process);
+    }
+    assert!(!has_ended(&process), "the idle time is still in force");
 
     let mut connection = store.connect_if_running().unwrap();
     assert_eq!(connection.service_status().unwrap().idle_ms, None);
-    let brief = std::time::Duration::from_millis(1);
+    assert_eq!(process_of(&mut connection).0, number);
+    let brief = std::time::Duration::from_millis(IDLE_MILLISECONDS);
     connection.set_idle_time(Some(brief)).unwrap();
     drop(connection);
     wait_for_end(&process);

@@ -2,13 +2,13 @@
 
 mod server;
 
-use crate::support::{PROGRAM, fixture, ids, indexed, message, read_maildir};
+use crate::support::{self, PROGRAM, fixture, ids, indexed, message, read_maildir};
 use atomdir::{Door, StoreOptions};
 use atomdir_testing::{
     Fixture, Random, Scratch, Store, User, as_user, pick, shell, users_can_mount, wait_until,
 };
 use rustix::process::{Signal, kill_process};
-use server::{Postfix, package};
+use server::Postfix;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,10 @@ use std::time::Duration;
 
 /// More than a pipe's buffer and more than a page.
 const SIZE: usize = 100_000;
+
+fn package(test: &str) -> Option<PathBuf> {
+    support::package(test, "postfix", "usr/lib/postfix/sbin/master")
+}
 
 /// The settings in docs/mail.md from this line up to the next empty line.
 fn documented(first_line: &str) -> String {
@@ -193,12 +197,20 @@ fn postfix_delivers_to_users_with_accounts() {
 /// Sends messages and kills deliveries, the Postfix processes that started them, and services.
 fn kill_and_check(test: &str, postfix: &Postfix, store: &Store, to: &[(String, PathBuf)]) {
     let mut random = Random::for_test(test);
-    let (mut queued, mut kills) = (Vec::new(), 0);
-    while kills < pick(30, 300) {
+    let (kills_wanted, mut kills) = (pick(30, 300), 0);
+    // Some deliveries end before they are killed.
+    let messages_max = kills_wanted * 20;
+    let mut queued: Vec<String> = Vec::new();
+    while kills < kills_wanted {
         let id = queued.len();
+        assert!(id < messages_max, "{kills} kills with {id} messages");
         let (address, _) = &to[id % to.len()];
         let sent = postfix.send("a@example.net", &[address], &message(id, SIZE));
-        queued.push(sent.expect("taken"));
+        let sent = sent.expect("taken");
+        wait_until("a delivery or its end", || {
+            !postfix.running(PROGRAM).is_empty() || postfix.is_done(&sent)
+        });
+        queued.push(sent);
         std::thread::sleep(Duration::from_micros(random.below(20_000) as u64));
         let running = postfix.running(PROGRAM);
         if running.is_empty() {

@@ -1,8 +1,8 @@
 //! A Postfix in namespaces of its own. It has users that the machine does not have, listens on no
 //! port, sends no mail to other hosts, and all its processes end with it.
 
-use crate::support::{PROGRAM, has_namespaces, run};
-use atomdir_testing::{shell, skip, wait_for, wait_until};
+use crate::support::{PROGRAM, run};
+use atomdir_testing::{shell, wait_for, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -73,19 +73,6 @@ pub struct Postfix {
     /// kernel kills all others in the namespace.
     unshare: Child,
     first: Pid,
-}
-
-/// Debian's package, as tests/install-tools.sh unpacks it. Reports the test as skipped if the package
-/// is missing.
-pub fn package(test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let package = cache.or_else(home)?.join("atomdir/postfix");
-    let is_there = package.join("usr/lib/postfix/sbin/master").is_file();
-    if !is_there {
-        skip(test, "no Postfix; run tests/install-tools.sh");
-    }
-    (is_there && has_namespaces(test)).then_some(package)
 }
 
 /// Starts the namespaces, and Postfix in them.
@@ -203,8 +190,11 @@ impl Postfix {
 
     /// Waits until the message is delivered to all its recipients and removed from the queue.
     pub fn wait_until_done(&self, id: &str) {
-        let line = format!("{id}: removed");
-        wait_until(&line, || self.log().contains(&line));
+        wait_until(&format!("the delivery of {id}"), || self.is_done(id));
+    }
+
+    pub fn is_done(&self, id: &str) -> bool {
+        self.log().contains(&format!("{id}: removed"))
     }
 
     /// Waits until Postfix has tried to deliver the message and will try again.
