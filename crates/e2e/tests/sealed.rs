@@ -342,6 +342,7 @@ fn signals_are_passed_on_to_a_sealed_command() {
         kill(&child, rustix::process::Signal::USR1);
         assert_eq!(child.wait().expect("it ends").code(), Some(42));
         let mut child = start(&format!(": > {ready}; echo x > x; exec sleep 1000"));
+        assert!(!living_with(one).is_empty(), "the command is not found");
         kill(&child, rustix::process::Signal::KILL);
         child.wait().expect("it ends");
         wait_until("the end of the command", || living_with(one).is_empty());
