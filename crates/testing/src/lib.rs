@@ -18,6 +18,7 @@
 //!   one on a terminal; a test of this program once more
 //! - `scratch`, `mounts`, `user`, `random`, `wait_until`: scratch directories, the mount table, other
 //!   users, seeds, and polling
+//! - `lease`: a lease that holds up whoever opens a file for writing
 //! - `tier`, `skip`, `exit_code`: the forms of tests; tests that cannot run here; exit codes
 //! - `documents`, `debian_source`: code in documents; programs of others, as sources
 
