@@ -395,3 +395,37 @@ fn sealed_runs_and_other_users_runs_cannot_be_entered() {
         assert_eq!(run_two.end(), Some(0));
     });
 }
+
+/// Nothing is lost if a command leaves a nested transaction open: the outer one can be committed once
+/// the nested one has ended.
+#[test]
+fn nested_transaction_that_a_command_leaves_open_keeps_the_outer_one_open() {
+    Fixture::for_each_view("native-left-nested", "echo old > file", |one, view| {
+        let store = &one.store;
+        let program = binary();
+        let begin = format!("echo outer > file; '{}' begin", program.display());
+        let outcome = store.run_with(&["--view", view], &begin).expect(CONFLICT);
+        let outcome = outcome.says(&["is nested in", "still open"]);
+        let nested = outcome.text().lines().next().expect("an id").to_owned();
+        let listed = store.call(["--json", "list"]).expect(0).text();
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        let outer = listed["transactions"][0]["transaction"].to_string();
+        assert_eq!(listed["transactions"][1]["transaction"].to_string(), nested);
+
+        exec(store, &nested, "cat file; echo nested > nested");
+        store.call(["commit", &nested]).expect(0);
+        // With a native view, its process lets go of the transaction first.
+        store.call(["commit", &outer, "--wait"]).expect(0);
+        assert_eq!(base(one, "file").as_deref(), Some("outer\n"));
+        assert_eq!(base(one, "nested").as_deref(), Some("nested\n"));
+
+        // A forced end of the run aborts the nested one.
+        let forced = ["--view", view, "--force"];
+        store.run_with(&forced, &begin).expect(0);
+        assert_eq!(
+            store.call(["list", "-q"]).expect(0).text().lines().count(),
+            0
+        );
+        store.assert_at_rest();
+    });
+}

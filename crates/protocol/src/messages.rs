@@ -24,8 +24,8 @@ pub enum Request {
         transaction: TransactionId,
     },
     /// The command in a native view has ended, and nobody else may enter the view from now on.
-    /// Fails with `InUse` while others hold the transaction. After each `Reply::Left` the
-    /// client may try again.
+    /// Fails with `InUse` while others hold the transaction, or another one is nested in it. After
+    /// each `Reply::Left` the client may try again.
     CloseView {
         transaction: TransactionId,
         /// First make the others leave.
@@ -335,7 +335,7 @@ pub enum Reply {
     /// sockets: another client waits at the other end for a mount of the view.
     Lend(TransactionId),
     /// Sent unasked to the connection that mounted a native view: another client has left the
-    /// transaction.
+    /// transaction, or one that was nested in it has ended.
     Left(TransactionId),
     /// Sent unasked to a connection that holds a transaction with a native view which another
     /// process has mounted: the view ends, and so must the programs in it.

@@ -198,6 +198,7 @@ impl Service {
         self.notices.done(one.id().0);
         self.clear_away(one);
         self.transactions.wake_waiters(one);
+        lending::nested_has_ended(self, one);
         self.latch.set();
     }
 
@@ -254,6 +255,7 @@ impl Service {
         }
         for one in &ended {
             lending::end(self, one);
+            lending::nested_has_ended(self, one);
             self.transactions.wake_waiters(one);
             self.merges.outer_has_ended(&one.transaction);
         }

@@ -345,7 +345,6 @@ fn take_over(
     let one = transactions.control(id, peer, connection.id)?;
     let mut deviations = Vec::new();
     if one.transaction.is_lower() {
-        merges::refuse_while_nested(&one)?;
         lending::close(service, connection, id, false)?;
         service.views.hide(&one.transaction);
         // After the take-over other connections may commit it.

@@ -24,6 +24,7 @@ use crate::rights::permissions;
 use crate::rights::permissions::Reach;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
+use crate::transactions::notices::How;
 use crate::transactions::refusals;
 use crate::views::inner_socket;
 use crate::views::native;
@@ -103,6 +104,14 @@ pub(crate) fn close(
     if one.mounter != Some(connection.id) {
         return Err(native::in_use(id, ""));
     }
+    if force {
+        let by = peer.user;
+        let nested = transactions.remove_nested(id);
+        service.abort_by_force(nested, How::Aborted { by });
+    } else if let Some(nested) = one.transaction.nested_in_it().first() {
+        // The end of the view would leave nothing to commit it into.
+        return Err(refusals::nested_failure(id, nested));
+    }
     let others = transactions.close_native(id, connection.id, force, &service.connections);
     if others.is_empty() {
         return Ok(Answer::Nothing);
@@ -155,6 +164,19 @@ fn dismiss<'a>(
             // Its peer then takes the service for gone, and ends its command as well.
             stream.close();
         }
+    }
+}
+
+/// Called when a nested transaction has ended: the mounter of the outer one's native view may wait
+/// for that.
+pub(crate) fn nested_has_ended(service: &Service, one: &OpenTransaction) {
+    let outer = one
+        .outer()
+        .and_then(|outer| service.transactions.get(outer));
+    if let Some(outer) = outer.filter(|outer| outer.transaction.is_lower())
+        && let Some(mounter) = outer.mounter
+    {
+        left(service, outer.id(), mounter);
     }
 }
 

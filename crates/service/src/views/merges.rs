@@ -19,7 +19,6 @@ use crate::clients::replies::{Outcome, Unanswered, send_parts};
 use crate::rights::permissions;
 use crate::service::Service;
 use crate::transactions::leases::{self, Arrived};
-use crate::transactions::refusals;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::lending;
 use crate::views::merge_turns::{BeginTurn, MergeTurns};
@@ -193,14 +192,6 @@ fn refused(id: TransactionId, outer: TransactionId, why: &str) -> Failure {
          {outer}: {why}; nothing was changed: run the outermost command with `--view exact`"
     );
     Failure::new(FailureKind::NoViews, message)
-}
-
-/// The end of the native view would leave nothing to commit a nested transaction into.
-pub(crate) fn refuse_while_nested(one: &OpenTransaction) -> Result<(), Failure> {
-    match one.transaction.nested_in_it().first() {
-        Some(nested) => Err(refusals::nested_failure(one.id(), nested)),
-        None => Ok(()),
-    }
 }
 
 /// The requests of the process that mounted the overlay.
