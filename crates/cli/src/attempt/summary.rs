@@ -28,8 +28,8 @@ pub fn show(context: &Context, connection: &mut Connection, committed: &Committe
 /// `3 changed, 1 new, 1 removed`.
 fn by_kind(changes: &[ChangeLine]) -> String {
     if changes.is_empty() {
-        // Entries have come and gone.
-        return "only times of directories".to_owned();
+        // Entries have come and gone, or files were replaced by their like.
+        return "only times of directories, or files replaced by equal ones".to_owned();
     }
     let words = [
         ("changed", &[Change::Modified, Change::TypeChanged][..]),

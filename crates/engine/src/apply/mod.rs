@@ -6,8 +6,9 @@
 //! 2. An object that has a name after the commit has one at every moment. Apply moves or links it.
 //!    If another such object is in the way, apply exchanges the two or moves that one to limbo, and
 //!    does not remove it before it has reached its own home.
-//! 3. Apply never removes an object that an outside writer made. If it occupies a
-//!    name that a commit owns, apply moves it to limbo.
+//! 3. Apply takes from objects that outside writers made only the names that a commit owns. A
+//!    directory goes to limbo then, and so does a file that an older snapshot may need. Any other
+//!    file loses the name, since the commit came after it.
 //! 4. A name changes from its old object to its new one in one step.
 //! 5. An object that is found nowhere was removed by an outside writer after the
 //!    commit, and stays away. Only an object that was just staged cannot be

@@ -76,7 +76,7 @@ impl Default for ServiceOptions {
 
 /// Serves the store whose root is `store` until idle or asked to end. The process must
 /// have only one thread: this closes all descriptors but the standard ones, and reduces
-/// the environment to [`atomdir::SERVICE_ENVIRONMENT`].
+/// the environment to [`SERVICE_ENVIRONMENT`](atomdir::client::SERVICE_ENVIRONMENT).
 pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     memory::give_back_large_buffers();
     detach::drop_inheritance()?;
