@@ -63,6 +63,22 @@ pub(crate) fn limbo(identity: Identity) -> Name {
     fixed(&format!("{:x}-{:x}", identity.inode, identity.birth))
 }
 
+const DISPLACED: &str = "displaced-";
+
+/// The place in limbo of an outside writer's object that had to give a name to a commit. The
+/// name itself comes last, as far as it fits.
+pub(crate) fn displaced(identity: Identity, from: &Name) -> Name {
+    let head = format!("{DISPLACED}{:x}-{:x}-", identity.inode, identity.birth);
+    let kept = from.as_bytes();
+    let kept = &kept[..kept.len().min(Name::LENGTH_MAX - head.len())];
+    let name = [head.as_bytes(), kept].concat();
+    Name::new(&name).unwrap_or_else(|_| limbo(identity))
+}
+
+pub(crate) fn is_displaced(name: &Name) -> bool {
+    name.as_bytes().starts_with(DISPLACED.as_bytes())
+}
+
 /// The temporary place of another link to an object. An exchange leaves the
 /// other object there, until that gets its next name. So this is never the name that the object
 /// itself has in limbo: a crash may leave the other one there, and a later commit of the log's tail

@@ -8,16 +8,46 @@
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 
+use super::progress::Displaced;
 use super::{Apply, EntryPlace, Outcome, Parent};
 use crate::names;
 
 impl<D: Disk> Apply<'_, D> {
     /// Removes an object that an exchange has put where it must not stay.
     pub(super) fn bury_displaced(&mut self) -> Result<(), Errno> {
-        if let Some((object, kind, place)) = self.progress.displaced.clone() {
-            self.bury(object, kind, &place)?;
-            self.progress.displaced = None;
+        let Some(displaced) = self.progress.displaced.clone() else {
+            return Ok(());
+        };
+        let Displaced { object, place, .. } = &displaced;
+        match self.is_foreign(*object) {
+            true => self.keep_foreign(*object, place, &displaced.from)?,
+            false => self.bury(*object, displaced.kind, place)?,
         }
+        self.progress.displaced = None;
+        Ok(())
+    }
+
+    /// Whether the object is an outside writer's. A recovery cannot tell: one that was cut short may
+    /// have made objects again which the log does not know.
+    fn is_foreign(&self, object: Identity) -> bool {
+        !self.replays && !self.desired.knows(object)
+    }
+
+    /// Keeps an outside writer's object in limbo, until its owner takes it from there.
+    fn keep_foreign(
+        &mut self,
+        object: Identity,
+        place: &EntryPlace,
+        from: &EntryPlace,
+    ) -> Result<(), Errno> {
+        let kept = EntryPlace::in_limbo(names::displaced(object, &from.name));
+        self.move_to_limbo(object, place, &kept)?;
+        tracing::warn!(
+            path = %self.path_of(from).escape_ascii(),
+            place = ?kept.name,
+            "a commit took the name of an object that an outside writer had just put there; it is \
+             in limbo now"
+        );
         Ok(())
     }
 
@@ -86,8 +116,9 @@ impl<D: Disk> Apply<'_, D> {
             return Ok(());
         }
         // An exchange has put the commit's object at the name that the other one had.
-        if self.progress.displaced.is_some() {
-            return self.name_in_limbo(limbo);
+        if let Some(displaced) = &self.progress.displaced {
+            let name = displaced.from.name.clone();
+            return self.name_in_limbo(limbo, &name);
         }
         self.give_back(from, limbo).and(Err(Errno::NOENT))
     }
@@ -96,16 +127,20 @@ impl<D: Disk> Apply<'_, D> {
     fn give_back(&mut self, home: &EntryPlace, limbo: &EntryPlace) -> Result<(), Errno> {
         match self.rename(limbo, home, RenameMode::NoReplace) {
             // The outside writer has used the name again, and can have only one object there.
-            Err(Errno::EXIST) => self.name_in_limbo(limbo),
+            Err(Errno::EXIST) => self.name_in_limbo(limbo, &home.name),
             moved => moved,
         }
     }
 
-    /// Renames an object that is in limbo under another's name to its own.
-    fn name_in_limbo(&mut self, limbo: &EntryPlace) -> Result<(), Errno> {
+    /// Renames an object that is in limbo under another's name to its own. It was called `from`.
+    fn name_in_limbo(&mut self, limbo: &EntryPlace, from: &Name) -> Result<(), Errno> {
         let disk = &self.core.disk;
         let stat = disk.stat_at(&self.core.control.limbo, &limbo.name)?;
-        let own = EntryPlace::in_limbo(names::limbo(stat.identity));
+        let object = stat.identity;
+        let own = EntryPlace::in_limbo(match self.is_foreign(object) {
+            true => names::displaced(object, from),
+            false => names::limbo(object),
+        });
         self.rename(limbo, &own, RenameMode::NoReplace)
     }
 

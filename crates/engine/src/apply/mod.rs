@@ -6,9 +6,9 @@
 //! 2. An object that has a name after the commit has one at every moment. Apply moves or links it.
 //!    If another such object is in the way, apply exchanges the two or moves that one to limbo, and
 //!    does not remove it before it has reached its own home.
-//! 3. Apply takes from objects that outside writers made only the names that a commit owns. A
-//!    directory goes to limbo then, and so does a file that an older snapshot may need. Any other
-//!    file loses the name, since the commit came after it.
+//! 3. Apply does not remove an object that an outside writer made. If it occupies a name that a
+//!    commit owns, apply moves it to a place of its own in limbo, where it stays. A recovery does so
+//!    only with directories, and they do not stay.
 //! 4. A name changes from its old object to its new one in one step.
 //! 5. An object that is found nowhere was removed by an outside writer after the
 //!    commit, and stays away. Only an object that was just staged cannot be
@@ -41,6 +41,7 @@ use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 pub(crate) use desired::Desired;
 pub(crate) use error::ApplyError;
 pub(crate) use progress::ApplyProgress;
+use progress::Displaced;
 
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
@@ -316,7 +317,12 @@ impl<'a, D: Disk> Apply<'a, D> {
                 self.progress.displaced.is_none(),
                 "apply forgets an object that an exchange has displaced"
             );
-            self.progress.displaced = Some((old, old_kind, source));
+            self.progress.displaced = Some(Displaced {
+                object: old,
+                kind: old_kind,
+                place: source,
+                from: to.clone(),
+            });
             self.bury_displaced()?;
         } else if old_kind != Kind::Directory && !self.is_name_wanted(&source) {
             self.progress.exchanged.push((old, source));

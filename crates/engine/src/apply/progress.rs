@@ -6,6 +6,16 @@ use atomdir_disk::{Identity, Kind, Name};
 
 use super::{EntryPlace, Parent};
 
+#[derive(Clone)]
+pub(super) struct Displaced {
+    pub object: Identity,
+    pub kind: Kind,
+    /// Where it is now.
+    pub place: EntryPlace,
+    /// The name that the commit has taken.
+    pub from: EntryPlace,
+}
+
 #[derive(Default)]
 pub(crate) struct ApplyProgress {
     pub(super) has_begun: bool,
@@ -16,8 +26,8 @@ pub(crate) struct ApplyProgress {
     /// Places of objects that apply has found out, besides those that the record
     /// names.
     pub(super) extra_spots: HashMap<Identity, Vec<EntryPlace>>,
-    /// An object that an exchange has put in this place, where it must not stay.
-    pub(super) displaced: Option<(Identity, Kind, EntryPlace)>,
+    /// An object that an exchange has put where it must not stay.
+    pub(super) displaced: Option<Displaced>,
     /// Files that an exchange has put in limbo, and where there.
     pub(super) exchanged: Vec<(Identity, EntryPlace)>,
     /// Directories that other users have closed: see `others`.

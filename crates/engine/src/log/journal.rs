@@ -193,7 +193,8 @@ impl<D: Disk> Journal<D> {
         let keeps = |name: &Name| {
             let object = names::parse_limbo(name);
             let past = self.past.as_ref();
-            object.is_some_and(|object| past.is_some_and(|past| past.keeps(&object)))
+            let keeps = object.is_some_and(|object| past.is_some_and(|past| past.keeps(&object)));
+            keeps || names::is_displaced(name)
         };
         control::purge(&core.disk, &core.control.limbo, keeps)?;
         self.has_garbage = false;

@@ -16,7 +16,19 @@ impl<D: Disk> Store<D> {
         self.check_stage(&mut checked);
         let core = &self.0.core;
         match core.disk.list(&core.control.limbo) {
-            Ok(entries) => checked.report.limbo_objects = entries.len() as u64,
+            Ok(entries) => {
+                checked.report.limbo_objects = entries.len() as u64;
+                let displaced = entries
+                    .iter()
+                    .filter(|entry| names::is_displaced(&entry.name));
+                checked.problems.extend(displaced.map(|entry| {
+                    format!(
+                        "limbo/{:?} in the control directory is an outside writer's, whose name a \
+                         commit has taken: move it out of there or remove it",
+                        entry.name
+                    )
+                }));
+            }
             Err(errno) => checked.problems.push(format!(
                 "limbo cannot be read: {errno}",
                 errno = reason(errno)

@@ -96,11 +96,31 @@ fn assert_found(path: &Path, expected: &Found, when: &str) {
     assert!(found, "{when}: {path:?} is not {expected:?}");
 }
 
+/// What the outside writer has lost its name for is kept.
+fn assert_kept(root: &Path, name: &str, expected: usize, when: &str) {
+    let limbo = root.join(".atomdir/limbo");
+    let entries = fs::read_dir(limbo).expect("it can be listed");
+    let names = entries.map(|entry| entry.expect("it is there").path());
+    let displaced: Vec<_> = names
+        .filter(|path| {
+            let kept = path.file_name().expect("it has one").to_string_lossy();
+            kept.starts_with("displaced-") && kept.ends_with(name)
+        })
+        .collect();
+    assert_eq!(displaced.len(), expected, "{when}: {displaced:?}");
+    for path in displaced {
+        let is_theirs = path.is_dir() || fs::read(&path).is_ok_and(|bytes| bytes == b"theirs");
+        assert!(is_theirs, "{when}: {path:?}");
+    }
+}
+
 struct Case {
     change: fn(&View),
     name: &'static str,
     actions: &'static [fn(&Path)],
     expected: Found,
+    /// How many objects of the outside writer are displaced.
+    displaced: usize,
 }
 
 /// Commits while the outside writer acts. If `is_kept`, an older view may still read what the
@@ -129,45 +149,56 @@ fn check(case: &Case, is_kept: bool, when: &str) {
     synced.unwrap_or_else(|error| panic!("{when}: {error}"));
     assert_found(&path, &case.expected, when);
     assert_found(&scratch.0.join("applied first"), &File("ours"), when);
+    assert_kept(&scratch.0, case.name, case.displaced, when);
     drop((older, transaction, store));
     drop(open(&scratch.0));
     assert_found(&path, &case.expected, when);
+    assert_kept(&scratch.0, case.name, case.displaced, when);
 }
 
 #[test]
 fn outside_changes_of_a_name_during_apply_do_not_stall_the_store() {
-    type Row = (fn(&View), &'static str, &'static [fn(&Path)], Found);
+    type Row = (fn(&View), &'static str, &'static [fn(&Path)], Found, usize);
     let rows: [Row; 13] = [
-        (make_new, "new", &[put_file], File("ours")),
-        (make_new, "new", &[put_directory], File("ours")),
+        (make_new, "new", &[put_file], File("ours"), 1),
+        (make_new, "new", &[put_directory], File("ours"), 1),
         (
             make_new,
             "new",
             &[put_file, take_away, put_file],
             File("ours"),
+            1,
         ),
-        (make_new_directory, "new", &[put_file], Directory),
-        (make_new_directory, "new", &[put_directory], Directory),
-        (move_to_new, "new", &[put_file], File("moved")),
-        (move_to_new, "new", &[put_directory], File("moved")),
-        (replace_old, "old", &[take_away], File("ours")),
-        (replace_old, "old", &[put_directory_instead], File("ours")),
-        (move_over_old, "old", &[take_away], File("moved")),
+        (make_new_directory, "new", &[put_file], Directory, 1),
+        (make_new_directory, "new", &[put_directory], Directory, 1),
+        (move_to_new, "new", &[put_file], File("moved"), 1),
+        (move_to_new, "new", &[put_directory], File("moved"), 1),
+        (replace_old, "old", &[take_away], File("ours"), 0),
+        (
+            replace_old,
+            "old",
+            &[put_directory_instead],
+            File("ours"),
+            1,
+        ),
+        (move_over_old, "old", &[take_away], File("moved"), 0),
         (
             move_over_old,
             "old",
             &[put_directory_instead],
             File("moved"),
+            1,
         ),
-        (remove_old, "old", &[take_away], Nothing),
-        (remove_old, "old", &[put_directory_instead], Directory),
+        (remove_old, "old", &[take_away], Nothing, 0),
+        (remove_old, "old", &[put_directory_instead], Directory, 0),
     ];
-    for (number, (change, name, actions, expected)) in rows.into_iter().enumerate() {
+    for (number, (change, name, actions, expected, displaced)) in rows.into_iter().enumerate() {
         let case = Case {
             change,
             name,
             actions,
             expected,
+            displaced,
         };
         check(&case, false, &format!("case {number}"));
         check(&case, true, &format!("case {number}, beside an older view"));

@@ -279,16 +279,17 @@ pub(crate) fn check_stop(service: &Service, open: WhileOpen) -> Result<(), Failu
                 "transaction {ids} would end with the service: {}",
                 why_it_ends(one)
             );
-            let hint = format!(
-                "commit it with `atomdir commit {ids}`, or drop it with `atomdir abort {ids}`, and \
-                 try again"
-            );
+            let end = match one.detached {
+                true => format!("commit it with `atomdir commit {ids}`"),
+                false => "wait until its command has ended".to_owned(),
+            };
+            let hint = format!("{end}, or drop it with `atomdir abort {ids}`, and try again");
             (message, hint)
         }
         (WhileOpen::Keep, _) => (
             format!("transactions {ids} would end with the service"),
-            "commit or abort each of them first; attached, nested and serializable ones do not \
-             survive, and of the others `atomdir list` says why"
+            "commit or abort each of them first, or wait until its command has ended; attached, \
+             nested and serializable ones do not survive, and of the others `atomdir list` says why"
                 .to_owned(),
         ),
         (_, all) => {
