@@ -316,6 +316,27 @@ fn exit_codes_signals_and_time_limits_are_those_of_other_runs() {
 }
 
 /// A signal to `atomdir` reaches the command, and the death of `atomdir` ends the command.
+/// A sealed command can signal its process group, which `atomdir` is in, and so must not end or stop
+/// a part of it.
+#[test]
+fn signals_of_a_sealed_command_to_its_group_end_nothing_else() {
+    Fixture::for_each_view("sealed-group", "", |one, view| {
+        // `atomdir` itself ignores the first and blocks the second.
+        for signal in ["PIPE", "TTOU"] {
+            let script =
+                format!("trap '' {signal}; kill -s {signal} 0; echo {signal} > after; exit 3");
+            let words = ["run", "--sealed", "--on-error", "commit", "--view", view];
+            let shell = ["--", "bash", "-c", &script];
+            let mut command = one.store.command(words.iter().chain(&shell));
+            // Not that of the test.
+            std::os::unix::process::CommandExt::process_group(&mut command, 0);
+            capture_output(&mut command).expect(3);
+            assert_eq!(read(one.base.join("after")), format!("{signal}\n"));
+        }
+        assert!(living_with(one).is_empty(), "{:?}", living_with(one));
+    });
+}
+
 #[test]
 fn signals_are_passed_on_to_a_sealed_command() {
     Fixture::for_each_owner("sealed-signals", "", |one| {

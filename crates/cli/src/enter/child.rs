@@ -180,10 +180,14 @@ impl Running<'_> {
     pub fn wait(&mut self) -> Result<Ended, EnterError> {
         let ended = self.wait_or_kill().map_err(EnterError::Wait)?;
         if let Some(sealed) = &self.sealed {
-            sealed.foreground.take_back();
-            if sealed.without_processes.is_some() {
+            // If something has killed the mirror, what it watched is ours now. It must be gone before
+            // we drop what was typed into the terminal.
+            let left = descendants::children().map_err(EnterError::Wait)?;
+            let is_left = left.iter().any(|child| !self.others.contains(child));
+            if is_left || sealed.without_processes.is_some() {
                 self.kill_all().map_err(EnterError::Wait)?;
             }
+            sealed.foreground.take_back();
         }
         Ok(ended)
     }

@@ -38,8 +38,7 @@ pub(in crate::enter) fn supervise(
     let parent = rustix::process::getppid();
     let (mirrors, firsts) = channel().map_err(failed)?;
     // Until the command is ready, a signal must not end only some of the processes.
-    let all = all_signals();
-    mask(&all);
+    mask(&all_signals_but(&[]));
     match fork().map_err(failed)? {
         0 => {}
         first => {
@@ -127,10 +126,10 @@ fn reap(command: libc::pid_t, mirror: RawFd) {
 
 /// The main loop of the mirror, outside of the namespace.
 fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
-    let passed_on = set_of(&PASSED_ON);
-    let signals = signal_descriptor(&passed_on);
-    // The terminal's stop signals stop us together with the rest of the job.
-    mask(&passed_on);
+    let signals = signal_descriptor(&set_of(&PASSED_ON));
+    // The command can signal our process group, and so must not end us or stop us alone. SIGTSTP
+    // and SIGTTIN stop us together with the rest of the job.
+    mask(&all_signals_but(&[libc::SIGTSTP, libc::SIGTTIN]));
     let mut ended = [KILLED, libc::SIGKILL as u8];
     loop {
         let [from_first, of_parent] = wait_for([channel, signals]);
@@ -173,8 +172,9 @@ fn die_of(signal: libc::c_int) -> ! {
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
         libc::signal(signal, libc::SIG_DFL);
-        mask(&set_of(&[]));
         libc::raise(signal);
+        // No other signal that has come meanwhile may end us.
+        mask(&all_signals_but(&[signal]));
     }
     exit(128 + signal)
 }
@@ -218,11 +218,14 @@ fn close_all_but(kept: RawFd) {
     }
 }
 
-fn all_signals() -> libc::sigset_t {
+fn all_signals_but(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigfillset initialises the set.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigdelset(set.as_mut_ptr(), *signal);
+        }
         set.assume_init()
     }
 }
