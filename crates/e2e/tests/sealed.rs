@@ -433,6 +433,26 @@ fn rights_that_a_command_hands_out_are_shown() {
     });
 }
 
+/// The list names such a file by a name that it has lost, and nobody knows its others.
+#[test]
+fn changes_that_stay_under_other_names_are_marked() {
+    let prepare = "mkdir dir; echo x > one; ln one dir/two";
+    Fixture::for_each_view("sealed-names", prepare, |one, view| {
+        if !one.store.user().is_root() && view == "native" {
+            // Overlayfs refuses to change the file.
+            return;
+        }
+        for rest in ["rm one", "rm one; touch one", "mv one dir/new; rm dir/new"] {
+            let text = format!("chmod 4755 one; {rest}");
+            let listed = dry_run(one, view, &text).expect(0).text();
+            assert!(
+                listed.contains("(changed under its other names"),
+                "{listed}"
+            );
+        }
+    });
+}
+
 /// A directory that nobody may search must not hide its contents silently.
 #[test]
 fn unreadable_entries_are_reported() {

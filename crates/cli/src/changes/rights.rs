@@ -12,7 +12,7 @@ use atomdir::client::compare::old_path;
 use atomdir::client::{ChangeLine, Transaction};
 use rustix::fs::{AtFlags, FileType, Stat, major, minor, statat};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
@@ -42,6 +42,7 @@ impl Rights {
         lines: &[ChangeLine],
     ) -> Result<Rights, Error> {
         let mut found = BTreeMap::new();
+        let shared = shared_paths(lines);
         for (place, line) in lines.iter().enumerate() {
             if line.change == Change::Deleted {
                 continue;
@@ -51,7 +52,12 @@ impl Rights {
                 errno,
             };
             let root = transaction.root().map_err(failed)?;
-            let Some(mut right) = in_view(root, &line.path).map_err(failed)? else {
+            let is_shared = shared.contains(line.path.as_slice());
+            let at_path = match line.change == Change::Modified && is_shared {
+                true => Err(Errno::NOENT),
+                false => look(root, &line.path),
+            };
+            let Some(mut right) = seen(at_path, line.change).map_err(failed)? else {
                 continue;
             };
             if line.change != Change::Added {
@@ -94,17 +100,34 @@ impl fmt::Display for Right {
     }
 }
 
-fn in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Right>, Errno> {
-    match look(root, path) {
-        // It was removed after the list was made.
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        // A directory that its owner may not search must not hide such changes.
-        Err(Errno::ACCESS) => Ok(Some(Right {
-            words: vec!["not to be seen by its owner"],
+/// The paths that several changed files have had. Such a path leads to one of them.
+fn shared_paths(lines: &[ChangeLine]) -> BTreeSet<&[u8]> {
+    let mut all = BTreeSet::new();
+    let files = lines
+        .iter()
+        .filter(|line| !matches!(line.change, Change::Deleted | Change::Renamed));
+    let paths = files.map(|line| line.path.as_slice());
+    paths.filter(|path| !all.insert(*path)).collect()
+}
+
+fn seen(at_path: Result<Option<Right>, Errno>, change: Change) -> Result<Option<Right>, Errno> {
+    let unseen = |word| {
+        Ok(Some(Right {
+            words: vec![word],
             mode: None,
             mode_before: None,
             device: None,
-        })),
+        }))
+    };
+    match at_path {
+        // The file has lost this name, and only its directory entries know its others.
+        Err(Errno::NOENT | Errno::NOTDIR) if change == Change::Modified => {
+            unseen("changed under its other names, which are not listed")
+        }
+        // It was removed after the list was made.
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        // A directory that its owner may not search must not hide such changes.
+        Err(Errno::ACCESS) => unseen("not to be seen by its owner"),
         other => other,
     }
 }
