@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use atomdir_testing::exit_code::CONFIGURATION;
-use atomdir_testing::{Fixture, Outcome, unmount};
+use atomdir_testing::{Fixture, Outcome, binary, capture_output, unmount};
 
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path.as_ref()).expect("it can be read")
@@ -83,6 +83,42 @@ fn a_sealed_command_finds_the_base_at_no_other_mount() {
         }
         drop((above, whole, part, single, control));
     });
+}
+
+/// As for a container that gets all of `/run`.
+#[test]
+fn a_sealed_command_finds_views_at_no_other_mount() {
+    let fixture = Fixture::new("sealed-views", "echo old > file");
+    let store = &fixture.store;
+    // What the service mounts later is not seen in the mount namespace below.
+    store.run_with(&["--view", "native"], "true").expect(0);
+    let begun = store.begin();
+    let store_views = begun.path.parent().and_then(Path::parent);
+    let views = store_views.and_then(Path::parent).expect("it has a place");
+    let inside = begun.path.strip_prefix(views).expect("it is below");
+    for kind in ["exact", "native"] {
+        let text = format!(
+            r#"
+            mkdir -p all one
+            mount --rbind '{views}' all
+            mount --bind '{view}' one
+            test -e 'all/{inside}/file'; test -e one/file
+            cd base
+            '{program}' run -q --sealed --view {kind} -- sh -ec '
+                for place in all one; do test -z "$(ls -A ../$place)"; done'
+            "#,
+            views = views.display(),
+            view = begun.path.display(),
+            inside = inside.display(),
+            program = binary().display(),
+        );
+        let mut command = Command::new("unshare");
+        store.user().dress(&mut command);
+        command.args(["-m", "sh", "-ec", &text]);
+        capture_output(command.current_dir(fixture.scratch.path())).expect(0);
+    }
+    store.abort(&begun).expect(0);
+    store.assert_at_rest();
 }
 
 /// One command leaves a closed directory outside of the store, for a later one to open.

@@ -70,11 +70,36 @@ pub(super) fn covers(mounts: &[Mount], base: &Path, sealing: &Sealing) -> io::Re
         let message = "the service names a place of views that holds the store";
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
+    for target in views_elsewhere(mounts, &sealing.views)? {
+        if !target.starts_with(base) {
+            covers.push(cover_empty(&target)?);
+        }
+    }
     // This cover must be last: earlier ones may bind views from there.
     if lstat(&sealing.views).is_ok() {
         covers.push(cover_empty(&sealing.views)?);
     }
     Ok(covers)
+}
+
+/// Where other mounts show the place of views, or the file systems that are mounted there.
+fn views_elsewhere(mounts: &[Mount], views: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut places = Vec::new();
+    for (target, original) in shown(mounts, views) {
+        if is_same(&target, &original)? {
+            places.push(target);
+        }
+    }
+    let is_there = |mount: &&Mount| mount.point.starts_with(views);
+    let of_views = mounts.iter().filter(is_there);
+    let devices: Vec<&str> = of_views.map(|mount| &*mount.device).collect();
+    let others = mounts.iter().filter(|mount| !is_there(mount));
+    let same = others.filter(|mount| devices.contains(&&*mount.device));
+    places.extend(same.map(|mount| mount.point.clone()));
+    // One that another one covers need not be looked at.
+    places.sort();
+    places.dedup_by(|below, above| below.starts_with(above));
+    Ok(places)
 }
 
 pub(super) fn cover_empty(target: &Path) -> io::Result<Cover> {
