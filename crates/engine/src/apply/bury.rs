@@ -101,6 +101,41 @@ impl<D: Disk> Apply<'_, D> {
         })
     }
 
+    /// Breaks a circle of moves: the object waits in limbo for its turn.
+    pub(super) fn set_aside(&mut self, object: Identity) -> Outcome<()> {
+        let limbo = EntryPlace::in_limbo(names::limbo(object));
+        let source = self.source(object)?.map(|(source, _)| source);
+        let stuck = |this: &Self| {
+            this.failure(
+                &this.path_of(&limbo),
+                "directories cannot be untangled",
+                None,
+            )
+        };
+        let source = source
+            .filter(|source| *source != limbo)
+            .ok_or_else(|| stuck(self))?;
+        let kind = self.desired.kind(object).unwrap_or(Kind::File);
+        let moved = match self.move_to_limbo(object, &source, &limbo) {
+            // A file may have been left there under one more name.
+            Err(Errno::EXIST) if self.is_in_limbo(object, &limbo.name) == Ok(true) => {
+                self.bury(object, kind, &source)
+            }
+            moved => moved,
+        };
+        if moved.is_ok() && kind != Kind::Directory {
+            // It may get all its names by others that it has.
+            self.progress.exchanged.push((object, limbo));
+        }
+        moved.map_err(|errno| {
+            self.failure(
+                &self.path_of(&source),
+                "it cannot be set aside",
+                Some(errno),
+            )
+        })
+    }
+
     /// Moves the object, or fails if another one was at its place.
     pub(super) fn move_to_limbo(
         &mut self,
