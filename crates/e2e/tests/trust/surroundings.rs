@@ -72,13 +72,13 @@ fn service_inherits_nothing_from_its_starter() {
         // Rust ignores SIGPIPE, and glibc keeps two signals for itself.
         let beyond_us = 1_u64 << 12 | 0b11_u64 << 31;
         assert_eq!(ignored & !beyond_us, 0, "{status}");
-        let session = capture_output(
-            Command::new("ps")
-                .args(["-o", "sid=", "-p"])
-                .arg(service.file_name().expect("a number")),
-        );
-        let own = rustix::process::getsid(None).expect("this process has a session");
-        assert_ne!(session.text().trim(), own.as_raw_nonzero().to_string());
+        let session_of = |process: &Path| {
+            let status = fs::read_to_string(process.join("stat")).expect("read");
+            let after_name = status.rsplit(") ").next().expect("its fields");
+            let session = after_name.split(' ').nth(3);
+            session.expect("a session").to_owned()
+        };
+        assert_ne!(session_of(&service), session_of(Path::new("/proc/self")));
         fixture.store.assert_at_rest();
     });
 }
