@@ -418,6 +418,11 @@ fn a_killed_unpacking_leaves_nothing_or_whole_files() {
                 }
                 drop(input);
                 let ended = child.wait().expect("it ends");
+                // The service may have the killed program's commit still before it.
+                wait_until("the end of the transaction", || {
+                    let list = one.store.call(["--json", "list"]).expect(0);
+                    list.text().contains(r#""transactions":[]"#)
+                });
                 // Recovers it, and waits for the end of what is being committed.
                 one.store.call(["sync"]).expect(0);
                 let found = check(one, each);
