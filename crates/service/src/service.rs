@@ -244,6 +244,12 @@ impl Service {
         })
     }
 
+    /// Aborts what is nested in the transaction, for a user who forces its end.
+    pub(crate) fn abort_nested(&self, id: TransactionId, by: u32) {
+        let nested = self.transactions.remove_nested(id);
+        self.abort_by_force(nested, How::Aborted { by });
+    }
+
     fn abort_all(&self, ended: Vec<OpenTransaction>, note: impl Fn(&OpenTransaction)) -> u64 {
         let mut count = 0;
         // First end everything that other transactions may wait for.

@@ -136,7 +136,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         }
     }
     let count = conflicts.len();
-    let isolation = connected.connection.status(transaction)?.isolation;
+    let explains = !context.output.is_json();
+    let is_serializable = explains
+        && count > 0
+        && connected.connection.status(transaction)?.isolation == Isolation::Serializable;
     let has_sides = conflicts.iter().any(|one| {
         let by = &one.conflict.by;
         matches!(by, ChangedBy::Commit { .. } | ChangedBy::Outside)
@@ -145,10 +148,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         transaction,
         conflicts,
     })?;
-    if !context.output.is_json() {
+    if explains {
         context.output.note(match count {
             0 => format!("no conflicts: `atomdir commit {transaction}` can commit it"),
-            _ if isolation == Isolation::Serializable => format!(
+            _ if is_serializable => format!(
                 "no side can be taken, since the transaction is serializable: `atomdir abort \
                  {transaction}` drops its changes; then run its programs again"
             ),

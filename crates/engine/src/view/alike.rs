@@ -14,7 +14,7 @@ use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
 use crate::names;
 
-const CHUNK: u64 = 256 << 10;
+const CHUNK: usize = 256 << 10;
 
 impl<D: Disk> View<D> {
     /// Contents are compared only if all attributes are the same, the modification time among
@@ -78,13 +78,23 @@ impl<D: Disk> View<D> {
             return self.is_run_as_before(id, before, 0, length);
         }
         let file = self.open_in_layer(id, Access::Read)?;
+        self.file_has_contents_of(&file, before, length)
+    }
+
+    /// Whether a file of the layer begins with the contents of one of the base.
+    pub(super) fn file_has_contents_of(
+        &self,
+        file: &D::Handle,
+        base: &Arc<Base>,
+        length: u64,
+    ) -> Result<bool> {
+        let (mut old, mut new) = (vec![0; CHUNK], vec![0; CHUNK]);
         let mut at = 0;
         while at < length {
-            let count = CHUNK.min(length - at) as usize;
-            let (mut old, mut new) = (vec![0; count], vec![0; count]);
-            self.snapshot().read(before, at, &mut old)?;
-            let read = self.core.disk.read_at(&file, &mut new, at)?;
-            if read < count || old != new {
+            let count = CHUNK.min((length - at) as usize);
+            self.snapshot().read(base, at, &mut old[..count])?;
+            let read = self.core.disk.read_at(file, &mut new[..count], at)?;
+            if read < count || old[..count] != new[..count] {
                 return Ok(false);
             }
             at += count as u64;

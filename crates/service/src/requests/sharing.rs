@@ -6,7 +6,6 @@ use crate::requests::undo;
 use crate::rights::permissions::Reach;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::transactions::notices::How;
 use crate::transactions::refusals;
 use crate::views::lending;
 use crate::views::native::require_exact;
@@ -125,9 +124,7 @@ fn clear_the_way(
     force: bool,
 ) -> Result<(), Failure> {
     if force {
-        let by = connection.peer.user;
-        let nested = service.transactions.remove_nested(one.id());
-        service.abort_by_force(nested, How::Aborted { by });
+        service.abort_nested(one.id(), connection.peer.user);
         return Ok(());
     }
     refuse_while_others_hold(one, connection)

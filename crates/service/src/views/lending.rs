@@ -24,7 +24,6 @@ use crate::rights::permissions;
 use crate::rights::permissions::Reach;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::transactions::notices::How;
 use crate::transactions::refusals;
 use crate::views::inner_socket;
 use crate::views::native;
@@ -105,9 +104,7 @@ pub(crate) fn close(
         return Err(native::in_use(id, ""));
     }
     if force {
-        let by = peer.user;
-        let nested = transactions.remove_nested(id);
-        service.abort_by_force(nested, How::Aborted { by });
+        service.abort_nested(id, peer.user);
     } else if let Some(nested) = one.transaction.nested_in_it().first() {
         // The end of the view would leave nothing to commit it into.
         return Err(refusals::nested_failure(id, nested));

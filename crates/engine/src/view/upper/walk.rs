@@ -16,8 +16,6 @@ use crate::view::node::{
 };
 use crate::view::xattrs::{XattrChanges, set_all};
 
-const COMPARE_CHUNK: usize = 1 << 18;
-
 /// An entry of an upper directory.
 pub(super) struct Item {
     pub parent: NodeId,
@@ -300,18 +298,7 @@ impl<D: Disk> Reading<'_, D> {
         let Some(file) = self.unless_gone(opened)? else {
             return Ok(false);
         };
-        let (mut old, mut new) = (vec![0; COMPARE_CHUNK], vec![0; COMPARE_CHUNK]);
-        let mut at = 0;
-        while at < length {
-            let count = COMPARE_CHUNK.min((length - at) as usize);
-            self.new.snapshot().read(base, at, &mut old[..count])?;
-            let read = disk.read_at(&file, &mut new[..count], at)?;
-            if read < count || old[..count] != new[..count] {
-                return Ok(false);
-            }
-            at += count as u64;
-        }
-        Ok(true)
+        self.new.file_has_contents_of(&file, base, length)
     }
 
     /// Compares the attributes of a base object with those that it has now.
