@@ -145,6 +145,13 @@ pub trait Filesystem: Send + Sync + 'static {
 
     fn status(&self, request: &Request, node: u64) -> Result<FileSystemStatus>;
 
+    /// The kernel asks for the flags of chattr(1), which are not served. If this is a layer of an
+    /// overlay, it does so while overlayfs copies the object, and otherwise only for lsattr(1). An
+    /// error keeps overlayfs from copying it.
+    fn before_copy_up(&self, _request: &Request, _node: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Answers fsync(2), after the kernel has sent the written data.
     fn flush(&self, _request: &Request, _node: u64) -> Result<()> {
         Ok(())

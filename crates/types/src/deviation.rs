@@ -22,6 +22,9 @@ pub enum DeviationKind {
     FlagsLost,
     /// A program set an extended attribute in overlayfs's own namespace. The commit does not.
     AttributeLost,
+    /// Overlayfs refused to change the object, where a plain directory would not have. What the
+    /// program did instead is not known.
+    ChangeRefused,
     /// A new name of an old file. It showed another inode number than the file's other names, so
     /// programs may have taken them for two files. The commit makes them one.
     NameLookedApart,

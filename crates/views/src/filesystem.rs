@@ -305,6 +305,13 @@ impl<D: Disk> Filesystem for Views<D> {
         }
     }
 
+    fn before_copy_up(&self, _: &Request, node: u64) -> Result<()> {
+        match self.served_node(node)? {
+            ServedNode::Root | ServedNode::Wrapper(_) => Ok(()),
+            ServedNode::View(borrowed, node) => borrowed.transaction.before_copy_up(node),
+        }
+    }
+
     fn set_xattr(
         &self,
         _: &Request,

@@ -78,6 +78,9 @@ fn of_kind(first: &Deviation, more: usize) -> String {
         DeviationKind::AttributeLost => format!(
             "{path}{more} got an extended attribute in overlayfs's own namespace, which is lost"
         ),
+        DeviationKind::ChangeRefused => format!(
+            "overlayfs refused to change {path}{more}, and the command went on all the same"
+        ),
         DeviationKind::NameLookedApart => format!(
             "{path}{more} is a new name of an old file, and showed another inode number than the \
              file's other names, so programs may have taken them for two files"

@@ -11,15 +11,14 @@
 
 use super::hear::{hear, hear_missed};
 use crate::context::{Connected, Context};
-use crate::enter::{Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree};
+use crate::enter::{Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree, stand_apart};
 use crate::error::Error;
 use atomdir::TransactionId;
-use atomdir::client::{FailureKind, Others, RequestError, Transaction};
+use atomdir::client::{Deviation, DeviationKind, FailureKind, Others, RequestError, Transaction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// How long others may take to end their commands after they were asked to leave.
@@ -155,9 +154,14 @@ impl Ran {
             }
             ended => ended?,
         }
-        Ok(Closed::Exact(
-            connected.connection.take_over(transaction.id, opened)?,
-        ))
+        let mut taken = connected.connection.take_over(transaction.id, opened)?;
+        let refused = self.remainder.refused_renames().into_iter();
+        taken.deviations.extend(refused.map(|path| Deviation {
+            path,
+            kind: DeviationKind::ChangeRefused,
+        }));
+        taken.deviations.sort_by_key(|one| one.kind);
+        Ok(Closed::Exact(taken))
     }
 
     /// Keeps others out, once they have left.
@@ -252,26 +256,4 @@ impl Ran {
         connected.connection.take_over(transaction.id, false)?;
         Ok(connected.connection.keep(transaction.id)?)
     }
-}
-
-/// Leaves the terminal, the current directory and all files but these.
-fn stand_apart(mut kept: Vec<RawFd>) -> Result<(), Errno> {
-    rustix::process::setsid()?;
-    rustix::process::chdir(c"/")?;
-    let null = openat(CWD, c"/dev/null", OFlags::RDWR, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    kept.extend([0, 1, 2]);
-    kept.sort_unstable();
-    kept.push(RawFd::MAX);
-    for pair in kept.windows(2) {
-        let (first, last) = (pair[0] + 1, pair[1] - 1);
-        if first <= last {
-            // SAFETY: the owners of the closed descriptors are not used any more.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-        }
-    }
-    std::mem::forget(null);
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::descendants;
 use super::launch::{Apart, Launch};
+use super::renames::{self, Refused};
 use super::seal::{self, Foreground};
 use super::signals::{self, HeldHangUp, HeldSignals, Received};
 use super::{EnterError, Overlay, SetUpFailure, Tree, ViewBinding};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -48,6 +49,7 @@ pub struct Running<'a> {
     /// Children that we had before the command, which we never kill. A shell may have
     /// left us some by exec.
     others: Vec<Pid>,
+    refused: Option<Refused>,
     without_namespace: Option<SetUpFailure>,
     sealed: Option<SealedRun>,
     service: Option<ServiceWatch<'a>>,
@@ -82,13 +84,22 @@ pub fn start<'a>(
     timeout: Option<Duration>,
     service: Option<ServiceWatch<'a>>,
 ) -> Result<Running<'a>, EnterError> {
-    let launch = Launch {
+    let mut launch = Launch {
         binding,
         command,
         environment,
+        renames: None,
     };
+    let signals = HeldSignals::hold().map_err(|source| launch.cannot_start(source))?;
+    // It is none of the command's processes, so it starts before those are counted.
+    let helper = match &binding.view {
+        Tree::Native(overlay) => Some(renames::start(&binding.base, overlay.is_limited)),
+        Tree::Exact(_) => None,
+    };
+    let helper = helper.transpose();
+    let helper = helper.map_err(|errno| launch.cannot_start(errno.into()))?;
+    launch.renames = helper.as_ref().map(|helper| helper.sender.as_fd());
     let failed = |source| launch.cannot_start(source);
-    let signals = HeldSignals::hold().map_err(failed)?;
     let others = descendants::children().map_err(failed)?;
     let overlay = matches!(binding.view, Tree::Native(_));
     if timeout.is_some() || overlay || binding.sealing.is_some() {
@@ -115,6 +126,7 @@ pub fn start<'a>(
         signals,
         deadline: timeout.map(|timeout| Instant::now() + timeout),
         others,
+        refused: helper.map(|helper| helper.refused),
         without_namespace,
         sealed,
         service,
@@ -202,6 +214,7 @@ impl Running<'_> {
     pub fn into_remainder(self) -> (Remainder, HeldHangUp) {
         let remainder = Remainder {
             others: self.others,
+            refused: self.refused,
         };
         (remainder, self.signals.hold_hang_up_only())
     }
@@ -300,9 +313,15 @@ impl Running<'_> {
 pub struct Remainder {
     /// Our children that are none of them.
     others: Vec<Pid>,
+    refused: Option<Refused>,
 }
 
 impl Remainder {
+    /// The paths, relative to the store's root, of what overlayfs has refused to rename.
+    pub fn refused_renames(&self) -> Vec<Vec<u8>> {
+        self.refused.as_ref().map_or_else(Vec::new, Refused::take)
+    }
+
     /// Ends all writing in the overlay that the command ran in. Background processes
     /// have a moment to finish; then they get SIGTERM, and at last they are killed.
     /// Returns whether they got a signal.

@@ -3,14 +3,16 @@
 use super::namespace::{Namespace, Sealed};
 use super::seal::{self, Seal, Unseen};
 use super::signals::HeldSignals;
-use super::{EnterError, Overlay, SetUpFailure, Step, Tree, ViewBinding, c_path, lent_mount};
-use atomdir::client::receive_message;
+use super::{
+    EnterError, Overlay, SetUpFailure, Step, Tree, ViewBinding, c_path, lent_mount, renames,
+};
+use atomdir::client::{receive_message, send_descriptor};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{CString, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -32,6 +34,8 @@ pub(super) struct Launch<'a> {
     pub(super) command: &'a [OsString],
     /// Added to our own environment.
     pub(super) environment: &'a [(&'a str, OsString)],
+    /// Where the helper for renames waits for the command, if it needs one.
+    pub(super) renames: Option<BorrowedFd<'a>>,
 }
 
 impl Launch<'_> {
@@ -121,6 +125,7 @@ impl Launch<'_> {
             seal: seal.transpose()?,
             processes: apart == Apart::MountsAndProcesses,
             directory: c_path(&directory)?,
+            renames: self.renames.map(|helper| helper.as_raw_fd()),
         })
     }
 
@@ -159,6 +164,7 @@ struct Entry {
     /// Whether the command has a process namespace.
     processes: bool,
     directory: CString,
+    renames: Option<RawFd>,
 }
 
 enum Way {
@@ -189,11 +195,24 @@ impl Entry {
             seal::supervise(seal.is_confined(), fail)?;
         }
         rustix::process::chdir(&*self.directory).map_err(changing)?;
+        if let Some(helper) = self.renames {
+            // SAFETY: the process that starts the command keeps it open.
+            let helper = unsafe { BorrowedFd::borrow_raw(helper) };
+            // This takes the right to mount, which a sealed command gives up.
+            ask_about_renames(helper).map_err(|errno| (Step::WatchRenames, errno))?;
+        }
         if sealed.is_some() {
             seal::give_up_capabilities().map_err(|errno| (Step::GiveUp, errno))?;
         }
         Ok(())
     }
+}
+
+/// Has the kernel ask the helper about each rename.
+fn ask_about_renames(helper: BorrowedFd<'_>) -> Result<(), Errno> {
+    lent_mount::send_place(helper)?;
+    let listener = renames::install()?;
+    send_descriptor(helper, listener.as_fd())
 }
 
 /// The child has sent it by now, or never will.

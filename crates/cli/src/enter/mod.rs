@@ -9,6 +9,7 @@
 //!
 //! The command stays in our process group: the terminal treats both as one job.
 
+mod apart;
 mod child;
 mod descendants;
 mod explain;
@@ -19,12 +20,14 @@ mod namespace;
 mod outside;
 mod overlay;
 mod private_root;
+mod renames;
 mod seal;
 mod signal_name;
 mod signals;
 #[cfg(test)]
 mod tests;
 
+pub use apart::stand_apart;
 pub use child::{Ended, Remainder, ServiceWatch, start};
 pub use explain::explain;
 pub use lent_mount::lend;
@@ -75,6 +78,7 @@ pub enum Step {
     HoldMounts,
     Bind,
     ChangeDirectory,
+    WatchRenames,
     Confine,
     Cover,
     Processes,
@@ -82,12 +86,13 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 9] = [
+    const ALL: [Step; 10] = [
         Step::Unshare,
         Step::MapUser,
         Step::HoldMounts,
         Step::Bind,
         Step::ChangeDirectory,
+        Step::WatchRenames,
         Step::Confine,
         Step::Cover,
         Step::Processes,
@@ -103,6 +108,7 @@ impl fmt::Display for Step {
             Step::HoldMounts => "keeping new mounts private",
             Step::Bind => "binding the view over the store",
             Step::ChangeDirectory => "changing to the caller's directory in the view",
+            Step::WatchRenames => "watching the command's renames",
             Step::Confine => "making what is outside of the view read-only",
             Step::Cover => "hiding other ways to the store",
             Step::Processes => "making a private process namespace",

@@ -1,7 +1,7 @@
 //! A native view: the kernel's overlayfs over a transaction's snapshot, with its
 //! upper layer in the transaction's staging directory.
 
-use super::{lent_mount, namespace};
+use super::{lent_mount, namespace, renames};
 use atomdir::client::mounts::OVERLAY_SOURCE;
 use atomdir::client::{Layers, OpenLayers, ViewRootError, reason};
 use rustix::fs::{AtFlags, Mode};
@@ -72,6 +72,7 @@ impl Overlay {
     pub fn mount(layers: &Layers) -> Result<Overlay, OverlayFailure> {
         let failed = |step| move |errno| OverlayFailure::Step { step, errno };
         namespace::check_root().map_err(failed(Step::Enter(super::Step::HoldMounts)))?;
+        renames::check().map_err(failed(Step::Enter(super::Step::WatchRenames)))?;
         let configure = failed(Step::Configure);
         let context = match start() {
             Err(Errno::PERM) if layers.user_xattrs => {

@@ -44,8 +44,8 @@ macro_rules! programs {
 // `exact`: in native views the program meets an exception that docs/guarantees.md names.
 //
 // `check` runs a program as root only. Only root can make device nodes, and `large_files` has
-// another test for an ordinary user. The rest fail in an ordinary user's native view: `limits.rs`
-// runs them as a user, in both kinds of view.
+// another test for an ordinary user. `limits.rs` runs the rest as a
+// user.
 programs! {
     check_for_each_owner {
         appending;

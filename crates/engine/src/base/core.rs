@@ -11,6 +11,7 @@ use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::mount_point::is_mount_point;
 use crate::base::moving::{LookedFor, Moving};
 use crate::base::past_sizes::PastSizes;
+use crate::base::survey::Survey;
 use crate::base::{Base, Place, above};
 use crate::control;
 use crate::control::ControlHandles;
@@ -35,6 +36,8 @@ pub(crate) struct Core<D: Disk> {
     pub moving: Moving,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
+    /// Held while the base is looked through.
+    pub survey: Mutex<Survey>,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
@@ -63,6 +66,7 @@ impl<D: Disk> Core<D> {
             turns: AtomicU64::new(0),
             serials: AtomicU64::new(1),
             past_sizes: Mutex::new(PastSizes::new(options.history)),
+            survey: Mutex::default(),
             disk,
             control,
             hidden,

@@ -26,13 +26,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
+use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Owner, Result, Timestamp};
 use atomdir_format::record::Before;
 use atomdir_types::{ChangeLine, Deviation};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
 use crate::base::snapshot::SnapshotPoint;
+use crate::base::survey::BeyondOverlay;
 use crate::error::SurvivalError;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::lock;
@@ -418,6 +419,17 @@ impl<D: Disk> Transaction<D> {
             own.is_some_and(|own| own.staged.is_some())
         };
         Some(view.changed_nodes().filter(is_staged).count() as u64)
+    }
+
+    /// Finds an object that the overlay of a user with this owner and group cannot copy up. Looks at
+    /// `objects_max` objects at most.
+    pub fn beyond_overlay(&self, own: Owner, objects_max: usize) -> Result<Option<BeyondOverlay>> {
+        self.core.beyond_overlay(own, objects_max)
+    }
+
+    /// The owner and group of the store's root directory.
+    pub fn root_owner(&self) -> Result<Owner> {
+        self.wait_with(|view| Ok(view.snapshot_stat(&view.core.root_base)?.attributes.owner))
     }
 
     /// Makes the view the lower layer of an overlay, which nothing changes

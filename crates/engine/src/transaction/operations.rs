@@ -17,7 +17,11 @@ impl<D: Disk> Transaction<D> {
     /// Finding the name does not count as reading the attributes that are returned
     /// with it: a caller that uses those calls [`Transaction::attributes`].
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.with(|view| view.lookup(parent, name))
+        self.with(|view| {
+            let mut entry = view.lookup(parent, name)?;
+            entry.attributes = view.lower_attributes(entry.attributes);
+            Ok(entry)
+        })
     }
 
     pub fn forget(&self, node: NodeId, count: u64) {
@@ -27,7 +31,8 @@ impl<D: Disk> Transaction<D> {
     pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {
         self.with(|view| {
             view.note_attributes(node)?;
-            view.attributes(node)
+            let attributes = view.attributes(node)?;
+            Ok(view.lower_attributes(attributes))
         })
     }
 
@@ -284,6 +289,11 @@ impl<D: Disk> Transaction<D> {
                 false => view.xattr_names(node),
             }
         })
+    }
+
+    /// In the lower layer of an overlay: fails if overlayfs must not copy the object.
+    pub fn before_copy_up(&self, node: NodeId) -> Result<()> {
+        self.with(|view| view.before_copy_up(node))
     }
 
     /// `flags` as in setxattr(2).

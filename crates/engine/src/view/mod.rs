@@ -61,6 +61,7 @@ use crate::base::snapshot::Snapshot;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::view::log::ViewLog;
 use crate::view::read_set::ReadSet;
+use crate::view::upper::Bars;
 
 pub(crate) struct View<D: Disk> {
     pub core: Arc<Core<D>>,
@@ -99,6 +100,7 @@ pub(crate) struct View<D: Disk> {
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
     pub lower: bool,
+    pub bars: Bars,
     /// For each nested transaction, the state of the overlay when it began.
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
@@ -137,6 +139,7 @@ impl<D: Disk> View<D> {
             is_layer: false,
             is_written_ahead: false,
             lower: false,
+            bars: Bars::default(),
             begun_over: BTreeMap::new(),
             frozen: false,
             restricted_to: None,

@@ -2,6 +2,7 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod beyond_overlay;
 mod cancelled;
 mod carried_pages;
 mod contested_names;

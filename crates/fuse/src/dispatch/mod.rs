@@ -216,6 +216,10 @@ impl<F: Filesystem> Call<'_, F> {
                 length,
             } => self.copy_range(offset, (to, to_offset), length, scratch)?,
             Operation::Status => self.status(scratch)?,
+            Operation::GetFlags => {
+                self.filesystem.before_copy_up(&self.request, self.node)?;
+                return Err(Errno::NOSYS);
+            }
             Operation::Flush => self.filesystem.flush(&self.request, self.node)?,
             Operation::SetXattr { .. }
             | Operation::GetXattr { .. }

@@ -27,6 +27,7 @@ pub mod opcode {
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
     pub const DESTROY: u32 = 38;
+    pub const IOCTL: u32 = 39;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
     pub const READDIRPLUS: u32 = 44;
@@ -69,6 +70,13 @@ pub mod set {
     pub const MODIFIED_NOW: u32 = 1 << 8;
     pub const KILL_SET_ID: u32 = 1 << 11;
 }
+
+/// FS_IOC_GETFLAGS. The kernel sends the number of its own architecture's programs.
+pub const GET_FLAGS: u32 = if cfg!(target_pointer_width = "64") {
+    0x8008_6601
+} else {
+    0x8004_6601
+};
 
 pub const WRITE_KILL_SET_ID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SET_GROUP_ID: u32 = 1 << 0;

@@ -1,4 +1,4 @@
-use super::flags::opcode;
+use super::flags::{self, opcode};
 use super::init::Init;
 use super::reader::{Malformed, Reader};
 
@@ -72,6 +72,8 @@ pub enum Operation<'a> {
         flags: u32,
     },
     Status,
+    /// FS_IOC_GETFLAGS.
+    GetFlags,
     Release,
     SetXattr {
         name: &'a [u8],
@@ -183,6 +185,7 @@ pub fn decode_operation<'a>(opcode: u32, body: &'a [u8]) -> Result<Operation<'a>
         opcode::LSEEK => seek(reader)?,
         opcode::COPY_FILE_RANGE => copy_range(reader)?,
         opcode::STATFS => Operation::Status,
+        opcode::IOCTL => control(reader)?,
         opcode::SYNCFS => Operation::SyncFileSystem,
         opcode::FSYNC | opcode::FSYNCDIR => Operation::Flush,
         opcode::RELEASE | opcode::RELEASEDIR => Operation::Release,
@@ -242,6 +245,15 @@ fn read_directory<'a>(reader: &mut Reader<'a>, plus: bool) -> Result<Operation<'
         offset,
         length_max,
         plus,
+    })
+}
+
+fn control<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
+    // file handle, flags
+    reader.skip(12)?;
+    Ok(match reader.u32()? {
+        flags::GET_FLAGS => Operation::GetFlags,
+        _ => Operation::Other(opcode::IOCTL),
     })
 }
 

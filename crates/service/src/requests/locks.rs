@@ -10,7 +10,7 @@
 use crate::clients::connection::Connection;
 use crate::clients::latch::Latch;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
-use crate::rights::convert;
+use crate::rights::convert::{self, quoted};
 use crate::rights::permissions::no_such_transaction;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
@@ -158,11 +158,4 @@ fn bad_path(path: &str, errno: Errno) -> Failure {
         ),
     };
     Failure::new(kind, message)
-}
-
-fn quoted(path: &[u8]) -> String {
-    match path {
-        b"" => "the store's root".to_owned(),
-        path => format!("'{}'", String::from_utf8_lossy(path).escape_debug()),
-    }
 }

@@ -275,7 +275,7 @@ fn begin_transaction(
         let restricted = transaction.restrict_to(user);
         restricted.map_err(|_| no_such_transaction(id))?;
     }
-    let shown = native::prepare(&transaction, choice).and_then(|choice| {
+    let shown = native::prepare(&transaction, choice, peer).and_then(|choice| {
         let root = show_view(service, &transaction, begin.opened)?;
         Ok((choice, root))
     });

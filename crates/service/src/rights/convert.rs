@@ -62,3 +62,11 @@ pub(crate) fn native_failure(error: &impl std::fmt::Display) -> Failure {
          environment; `atomdir config view exact` makes that the store's default",
     )
 }
+
+/// A path relative to the store's root, for a message.
+pub(crate) fn quoted(path: &[u8]) -> String {
+    match path {
+        b"" => "the store's root".to_owned(),
+        path => format!("'{}'", String::from_utf8_lossy(path).escape_debug()),
+    }
+}

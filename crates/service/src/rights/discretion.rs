@@ -74,6 +74,7 @@ mod tests {
         Peer {
             user,
             process: 1,
+            group: user,
             groups: Vec::new(),
             reach: Reach::All,
         }

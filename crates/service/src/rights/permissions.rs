@@ -14,6 +14,8 @@ pub(crate) struct Peer {
     pub(crate) user: u32,
     /// 0 if the process is not in the service's process namespace.
     pub(crate) process: u32,
+    pub(crate) group: u32,
+    /// With that one.
     pub(crate) groups: Vec<u32>,
     pub(crate) reach: Reach,
 }
@@ -39,6 +41,7 @@ impl Peer {
         Ok(Peer {
             user: credentials.user,
             process: Pid::as_raw(credentials.process).unsigned_abs(),
+            group: credentials.group,
             groups,
             reach: Reach::All,
         })

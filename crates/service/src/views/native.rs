@@ -1,10 +1,11 @@
 //! Native views: who can have one, and the options of its overlay mount.
 
+use crate::rights::convert::quoted;
 use crate::rights::permissions::{Peer, Reach};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
-use atomdir_disk::reason;
-use atomdir_engine::OverlayPrefix;
+use atomdir_disk::{Owner, reason};
+use atomdir_engine::{BeyondOverlay, OverlayPrefix};
 use atomdir_protocol::{
     BeginOptions, Conflicts, Failure, FailureKind, Isolation, Layers, TransactionId, ViewChoice,
 };
@@ -22,6 +23,10 @@ const USER_NAMESPACES: [&str; 2] = [
     "/proc/sys/user/max_user_namespaces",
     "/proc/sys/kernel/unprivileged_userns_clone",
 ];
+
+/// How many objects of the base are looked at before an ordinary user gets a native view. Later
+/// begins go on from there.
+const LOOKED_AT_MAX: usize = 100_000;
 
 pub(crate) enum Choice {
     /// `because`: why a native view was not possible, if one was wanted.
@@ -121,11 +126,24 @@ fn no_view(message: &str) -> Failure {
     Failure::new(FailureKind::NoViews, message).with_hint("use `--view exact`")
 }
 
-/// Makes the directories from which the client mounts the overlay.
-pub(crate) fn prepare(transaction: &Transaction, choice: Choice) -> Result<Choice, Failure> {
+/// Makes the directories from which the client mounts the overlay, unless the store has objects that
+/// an ordinary user's overlay cannot change.
+pub(crate) fn prepare(
+    transaction: &Transaction,
+    choice: Choice,
+    peer: &Peer,
+) -> Result<Choice, Failure> {
     let Choice::Native { is_required } = choice else {
         return Ok(choice);
     };
+    if let Some(message) = beyond_overlay(transaction, is_required, peer)? {
+        return match is_required {
+            true => Err(no_view(&message)),
+            false => Ok(Choice::Exact {
+                because: Some(message),
+            }),
+        };
+    }
     let Err(errno) = transaction.become_lower() else {
         return Ok(choice);
     };
@@ -147,6 +165,51 @@ pub(crate) fn prepare(transaction: &Transaction, choice: Choice) -> Result<Choic
         Errno::PERM => Err(no_view(&message)),
         _ => Err(Failure::new(FailureKind::Io, message)),
     }
+}
+
+/// Why the peer's overlay cannot change all old objects as a plain directory can. If a native view is
+/// required, only what makes one useless counts. The view then reports the objects that it refuses to change.
+fn beyond_overlay(
+    transaction: &Transaction,
+    is_required: bool,
+    peer: &Peer,
+) -> Result<Option<String>, Failure> {
+    if transaction.overlay_prefix() == OverlayPrefix::Trusted {
+        return Ok(None);
+    }
+    let io = |errno| {
+        let message = format!("cannot look through the store: {}", reason(errno));
+        Failure::new(FailureKind::Io, message)
+    };
+    // The user namespace in which the client mounts the overlay maps these two.
+    let own = Owner {
+        user: peer.user,
+        group: peer.group,
+    };
+    if transaction.root_owner().map_err(io)? != own {
+        let message = "the store's root has another owner or group than the user's own, which an \
+                       ordinary user's overlay cannot change";
+        return Ok(Some(message.to_owned()));
+    }
+    if is_required {
+        return Ok(None);
+    }
+    let found = transaction.beyond_overlay(own, LOOKED_AT_MAX).map_err(io)?;
+    Ok(found.map(|found| match found {
+        BeyondOverlay::SeveralNames { path } => format!(
+            "{} has several names, which an ordinary user's overlay cannot keep together",
+            quoted(&path)
+        ),
+        BeyondOverlay::OtherOwner { path } => format!(
+            "{} has another owner or group than the user's own, so an ordinary user's overlay cannot \
+             change it",
+            quoted(&path)
+        ),
+        BeyondOverlay::Unknown => format!(
+            "an ordinary user's overlay cannot change every object, and the store has more than \
+             {LOOKED_AT_MAX} to look at, or very deep directories"
+        ),
+    }))
 }
 
 pub(crate) fn layers(transaction: &Transaction, is_required: bool) -> Option<Layers> {

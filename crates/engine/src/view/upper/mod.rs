@@ -47,6 +47,7 @@ use super::dress::dress;
 use crate::base::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
+pub(crate) use barred::Bars;
 use copied::Removed;
 use moves::Moves;
 use overlay_attributes::OverlayAttributes;
@@ -68,7 +69,11 @@ impl<D: Disk> View<D> {
         let root = self.snapshot_stat(&self.core.root_base)?;
         let xattrs = self.snapshot().xattrs(&self.core.root_base)?;
         let upper = disk.open(&stage, &names::fixed(names::UPPER), Access::Directory)?;
-        dress(&self.core, &upper, root.kind, root.attributes, &xattrs)
+        dress(&self.core, &upper, root.kind, root.attributes, &xattrs)?;
+        if OverlayPrefix::of(&self.core.options.privileges) == OverlayPrefix::User {
+            self.bars = Bars::for_user(root.attributes.owner);
+        }
+        Ok(())
     }
 
     /// A view that reads the upper layer, while this one goes on serving the lower layer.
@@ -105,9 +110,11 @@ impl<D: Disk> View<D> {
         let Read {
             mut view,
             moves,
-            deviations,
+            mut deviations,
             ..
         } = read;
+        deviations.extend(self.bars.deviations());
+        deviations.sort_by(|one, other| (one.kind, &one.path).cmp(&(other.kind, &other.path)));
         view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
         view.has_placed = true;
@@ -157,9 +164,6 @@ impl<D: Disk> View<D> {
         reading.drop_lost_names()?;
         reading.take_index()?;
         reading.find_copied()?;
-        reading
-            .deviations
-            .sort_by(|one, other| (one.kind, &one.path).cmp(&(other.kind, &other.path)));
         Ok(Read {
             view: reading.new,
             moves: reading.moves,
