@@ -21,8 +21,8 @@ pub enum Kind {
     /// apart, and it has savepoints
     Exact,
     /// The kernel's overlayfs: faster; a file counts as written whole. For ordinary users
-    /// some changes of old files fail with ENODATA or EOVERFLOW, and renaming an old
-    /// directory with EXDEV
+    /// some changes of old files fail with EPERM: of files with several names, or of another
+    /// group
     Native,
 }
 

@@ -9,6 +9,7 @@
 //! native view needs its mounter. So a process stays behind, the heir: it waits for the others, and
 //! turns the view into an exact one.
 
+use super::deviations;
 use super::hear::{hear, hear_missed};
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree, stand_apart};
@@ -71,9 +72,21 @@ impl Ran {
         {
             // The kernel does not show whether overlayfs refused a call, so this may be needless.
             context.output.note(
-                "if the command met ENODATA, EOVERFLOW, EXDEV or EINVAL, use `--view exact` or \
+                "if the command met EPERM, ENODATA or EXDEV, use `--view exact` or \
                  ATOMDIR_VIEW=exact: in a native view ordinary users cannot change every old file",
             );
+        }
+    }
+
+    /// For a command that has joined a transaction, which others commit: warns if overlayfs has refused it
+    /// a rename.
+    pub fn warn_of_refused(&self, context: &Context) {
+        let refused = refused(&self.remainder);
+        if !refused.is_empty() {
+            context.output.warn(format_args!(
+                "{}; the commit lands what the command has made instead",
+                deviations::described(&refused)
+            ));
         }
     }
 
@@ -155,11 +168,7 @@ impl Ran {
             ended => ended?,
         }
         let mut taken = connected.connection.take_over(transaction.id, opened)?;
-        let refused = self.remainder.refused_renames().into_iter();
-        taken.deviations.extend(refused.map(|path| Deviation {
-            path,
-            kind: DeviationKind::ChangeRefused,
-        }));
+        taken.deviations.extend(refused(&self.remainder));
         taken.deviations.sort_by_key(|one| one.kind);
         Ok(Closed::Exact(taken))
     }
@@ -256,4 +265,13 @@ impl Ran {
         connected.connection.take_over(transaction.id, false)?;
         Ok(connected.connection.keep(transaction.id)?)
     }
+}
+
+fn refused(remainder: &Remainder) -> Vec<Deviation> {
+    let refused = remainder.refused_renames().into_iter();
+    let deviation = |path| Deviation {
+        path,
+        kind: DeviationKind::ChangeRefused,
+    };
+    refused.map(deviation).collect()
 }

@@ -93,6 +93,8 @@ pub fn start<'a>(
     let signals = HeldSignals::hold().map_err(|source| launch.cannot_start(source))?;
     // It is none of the command's processes, so it starts before those are counted.
     let helper = match &binding.view {
+        // A command that joins may come from a view with a helper, and a process has only one.
+        Tree::Native(overlay) if overlay.is_lent && renames::check().is_err() => None,
         Tree::Native(overlay) => Some(renames::start(&binding.base, overlay.is_limited)),
         Tree::Exact(_) => None,
     };

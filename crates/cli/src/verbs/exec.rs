@@ -41,6 +41,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         None,
     )?;
     ran.end_writing(context)?;
+    ran.warn_of_refused(context);
     attempt::leave(&mut connected.connection, transaction.id);
     Ok(ran.ended.exit_code())
 }

@@ -66,6 +66,7 @@ fn in_open_transaction(
     let inside = (&transaction, view);
     let ran = run_shell(context, &connected, inside, arguments.enter.way(None))?;
     ran.end_writing(context)?;
+    ran.warn_of_refused(context);
     attempt::leave(&mut connected.connection, transaction.id);
     Ok(ran.ended)
 }

@@ -74,7 +74,10 @@ fn exchange(one: &Place, other: &Place) -> Result<(), Errno> {
 fn move_any(from: (BorrowedFd<'_>, &CStr), to: (BorrowedFd<'_>, &CStr)) -> Result<(), Errno> {
     let renamed = renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE);
     match renamed {
-        Err(Errno::XDEV) if kind(from)? == FileType::Directory => move_directory(from, to),
+        // A directory that its owner may not write cannot get another parent.
+        Err(Errno::XDEV | Errno::ACCESS) if kind(from)? == FileType::Directory => {
+            move_directory(from, to)
+        }
         Err(Errno::XDEV) => {
             copy_up(from)?;
             renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE)
@@ -156,7 +159,7 @@ fn move_opened(
         if done.is_err() {
             let _ = fchmod(&new, Mode::RWXU);
             for entry in moved.iter().rev() {
-                let _ = renameat_with(&new, &**entry, &old, &**entry, RenameFlags::NOREPLACE);
+                let _ = move_any((new.as_fd(), entry), (old.as_fd(), entry));
             }
         }
         done
