@@ -104,6 +104,12 @@ impl<D: Disk> Search<'_, D> {
             if !self.is_inside(&stat) || stat.kind != Kind::Directory {
                 continue;
             }
+            if self.is_known_leaf(&stat) {
+                if !self.spend() {
+                    return Ok(Some(BeyondOverlay::Unknown));
+                }
+                continue;
+            }
             if self.way.len() == DEPTH_MAX {
                 return Ok(Some(BeyondOverlay::Unknown));
             }
@@ -118,6 +124,13 @@ impl<D: Disk> Search<'_, D> {
             }
         }
         Ok(None)
+    }
+
+    /// Most directories have no subdirectories, and need not be opened again.
+    fn is_known_leaf(&self, stat: &Stat) -> bool {
+        let seen = self.survey.0.get(&stat.identity);
+        stat.attributes.owner == self.own
+            && seen.is_some_and(|seen| seen.changed == stat.changed && seen.directories.is_empty())
     }
 
     /// Looks at a directory and what it holds, except for subdirectories.

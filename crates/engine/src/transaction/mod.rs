@@ -427,6 +427,19 @@ impl<D: Disk> Transaction<D> {
         self.core.beyond_overlay(own, objects_max)
     }
 
+    /// How many objects overlayfs was kept from changing so far.
+    pub fn count_refused(&self) -> Result<usize> {
+        self.with(|view| Ok(view.bars.count_refused()))
+    }
+
+    /// Forgets those after so many: a nested commit has tried to change them, and has failed for it.
+    pub fn forget_refused(&self, from: usize) -> Result<()> {
+        self.with(|view| {
+            view.bars.forget_refused(from);
+            Ok(())
+        })
+    }
+
     /// The owner and group of the store's root directory.
     pub fn root_owner(&self) -> Result<Owner> {
         self.wait_with(|view| Ok(view.snapshot_stat(&view.core.root_base)?.attributes.owner))

@@ -164,6 +164,7 @@ fn carry_out(
         service.merges.lock().remove(&id);
         return Err(permissions::no_such_transaction(id));
     }
+    let refused_before = outer.transaction.count_refused();
     let announced = stream.send_reply(&Reply::Merge(id));
     let result = loop {
         let result = service
@@ -172,6 +173,10 @@ fn carry_out(
             .get(&id)
             .and_then(|one| one.result.clone());
         if let Some(result) = result {
+            if let (Err(_), Ok(before)) = (&result, refused_before) {
+                // If the outer transaction has ended, this fails.
+                let _ = outer.transaction.forget_refused(before);
+            }
             break result.map_err(|why| refused(id, outer.id(), &why));
         }
         let is_open = service.transactions.get(outer.id()).is_some();

@@ -31,8 +31,6 @@
 //! Mount points are barred by that attribute, for root, too: root may read the attribute,
 //! but that fails with EROFS. They cannot be changed in an exact view either.
 
-use std::collections::BTreeSet;
-
 use atomdir_disk::{Disk, Errno, Kind, Owner, Result};
 use atomdir_types::{Deviation, DeviationKind};
 
@@ -52,15 +50,15 @@ const REFUSED_MAX: usize = 1000;
 pub(crate) struct Bars {
     /// The owner and group that have a number in the user's namespace; `None` in root's overlay.
     own: Option<Owner>,
-    /// The paths of the objects that overlayfs tried to copy.
-    refused: BTreeSet<Vec<u8>>,
+    /// The paths of the objects that overlayfs tried to copy, in the order of the first tries.
+    refused: Vec<Vec<u8>>,
 }
 
 impl Bars {
     pub(super) fn for_user(own: Owner) -> Bars {
         Bars {
             own: Some(own),
-            refused: BTreeSet::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -69,6 +67,15 @@ impl Bars {
             path: path.clone(),
             kind: DeviationKind::ChangeRefused,
         })
+    }
+
+    pub(crate) fn count_refused(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// For tries that were no program's.
+    pub(crate) fn forget_refused(&mut self, from: usize) {
+        self.refused.truncate(from);
     }
 
     fn is_foreign(&self, attributes: &NodeAttributes) -> bool {
@@ -144,9 +151,9 @@ impl<D: Disk> View<D> {
     }
 
     fn note_refused(&mut self, id: NodeId) {
-        if self.bars.refused.len() < REFUSED_MAX {
-            let path = self.path(id);
-            self.bars.refused.insert(path);
+        let path = self.path(id);
+        if self.bars.refused.len() < REFUSED_MAX && !self.bars.refused.contains(&path) {
+            self.bars.refused.push(path);
             lock(&self.core.survey).forget();
         }
     }
