@@ -429,12 +429,12 @@ impl<D: Disk> Transaction<D> {
 
     /// How many objects overlayfs was kept from changing so far.
     pub fn count_refused(&self) -> Result<usize> {
-        self.with(|view| Ok(view.bars.count_refused()))
+        self.wait_with(|view| Ok(view.bars.count_refused()))
     }
 
     /// Forgets those after so many: a nested commit has tried to change them, and has failed for it.
     pub fn forget_refused(&self, from: usize) -> Result<()> {
-        self.with(|view| {
+        self.wait_with(|view| {
             view.bars.forget_refused(from);
             Ok(())
         })
