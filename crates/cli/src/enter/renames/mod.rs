@@ -33,7 +33,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat, stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, Resource, WaitOptions, getrlimit, setrlimit, waitpid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -112,6 +112,10 @@ fn run(receiver: OwnedFd, reporter: OwnedFd, base: &Path, is_limited: bool) -> R
     stand_apart(vec![receiver.as_raw_fd(), reporter.as_raw_fd()])?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
+    // Each directory on the way down a tree that is moved is open.
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files)?;
     if is_limited {
         filter::give_up_file_rights()?;
     }
