@@ -31,7 +31,6 @@ const LANDED: &[(&str, &str)] = &[
         "directories without permissions",
         "mkdir -p d/in; echo z > d/in/f; chmod 0 d/in d; touch old/sub/new; chmod 0 old/sub old",
     ),
-    ("a closed root", "touch new; chmod 0 ."),
     (
         "files without names",
         "exec 3> u 4> old/v; rm u old/v; echo x >&3; echo y >&4; touch new",

@@ -24,7 +24,6 @@ tail -n +1 package/p/*
     Scenario::shell("npm-pack", script)
         .prepare(TREE)
         .same_output()
-        .explicit_times()
         .check_for_each_owner();
 }
 
