@@ -38,7 +38,6 @@ pub(crate) struct Core<D: Disk> {
     pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
-    /// Held while the base is looked through.
     pub survey: Mutex<Survey>,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,

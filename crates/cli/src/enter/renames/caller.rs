@@ -98,7 +98,7 @@ impl Server<'_> {
         let name = self.read(&format!("{}/comm", request.process))?;
         let is_refused = self.is_limited
             && name.trim_ascii_end() == b"git"
-            && self.stat(source)?.device == self.device
+            && self.is_in_view(&self.place(source)?)
             && self.listener.is_waiting(request);
         Ok(match is_refused {
             true => Outcome::Done(Err(Errno::XDEV)),
@@ -117,6 +117,12 @@ impl Server<'_> {
         let above = self.within_store(from.parent.as_fd());
         Ok(above
             .is_some_and(|above| above.len() + 1 + from.name.as_bytes().len() > MOVABLE_LENGTH_MAX))
+    }
+
+    /// Its files may show other device numbers than its directories.
+    fn is_in_view(&self, place: &Place) -> bool {
+        let found = statx(&place.parent, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
+        found.is_ok_and(|found| device(&found) == self.device)
     }
 
     /// Whether both are in the view and on one mount.
