@@ -9,7 +9,10 @@ use std::process::{Child, Stdio};
 
 use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal, compare};
-use atomdir_testing::{Fixture, Lease, Random, Scratch, Store, Waiting, look, pick, wait_until};
+use atomdir_testing::{
+    Fixture, Lease, Random, Scratch, Store, User, Waiting, look, pick, skip, tools_present,
+    wait_until,
+};
 
 const FILES: u64 = 24;
 
@@ -360,4 +363,168 @@ fn outside_changes_stay_when_the_service_is_killed() {
     store.call(["recover"]).expect(0);
     std::fs::remove_file(store.path().join("another")).ok();
     assert_equal("after another", &before, &fixture.look(), &options());
+}
+
+/// From where the first command after a kill comes.
+struct Elsewhere {
+    name: &'static str,
+    needs: &'static [&'static str],
+    /// Runs `$ATOMDIR -C "$BASE" list`. The base lies in a file system on the device `$DEVICE`,
+    /// mounted at `$POINT`.
+    list: &'static str,
+    /// Whether it is another boot as far as the service can see.
+    is_another_boot: bool,
+}
+
+const ELSEWHERE: [Elsewhere; 8] = [
+    Elsewhere {
+        name: "here",
+        needs: &[],
+        list: "$ATOMDIR -C $BASE list",
+        is_another_boot: false,
+    },
+    Elsewhere {
+        name: "mount namespace",
+        needs: &[],
+        list: "unshare -m $ATOMDIR -C $BASE list",
+        is_another_boot: false,
+    },
+    Elsewhere {
+        name: "mount namespace without /sys",
+        needs: &[],
+        list: "unshare -m sh -c 'mount -t tmpfs none /sys; exec $ATOMDIR -C $BASE list'",
+        is_another_boot: false,
+    },
+    Elsewhere {
+        name: "sandbox",
+        needs: &["bwrap"],
+        list: "bwrap --dev-bind / / --tmpfs /var/tmp/. --bind $POINT $POINT $ATOMDIR -C $BASE list",
+        is_another_boot: false,
+    },
+    Elsewhere {
+        name: "bind mount",
+        needs: &[],
+        list: "mkdir $POINT/other; mount --bind $BASE $POINT/other
+            $ATOMDIR -C $POINT/other list; code=$?
+            $ATOMDIR -C $POINT/other service stop --keep; umount $POINT/other; exit $code",
+        is_another_boot: false,
+    },
+    Elsewhere {
+        name: "changed mount options",
+        needs: &[],
+        list: "mount -o remount,noatime $POINT && $ATOMDIR -C $BASE list",
+        is_another_boot: false,
+    },
+    Elsewhere {
+        name: "mounted again",
+        needs: &[],
+        list: "until umount $POINT; do sleep 0.1; done; mount $DEVICE $POINT
+            $ATOMDIR -C $BASE list",
+        is_another_boot: false,
+    },
+    Elsewhere {
+        name: "another boot",
+        needs: &[],
+        list: "echo 01234567-89ab-cdef-0123-456789abcdef > $POINT/boot
+            unshare -m sh -c 'mount --bind $POINT/boot /proc/sys/kernel/random/boot_id
+                exec $ATOMDIR -C $BASE list'",
+        is_another_boot: true,
+    },
+];
+
+/// Recovery keeps outside changes and what is detached, whatever mounts it sees. Only after another
+/// boot it applies the log again.
+#[test]
+fn recovery_does_not_depend_on_mounts() {
+    let test = "recovery_does_not_depend_on_mounts";
+    if !tools_present(test, &["mkfs.ext4", "losetup", "unshare"]) {
+        return;
+    }
+    for elsewhere in &ELSEWHERE {
+        if tools_present(test, elsewhere.needs) {
+            recover_elsewhere(test, elsewhere);
+        }
+    }
+}
+
+fn recover_elsewhere(test: &str, elsewhere: &Elsewhere) {
+    let scratch = Scratch::new("elsewhere");
+    let (image, point) = (scratch.join("image"), scratch.join("point"));
+    let made = atomdir_testing::shell(
+        scratch.path(),
+        "truncate -s 64M image; mkfs.ext4 -q image; mkdir point
+         losetup --find --show image || echo refused",
+    );
+    let device = made.text().trim().to_owned();
+    if device.ends_with("refused") {
+        return skip(test, "no loop device can be set up here");
+    }
+    let set_up = Device {
+        device: &device,
+        point: &point,
+    };
+    atomdir_testing::shell(&point, &format!("mount {device} {}", point.display()));
+    let base = point.join("base");
+    atomdir_testing::shell(
+        &point,
+        "cd ..; mkdir point/base; echo one > point/base/in-place",
+    );
+    let user = User::root(scratch.path());
+    let store = Store::init(&base, &user);
+    store
+        .run("echo two > in-place; echo two > replaced; echo two > moved; mkdir d; echo two > d/f")
+        .expect(0);
+    atomdir_testing::shell(
+        &base,
+        "echo outside > in-place; echo outside > n; mv n replaced; mv moved elsewhere; rm -r d",
+    );
+    let view = store.begin_with(&["--label", "detached"]);
+    fs::write(view.path.join("new"), "precious").expect("written");
+    fs::write(base.join("in-place"), "outside\n").expect("written");
+    let before = look(&base);
+    assert!(store.kill_service(), "{}: no service", elsewhere.name);
+    let mut list = std::process::Command::new("sh");
+    list.args(["-c", elsewhere.list])
+        .env("ATOMDIR", atomdir_testing::binary());
+    list.env("BASE", &base)
+        .env("POINT", &point)
+        .env("DEVICE", &device);
+    user.dress(&mut list);
+    let listed = atomdir_testing::capture_output(&mut list).expect(0);
+    let name = elsewhere.name;
+    match elsewhere.is_another_boot {
+        false => {
+            listed.says(&["detached"]);
+            assert_equal(name, &before, &look(&base), &options());
+        }
+        true => {
+            let contents = |file| fs::read_to_string(base.join(file)).expect("read");
+            assert_eq!(
+                (contents("in-place"), contents("replaced")),
+                ("two\n".into(), "two\n".into())
+            );
+        }
+    }
+    store.kill_service();
+    drop(set_up);
+    drop(image);
+}
+
+/// A loop device and what is mounted of it.
+struct Device<'a> {
+    device: &'a str,
+    point: &'a Path,
+}
+
+impl Drop for Device<'_> {
+    fn drop(&mut self) {
+        let script = format!(
+            "umount -R {point} || umount -l {point}; losetup -d {device}",
+            point = self.point.display(),
+            device = self.device
+        );
+        let _ = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .status();
+    }
 }
