@@ -2,6 +2,7 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod allocation;
 mod cancelled;
 mod carried_pages;
 mod contested_names;
@@ -15,6 +16,7 @@ mod histories;
 mod history;
 mod history_age;
 mod history_costs;
+mod inode_numbers;
 mod lazy;
 mod listed_changes;
 mod lock_waits;
@@ -37,7 +39,6 @@ mod replaced;
 mod resolved_names;
 mod restore;
 mod serializable;
-
 mod set_aside;
 mod several_names;
 mod siblings;
@@ -46,6 +47,7 @@ mod store_lock;
 mod subdirectories;
 mod support;
 mod survival;
+mod survivors;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;
