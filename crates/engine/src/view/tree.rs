@@ -232,6 +232,7 @@ impl<D: Disk> View<D> {
             children: 0,
             listed: 0,
             own: None,
+            is_watched: false,
         };
         self.nodes.put(id, Arc::new(node));
         id
@@ -276,6 +277,7 @@ impl<D: Disk> View<D> {
         if self.node(id)?.own.is_none() {
             self.refuse_mount_point(id, Errno::ROFS)?;
             let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
+            self.watch_stores(id);
             let stat = self.snapshot().stat(&base)?;
             let own = Own {
                 attributes: attributes_of(&stat),

@@ -15,6 +15,7 @@ mod histories;
 mod history;
 mod history_age;
 mod history_costs;
+mod in_use;
 mod lazy;
 mod listed_changes;
 mod lock_waits;

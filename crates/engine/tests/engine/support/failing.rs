@@ -394,6 +394,9 @@ impl Disk for FailingDisk {
         fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>>;
         fn try_lock(&self, file: &OwnedFd) -> Result<()>;
         fn unlock(&self, file: &OwnedFd) -> Result<()>;
+        fn is_open_for_writing(&self, file: &OwnedFd) -> Result<bool>;
+        fn is_locked(&self, file: &OwnedFd) -> Result<bool>;
+        fn write_back(&self, file: &OwnedFd) -> Result<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool>;
     }
 
