@@ -9,7 +9,8 @@
 //! `landed` holds the changes that an open transaction has already committed. `handles` keeps files
 //! open, `present` and `acl` say what a user may do to an object, `privileges` says what a file
 //! loses when a user writes it, `mount_point` keeps the engine off what is mounted inside the
-//! store, `older` finds objects for transactions that have survived, and `rights` opens staged
+//! store, `older` finds objects for transactions that have survived, `users` asks whether other
+//! programs use a file, and `rights` opens staged
 //! objects that are closed to their owner.
 //!
 //! Invariants
@@ -34,6 +35,7 @@ pub(crate) mod present;
 pub(crate) mod privileges;
 pub(crate) mod rights;
 pub(crate) mod snapshot;
+mod users;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

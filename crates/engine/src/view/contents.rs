@@ -166,12 +166,11 @@ impl<D: Disk> View<D> {
             let state = base.state();
             (state.identity, state.place.clone())
         };
-        let disk = &self.core.disk;
         if let Ok(file) = self.core.contents(identity, &place)
-            && disk.is_open_for_writing(&file).unwrap_or(true)
+            && self.core.is_open_for_writing(&file).unwrap_or(true)
         {
             // If this fails, only the detection of such stores does.
-            let _ = disk.write_back(&file);
+            let _ = self.core.disk.write_back(&file);
         }
     }
 
