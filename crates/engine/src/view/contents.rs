@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Extent, Kind, Result};
+use atomdir_disk::{Disk, Errno, Extent, Kind, Result, Stat};
 
 use super::View;
 use super::node::{Contents, OwnBody};
@@ -135,8 +135,15 @@ impl<D: Disk> View<D> {
     ) -> Result<ReadPlan<D>> {
         self.check_readable(id, caller)?;
         self.require_contents(id)?;
-        self.watch_stores(id);
-        let total = self.file_length(id)?;
+        let total = match (self.node(id)?.own(), &self.node(id)?.base) {
+            (None, Some(base)) if base.kind == Kind::File => {
+                let base = base.clone();
+                let stat = self.snapshot().stat(&base)?;
+                self.watch_stores(id, &stat);
+                stat.length
+            }
+            _ => self.file_length(id)?,
+        };
         self.note_contents(id, total, (offset, length as u64))?;
         self.read_plan_within(id, total, (offset, length))
     }
@@ -144,7 +151,7 @@ impl<D: Disk> View<D> {
     /// If other programs may have mapped the file for writing, makes their stores change its times
     /// from now on. Otherwise a store to a page that was changed before leaves no trace, and a commit
     /// would overwrite it. Call it before the first read and the first change.
-    pub(super) fn watch_stores(&mut self, id: NodeId) {
+    pub(super) fn watch_stores(&mut self, id: NodeId, present: &Stat) {
         let Ok(node) = self.node(id) else { return };
         let Some(base) = node.base.clone().filter(|_| !node.is_watched) else {
             return;
@@ -155,10 +162,7 @@ impl<D: Disk> View<D> {
         if let Ok(node) = self.node_mut(id) {
             node.is_watched = true;
         }
-        let Ok(stat) = self.snapshot().stat(&base) else {
-            return;
-        };
-        let modified = stat.attributes.times.modified.seconds;
+        let modified = present.attributes.times.modified.seconds;
         if self.now().seconds.saturating_sub(modified) > UNWRITTEN_SECONDS_MAX {
             return;
         }

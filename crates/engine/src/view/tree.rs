@@ -277,8 +277,8 @@ impl<D: Disk> View<D> {
         if self.node(id)?.own.is_none() {
             self.refuse_mount_point(id, Errno::ROFS)?;
             let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
-            self.watch_stores(id);
             let stat = self.snapshot().stat(&base)?;
+            self.watch_stores(id, &stat);
             let own = Own {
                 attributes: attributes_of(&stat),
                 touched: Touched::default(),
