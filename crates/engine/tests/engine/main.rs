@@ -2,6 +2,7 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod allocation;
 mod cancelled;
 mod carried_pages;
 mod contested_names;
@@ -16,6 +17,7 @@ mod history;
 mod history_age;
 mod history_costs;
 mod in_use;
+mod inode_numbers;
 mod lazy;
 mod listed_changes;
 mod lock_waits;
