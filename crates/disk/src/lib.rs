@@ -164,6 +164,24 @@ pub trait Disk: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Whether somebody has a file open for writing, or has mapped it for writing. Also true if this
+    /// cannot be found out. The file was opened with [`Access::Read`]. Handles of this process count
+    /// if they were opened for writing. A disk that no other program uses returns false.
+    fn is_open_for_writing(&self, _file: &Self::Handle) -> Result<bool> {
+        Ok(false)
+    }
+    /// Whether somebody has locked a file or a part of it, by any kind of advisory lock. The file was
+    /// opened for this question only. A disk that no other program uses returns false.
+    fn is_locked(&self, _file: &Self::Handle) -> Result<bool> {
+        Ok(false)
+    }
+    /// Writes the pages of a file to the disk, so that the next store by another program through a
+    /// shared mapping changes the file's times. Makes nothing durable, and does nothing on a file
+    /// system that is only in memory.
+    fn write_back(&self, _file: &Self::Handle) -> Result<()> {
+        Ok(())
+    }
+
     /// This and the other syncs fail with `EBADF` on a handle opened with
     /// [`Access::Path`]. A simulated disk tells a program's syncs apart by the caller's
     /// place in the code.

@@ -5,6 +5,7 @@ mod attachment;
 mod attributes;
 mod charge;
 mod contents;
+mod in_use;
 mod listing;
 mod mounting;
 mod open;
@@ -198,6 +199,18 @@ impl Disk for LinuxDisk {
 
     fn has_flags(&self, file: &OwnedFd) -> Result<bool> {
         attributes::has_flags(file)
+    }
+
+    fn is_open_for_writing(&self, file: &OwnedFd) -> Result<bool> {
+        Ok(in_use::is_open_for_writing(file))
+    }
+
+    fn is_locked(&self, file: &OwnedFd) -> Result<bool> {
+        in_use::is_locked(file)
+    }
+
+    fn write_back(&self, file: &OwnedFd) -> Result<()> {
+        in_use::write_back(file)
     }
 
     fn sync(&self, file: &OwnedFd) -> Result<()> {

@@ -310,6 +310,16 @@ impl CommitError {
             _ => CommitError::Io { step, path, errno },
         }
     }
+
+    /// Whether the commit was cancelled only because somebody began to use files that were to be
+    /// replaced.
+    pub(crate) fn is_used_since(&self) -> bool {
+        let CommitError::Conflict(conflicts) = self else {
+            return false;
+        };
+        let is_used_since = |conflict: &Conflict| conflict.what == ConflictKind::UsedSince;
+        conflicts.iter().all(is_used_since)
+    }
 }
 
 /// Why commits cannot be undone. Nothing has changed.

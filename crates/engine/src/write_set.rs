@@ -8,7 +8,7 @@ use atomdir_format::record::{AttributesChange, Run};
 use atomdir_types::ChangeLine;
 
 use crate::base::core::Core;
-use crate::base::snapshot::Snapshot;
+use crate::base::snapshot::{PAGE, Snapshot};
 use crate::base::{Base, Place, Stamp, Xattrs, above};
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
@@ -125,6 +125,19 @@ pub(crate) struct ContentsWrite {
     pub replacement: Option<usize>,
     /// The record carries the pages although new objects were flushed, so the staged file was not.
     pub is_carried: bool,
+    /// For a file that was written whole and is changed in place: what differs from the base.
+    pub differing: Option<Overwrite>,
+    /// Other programs have it open for writing, or have locked it.
+    pub is_used: bool,
+}
+
+/// What a change of contents in place does to the file in the base.
+#[derive(Clone)]
+pub(crate) struct Overwrite {
+    /// To how many bytes the file is cut first; `None`: not at all.
+    pub keep: Option<u64>,
+    pub length: u64,
+    pub pages: RangeSet,
 }
 
 pub(crate) struct RemovedDirectory {
@@ -144,7 +157,7 @@ impl WriteSet {
         let in_place = self.objects.iter().filter_map(|object| {
             let contents = object.contents.as_ref()?;
             let is_in_place = contents.replacement.is_none();
-            is_in_place.then(|| contents.pages.total())
+            is_in_place.then(|| contents.pages_to_write().total())
         });
         in_place.sum::<u64>() + self.entries.len() as u64 / 8
     }
@@ -228,6 +241,42 @@ impl WriteSet {
 
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.objects.is_empty()
+    }
+}
+
+impl ContentsWrite {
+    /// The pages that a change in place writes.
+    pub fn pages_to_write(&self) -> &RangeSet {
+        match &self.differing {
+            Some(differing) => &differing.pages,
+            None => &self.pages,
+        }
+    }
+
+    /// `present`: the file's length now.
+    pub fn overwrite(&self, present: u64) -> Overwrite {
+        if let Some(differing) = &self.differing {
+            return differing.clone();
+        }
+        let (keep, length) = match self.length {
+            Some(length) => (self.keep.min(present), length),
+            None => (present, present),
+        };
+        let is_cut = keep.min(length) < present;
+        Overwrite {
+            keep: is_cut.then_some(keep),
+            length,
+            pages: self.pages.clone(),
+        }
+    }
+
+    /// The pages, as page numbers, whose old contents a change in place overwrites or cuts off.
+    pub fn overwritten(&self) -> Vec<(u64, u64)> {
+        let Some(Overwrite { keep, pages, .. }) = &self.differing else {
+            return self.written();
+        };
+        let cut = keep.map(|keep| (keep / PAGE, u64::MAX));
+        pages.iter().chain(cut).collect()
     }
 }
 

@@ -37,6 +37,9 @@ const ATTRIBUTE_MODIFIED: u8 = 16;
 const UPDATE_CONTENT: u8 = 32;
 const UPDATE_FLAGS: u8 = 63;
 
+const CONTENT_CUT: u8 = 1;
+const CONTENT_WHOLE: u8 = 2;
+
 const SOURCE_STAGED: u8 = 0;
 const SOURCE_CARRIED: u8 = 1;
 
@@ -333,7 +336,11 @@ fn put_update(writer: &mut Writer, update: &Update) {
     }
     writer.list(&update.xattrs, put_xattr);
     if let Some(content) = &update.content {
-        writer.number(content.keep);
+        let whole = if content.is_whole { CONTENT_WHOLE } else { 0 };
+        writer.byte(flag(&content.keep, CONTENT_CUT) | whole);
+        if let Some(keep) = content.keep {
+            writer.number(keep);
+        }
         writer.number(content.length);
         writer.list(&content.extents, |writer, extent| writer.extent(*extent));
         put_source(writer, &content.source);
@@ -381,10 +388,13 @@ fn take_xattr(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 fn take_content(reader: &mut Reader<'_>) -> Result<ContentChange> {
+    let flags = reader.flags(CONTENT_CUT | CONTENT_WHOLE)?;
+    let keep = (flags & CONTENT_CUT != 0).then(|| reader.number());
     Ok(ContentChange {
-        keep: reader.number()?,
+        keep: keep.transpose()?,
         length: reader.number()?,
         extents: reader.list(Reader::extent)?,
+        is_whole: flags & CONTENT_WHOLE != 0,
         source: take_source(reader)?,
     })
 }

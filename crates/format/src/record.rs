@@ -142,13 +142,18 @@ pub struct AttributesChange {
     pub modified: Option<Timestamp>,
 }
 
-/// New contents of a file, written in place: first the length is cut to `keep`
-/// bytes, then set to `length`, then each extent is written.
+/// New contents of a file, written in place: first the file is cut to `keep` bytes, then its length
+/// is set, then each extent is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentChange {
-    pub keep: u64,
+    /// `None`: nothing is cut. What lies behind `length` then stays, because an outside writer has
+    /// appended it since the record was written.
+    pub keep: Option<u64>,
     pub length: u64,
     pub extents: Vec<Extent>,
+    /// The transaction has written all of the file. The extents are those that differ from what was
+    /// there.
+    pub is_whole: bool,
     pub source: Source,
 }
 

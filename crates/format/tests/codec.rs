@@ -58,14 +58,16 @@ fn content() -> impl Strategy<Value = ContentChange> {
         offset: offset >> 1,
         length: length >> 1,
     });
-    (any::<(u64, u64)>(), vec(extent, 0..4), source()).prop_map(
-        |((keep, length), extents, source)| ContentChange {
+    let cut = any::<(Option<u64>, u64, bool)>();
+    (cut, vec(extent, 0..4), source()).prop_map(|((keep, length, is_whole), extents, source)| {
+        ContentChange {
             keep,
             length,
             extents,
+            is_whole,
             source,
-        },
-    )
+        }
+    })
 }
 
 fn source() -> impl Strategy<Value = Source> {

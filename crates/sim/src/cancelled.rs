@@ -1,12 +1,10 @@
 //! A commit that meets an obstacle right before it is applied. It is cancelled or, if it is lazy,
 //! set aside.
 
-use atomdir_disk::Name;
 use atomdir_engine::{CommitError, Committed, Durability, Transaction};
 
 use crate::disk::SimDisk;
 use crate::group::{Company, Moment};
-use crate::image::ROOT;
 use crate::operation::Operation;
 use crate::tree::Tree;
 use crate::workload::{Driver, Expected, act, begin};
@@ -29,12 +27,7 @@ impl SimDisk {
     /// The object at this path is immutable from now on, or none is.
     fn make_immutable(&self, path: Option<&str>) {
         let mut world = self.world();
-        world.immutable = path.map(|path| {
-            path.split('/').fold(ROOT, |directory, name| {
-                let name = Name::new(name.as_bytes()).expect("it is a name");
-                world.find(directory, &name).expect("it is there")
-            })
-        });
+        world.immutable = path.map(|path| world.object_at(path));
     }
 }
 

@@ -112,6 +112,13 @@ impl SimDisk {
         self.world().calls
     }
 
+    /// From now on another program has the file at this path open for writing.
+    pub fn use_file(&self, path: &str) {
+        let mut world = self.world();
+        let number = world.object_at(path);
+        world.in_use.insert(number);
+    }
+
     pub fn set_ordering(&self, ordering: Ordering) {
         self.world().disk.ordering = ordering;
     }
@@ -382,6 +389,10 @@ impl Disk for SimDisk {
             world.locks.remove(&file.number);
         }
         Ok(())
+    }
+
+    fn is_open_for_writing(&self, file: &Handle) -> Result<bool> {
+        Ok(self.enter(Call::Look)?.in_use.contains(&file.number))
     }
 
     fn may_access(&self, object: &Handle, bits: u32) -> Result<bool> {

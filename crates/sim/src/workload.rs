@@ -64,6 +64,8 @@ pub enum Step {
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
     /// Durable changes by an outside writer.
     Outside(Vec<Operation>),
+    /// From now on another program has the file open for writing.
+    Use(&'static str),
     Sync,
     Checkpoint,
     /// Drops all commits but the newest from the history.
@@ -272,6 +274,7 @@ impl Driver {
             Step::Survivor(survivor) => self.survivor(survivor, salt),
             Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
             Step::Outside(operations) => self.change_outside(operations, salt),
+            Step::Use(path) => self.disk.use_file(path),
             Step::Sync => {
                 self.store().sync().expect("an undisturbed sync succeeds");
                 self.all_is_durable();

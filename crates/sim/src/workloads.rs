@@ -5,6 +5,7 @@ mod cancelled;
 mod kept;
 mod survivors;
 mod transactions;
+mod used;
 
 use atomdir_engine::CARRIED_BYTES_MAX;
 
@@ -139,6 +140,7 @@ pub fn kinds() -> Vec<Workload> {
     all.extend(contents_and_attributes());
     all.extend(moved_names());
     all.extend(removed_and_reused_names());
+    all.extend(used::used());
     carried_and_staged(all)
 }
 

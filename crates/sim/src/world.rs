@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub meeting: Meeting,
     /// An object that programs see as immutable.
     pub immutable: Option<Number>,
+    /// Files that another program has open for writing. A crash ends it.
+    pub in_use: BTreeSet<Number>,
 }
 
 impl World {
@@ -84,6 +86,7 @@ impl World {
             next_handle: 0,
             meeting: Meeting::default(),
             immutable: None,
+            in_use: BTreeSet::new(),
         }
     }
 
@@ -132,6 +135,14 @@ impl World {
 
     pub fn directory(&self, number: Number) -> Result<&BTreeMap<Name, Number>> {
         self.inode(number)?.entries().ok_or(Errno::NOTDIR)
+    }
+
+    /// The object at a path that is there.
+    pub fn object_at(&self, path: &str) -> Number {
+        path.split('/').fold(ROOT, |directory, name| {
+            let name = Name::new(name.as_bytes()).expect("it is a name");
+            self.find(directory, &name).expect("it is there")
+        })
     }
 
     pub fn find(&self, directory: Number, name: &Name) -> Result<Number> {

@@ -19,6 +19,7 @@
 //! - `scratch`, `mounts`, `user`, `random`, `wait_until`: scratch directories, the mount table, other
 //!   users, seeds, and polling
 //! - `lease`: a lease that holds up whoever opens a file for writing
+//! - `usage`: programs that use a file so that it must keep its inode
 //! - `tier`, `skip`, `exit_code`: the forms of tests; tests that cannot run here; exit codes
 //! - `documents`, `debian_source`: code in documents; programs of others, as sources
 
@@ -40,6 +41,7 @@ mod store;
 mod terminal;
 mod tier;
 pub mod tree;
+mod usage;
 mod user;
 mod wait_until;
 mod waiting;
@@ -57,6 +59,7 @@ pub use skip::{only_in_full_tier, skip, tools_present, users_can_mount};
 pub use store::{Store, View};
 pub use terminal::OnTerminal;
 pub use tier::{full_tier, pick};
+pub use usage::{Usage, Using};
 pub use user::{User, as_user};
 pub use wait_until::{WAIT_UNTIL, look_long, wait_for, wait_until};
 pub use waiting::Waiting;

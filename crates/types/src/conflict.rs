@@ -68,6 +68,15 @@ pub enum ConflictKind {
     ReadMissingName,
     /// It has listed the directory, whose entries were then changed.
     ReadListing,
+    /// Somebody has opened the file for writing during the commit, or has locked it, so it cannot be
+    /// replaced by a new inode any more. The next try changes it in place.
+    UsedSince,
+    /// An undo would bring an older inode of the file back, but somebody has the present one open for
+    /// writing, or has locked it.
+    PresentInUse,
+    /// The file runs as a program, so it cannot be changed in place, and somebody has locked it, so
+    /// it cannot be replaced by a new inode.
+    LockedAndRunning,
 }
 
 impl ConflictKind {
@@ -196,6 +205,14 @@ impl fmt::Display for ConflictKind {
                 "the name was looked up while there was none, and was created"
             }
             ConflictKind::ReadListing => "the directory was listed, and its entries were changed",
+            ConflictKind::UsedSince => "it was opened for writing or locked during the commit",
+            ConflictKind::PresentInUse => {
+                "the file that it was cannot come back, since it is open for writing or locked"
+            }
+            ConflictKind::LockedAndRunning => {
+                "a program runs from it, so it cannot be changed, and it cannot be replaced either, \
+                 since it is locked"
+            }
         })
     }
 }

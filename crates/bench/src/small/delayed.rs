@@ -77,6 +77,9 @@ impl Disk for DelayedDisk {
         fn status(&self, object: &OwnedFd) -> Done<FileSystemStatus>;
         fn attachment(&self, object: &OwnedFd) -> Done<Option<Attachment>>;
         fn try_lock(&self, file: &OwnedFd) -> Done<()>;
+        fn is_open_for_writing(&self, file: &OwnedFd) -> Done<bool>;
+        fn is_locked(&self, file: &OwnedFd) -> Done<bool>;
+        fn write_back(&self, file: &OwnedFd) -> Done<()>;
         fn unlock(&self, file: &OwnedFd) -> Done<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Done<bool>;
     }

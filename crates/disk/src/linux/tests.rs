@@ -10,7 +10,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::Once;
 
-use atomdir_testing::{skip, tools_present};
+use atomdir_testing::{Usage, Using, quick_directory, skip, tools_present};
 use rustix::fs::Mode;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Uid};
@@ -383,4 +383,61 @@ fn every_regular_file_is_found_and_no_access_time_changes() {
     std::fs::remove_dir_all(&place).unwrap();
     assert_eq!(found, BTreeSet::from([b"one".to_vec(), b"two".to_vec()]));
     assert_eq!(accessed, [1_000_000_000; 2]);
+}
+
+/// POSIX locks belong to the process, and closing any descriptor of the file drops them. So the
+/// question is asked before the descriptor is closed.
+#[test]
+fn users_of_a_file_are_found() {
+    for parent in [std::env::temp_dir(), quick_directory()] {
+        let scratch = Scratch::new(&parent, "users");
+        let disk = LinuxDisk::new();
+        let path = scratch.path.join("file");
+        std::fs::write(&path, [1; 5000]).unwrap();
+        let answers = || {
+            let file = disk.open(&scratch.directory, &name("file"), Access::Read);
+            let file = file.unwrap();
+            let is_written = disk.is_open_for_writing(&file).unwrap();
+            (is_written, disk.is_locked(&file).unwrap())
+        };
+        assert_eq!(answers(), (false, false));
+        for usage in Usage::ALL {
+            let using = Using::begin(usage, &path);
+            let wanted = match usage {
+                Usage::Append | Usage::Write | Usage::Mapped => (true, false),
+                Usage::Flock | Usage::RecordLock => (false, true),
+                Usage::Read => (false, false),
+            };
+            assert_eq!(answers(), wanted, "{usage:?}");
+            drop(using);
+            assert_eq!(answers(), (false, false), "{usage:?}, ended");
+        }
+        let locked = std::fs::File::open(&path).unwrap();
+        let lock = rustix::fs::FlockOperation::NonBlockingLockShared;
+        rustix::fs::fcntl_lock(&locked, lock).unwrap();
+        assert_eq!(answers(), (false, true), "a POSIX lock");
+    }
+}
+
+#[test]
+fn a_store_after_a_write_back_changes_the_files_times() {
+    let test = "a_store_after_a_write_back_changes_the_files_times";
+    let scratch = Scratch::new(&std::env::temp_dir(), "stores");
+    let status = rustix::fs::fstatfs(&scratch.directory).unwrap();
+    // Linux's `include/uapi/linux/magic.h`: TMPFS_MAGIC.
+    if status.f_type == 0x0102_1994 {
+        return skip(test, "the temporary directory is only in memory");
+    }
+    let path = scratch.path.join("file");
+    std::fs::write(&path, [1; 5000]).unwrap();
+    let disk = LinuxDisk::new();
+    let using = Using::begin(Usage::Mapped, &path);
+    using.store(b"one");
+    let file = disk.open(&scratch.directory, &name("file"), Access::Read);
+    let file = file.unwrap();
+    let before = disk.stat(&file).unwrap().changed;
+    disk.write_back(&file).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    using.store(b"two");
+    assert_ne!(disk.stat(&file).unwrap().changed, before);
 }

@@ -216,14 +216,21 @@ fn remove_other_xattrs<D: Disk>(
 }
 
 fn set_length<D: Disk>(disk: &D, file: &D::Handle, content: &ContentChange) -> Result<(), Errno> {
-    let present = disk.stat(file)?.length;
-    if content.keep < present {
-        disk.set_length(file, content.keep)?;
+    let stat = disk.stat(file)?;
+    let mut present = stat.length;
+    if let Some(keep) = content.keep.filter(|keep| *keep < present) {
+        disk.set_length(file, keep)?;
+        present = keep;
+    }
+    if present < content.length || (content.keep.is_some() && present > content.length) {
+        return disk.set_length(file, content.length);
     }
     // Even a change that leaves the length is one for which the kernel takes set-id bits
-    // and capabilities.
-    if content.length != present.min(content.keep) || content.extents.is_empty() {
-        disk.set_length(file, content.length)?;
+    // and capabilities. Without these, the call could only cut off what others append now.
+    let mode = stat.attributes.mode;
+    let has_privileges = mode != without_set_id(mode) || disk.xattr(file, CAPABILITY).is_ok();
+    if content.extents.is_empty() && has_privileges {
+        disk.set_length(file, present)?;
     }
     Ok(())
 }

@@ -39,6 +39,8 @@ pub(crate) struct Core<D: Disk> {
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
     pub survey: Mutex<Survey>,
+    /// See `users`.
+    pub(super) probing: Mutex<()>,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
@@ -62,6 +64,7 @@ impl<D: Disk> Core<D> {
             root: Arc::new(root),
             device: stat.device,
             handles: HandleCache::new(options.handles_max),
+            probing: Mutex::new(()),
             occupied: OnceLock::new(),
             index: Mutex::new(index),
             turns: AtomicU64::new(0),
@@ -369,6 +372,7 @@ impl<D: Disk> Core<D> {
         identity: Identity,
         access: Access,
     ) -> Result<D::Handle> {
+        let _alone = (access == Access::ReadWrite).then(|| lock(&self.probing));
         self.check_identity(self.disk.open(directory, name, access), identity)
     }
 

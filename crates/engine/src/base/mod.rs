@@ -10,8 +10,8 @@
 //! open, `inode_numbers` are the numbers that views show, `present` and `acl` say what a user may do to an object, `privileges` says what a file
 //! loses when a user writes it, `mount_point` keeps the engine off what is mounted inside the
 //! store, `older` finds objects for transactions that have survived, `survey` those that an
-//! ordinary user's overlay cannot copy up, and `rights` opens staged
-//! objects that are closed to their owner.
+//! ordinary user's overlay cannot copy up, `users` asks whether other programs use a file, and
+//! `rights` opens staged objects that are closed to their owner.
 //!
 //! Invariants
 //! 1. A version "until N" is installed before commit N changes the base, and
@@ -37,6 +37,7 @@ pub(crate) mod privileges;
 pub(crate) mod rights;
 pub(crate) mod snapshot;
 pub(crate) mod survey;
+mod users;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

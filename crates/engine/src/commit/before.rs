@@ -113,8 +113,8 @@ fn is_in_place(object: &ObjectWrite) -> bool {
 
 /// The extents of a file of this length that a change of contents overwrites or cuts off.
 fn overwritten(contents: &ContentsWrite, length: u64) -> Vec<Extent> {
-    let written = contents.written().into_iter();
-    let ranges = written.map(|(start, end)| {
+    let overwritten = contents.overwritten().into_iter();
+    let ranges = overwritten.map(|(start, end)| {
         let offset = start.saturating_mul(PAGE);
         (offset, end.saturating_mul(PAGE).min(length))
     });

@@ -166,7 +166,7 @@ fn carry_pages<D: Disk>(
 ) -> Result<Vec<Run>, Errno> {
     let file = view.staged_file(id)?;
     let mut runs = Vec::new();
-    for (start, end) in contents.pages.iter() {
+    for (start, end) in contents.pages_to_write().iter() {
         let pages = Extent {
             offset: start * PAGE,
             length: end.saturating_mul(PAGE) - start * PAGE,

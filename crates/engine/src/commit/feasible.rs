@@ -17,6 +17,7 @@ use atomdir_disk::{Access, Attributes, Disk, Errno, Kind, Name, NewNode, Owner, 
 use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::{Base, Place, Xattrs};
+use crate::commit::in_place;
 use crate::control;
 use crate::error::{CommitError, shown};
 use crate::names;
@@ -54,6 +55,7 @@ pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -
             seen.check_name(core, name, (before, &entry.path))?;
         }
     }
+    in_place::refuse_used_since(core, set)?;
     check_again(core, set, seen)
 }
 

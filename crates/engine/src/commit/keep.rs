@@ -361,7 +361,7 @@ impl<D: Disk> Keeper<'_, D> {
         length: u64,
     ) -> Result<RangeSet, Errno> {
         let mut pages = before.clone();
-        for (start, end) in contents.written() {
+        for (start, end) in contents.overwritten() {
             let end = end.min(length.div_ceil(PAGE));
             let mut page = start;
             while page < end {

@@ -6,8 +6,8 @@
 //! may replace a file by a new inode, because the file had one name when that was decided. If it
 //! has several by now, the names that this transaction does not know would keep the old inode.
 //! Nobody can list those names, since outside writers link, too. So such a file is changed in
-//! place, like every file with several names: its staged pages are written into the inode that
-//! all its names have.
+//! place (`in_place`), like every file with several names: its staged pages are written into the
+//! inode that all its names have.
 //!
 //! An outside writer may still link the file before the record is written. The last check looks
 //! for that and reports a conflict. A link that is made after the check, before the commit is
@@ -16,10 +16,10 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Kind};
+use atomdir_disk::{Disk, Errno, Kind};
 
+use crate::base::Place;
 use crate::base::core::Core;
-use crate::base::{Base, Place};
 use crate::commit::prepare::{Fill, unflushed};
 use crate::commit::privileges;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
@@ -55,36 +55,6 @@ pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
             state.place = Place::Entry { parent, name };
         }
     }
-}
-
-/// Keeps the invariant: files that have several names by now are changed in place. So are those
-/// with flags, which a new inode would not have.
-pub(crate) fn change_in_place_if_needed<D: Disk>(view: &View<D>, set: &mut WriteSet) {
-    let core = &*view.core;
-    for index in 0..set.objects.len() {
-        let object = &set.objects[index];
-        let contents = object.contents.as_ref();
-        if contents.is_none_or(|contents| contents.replacement.is_none()) {
-            continue;
-        }
-        // If the file is missing, an outside writer has just removed it.
-        let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
-        if is_linked && Rule::ChangeLinkedInPlace.holds() || has_flags(core, &object.base) {
-            set.change_in_place(index);
-        }
-    }
-}
-
-fn has_flags<D: Disk>(core: &Core<D>, base: &Base) -> bool {
-    let (identity, place) = {
-        let state = base.state();
-        (state.identity, state.place.clone())
-    };
-    let opened = core.open_at(&place, identity, Access::Read);
-    opened
-        .and_then(|file| core.disk.has_flags(&file))
-        // The owner has closed the file, or an outside writer has just removed it.
-        .unwrap_or(false)
 }
 
 /// Looks for the last time at a file that gets a new inode.

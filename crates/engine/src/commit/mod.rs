@@ -6,7 +6,7 @@
 //!    staging directory. They are flushed, unless they are few and small: then the record
 //!    will carry them (`carry`). The result is `Prepared`.
 //! 2. Under the commit lock, the transaction's writes and reads are validated against what others
-//!    have committed since (`validate`), and merged with it (`merge`, `privileges`). The file
+//!    have committed since (`validate`), and merged with it (`merge`, `in_place`, `privileges`). The file
 //!    system and the user's permissions must allow the commit (`feasible`, `permitted`), and no
 //!    other open transaction may hold a lock or an older write that forbids it (`contended`). The
 //!    result is `Validated`.
@@ -41,6 +41,7 @@ pub(crate) mod checkpoint;
 mod contended;
 pub(crate) mod feasible;
 pub(crate) mod group;
+pub(crate) mod in_place;
 mod into_overlay;
 pub(crate) mod keep;
 pub(crate) mod landing;
@@ -186,9 +187,10 @@ impl<D: Disk> Store<D> {
         }
         let mut committed = self.commit_outermost(transaction, portion, report);
         // A commit that was set aside is tried again anyway.
-        while matches!(committed, Err(CommitError::NoSpace { .. }))
-            && !matches!(portion, Portion::AsSetAside)
-            && self.free_space()
+        while !matches!(portion, Portion::AsSetAside)
+            && committed
+                .as_ref()
+                .is_err_and(|error| self.helps_to_repeat(error))
         {
             committed = self.commit_outermost(transaction, portion, report);
         }
@@ -335,7 +337,7 @@ impl<D: Disk> Store<D> {
         if is_part {
             landing::refuse_merged(view, &set)?;
         }
-        merge::change_in_place_if_needed(view, &mut set);
+        in_place::choose(view, &mut set)?;
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
         if let Some(user) = &view.restricted_to {

@@ -9,6 +9,7 @@ use atomdir_disk::{Disk, Errno, Identity, Kind, Name, reason};
 use crate::apply::{Apply, ApplyError, Desired, MOUNTED, TRIES_MAX, WritableFiles};
 use crate::base::core::Core;
 use crate::base::{Base, OldBody, OwnStamp, Place, Stamp};
+use crate::commit::in_place;
 use crate::commit::keep::{Keeper, Snapshots};
 use crate::commit::stalled::correct_places;
 use crate::error::{Obstacle, Poison, Stalled, StoreError};
@@ -63,6 +64,7 @@ impl<D: Disk> Store<D> {
             }
             return Err(self.refuse_more(sequence, error));
         }
+        in_place::watch_stores(core, &pending.set);
         state.applied.extend(desired.files());
         if let Some(unseen) = &attempt.keeps_but {
             let (record, set) = (&pending.record, &pending.set);

@@ -15,7 +15,7 @@ use crate::base::snapshot::PAGE;
 use crate::base::{Base, Place};
 use crate::write_set::{
     Carried, CarriedObject, ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite,
-    RemovedDirectory, WriteSet,
+    Overwrite, RemovedDirectory, WriteSet,
 };
 
 /// Facts about the present base that a record needs, by the serials of base objects.
@@ -378,12 +378,13 @@ fn made(object: u32, carried: &CarriedObject) -> Made {
     let xattrs = carried.xattrs.iter().cloned();
     let is_file = carried.node == NewNode::File;
     let content = is_file.then(|| ContentChange {
-        keep: 0,
+        keep: Some(0),
         length: carried.stat.length,
         extents: vec![Extent {
             offset: 0,
             length: carried.stat.length,
         }],
+        is_whole: true,
         source: Source::Carried {
             runs: carried.runs.clone(),
         },
@@ -411,11 +412,12 @@ fn content_change(
     carried: Option<&Vec<Run>>,
     present: u64,
 ) -> ContentChange {
-    let (keep, length) = match contents.length {
-        Some(length) => (contents.keep.min(present), length),
-        None => (present, present),
-    };
-    let extents = contents.pages.iter().filter_map(|(start, end)| {
+    let Overwrite {
+        keep,
+        length,
+        pages,
+    } = contents.overwrite(present);
+    let extents = pages.iter().filter_map(|(start, end)| {
         let offset = start * PAGE;
         let end = end.saturating_mul(PAGE).min(length);
         (offset < end).then(|| Extent {
@@ -433,6 +435,7 @@ fn content_change(
         keep,
         length,
         extents: extents.collect(),
+        is_whole: contents.differing.is_some(),
         source,
     }
 }

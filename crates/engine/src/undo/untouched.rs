@@ -343,6 +343,7 @@ fn add_pages(update: &Update, former: &Former, pages: &mut RangeSet) {
         keep,
         length,
         extents,
+        is_whole,
         ..
     }) = &update.content
     else {
@@ -352,7 +353,10 @@ fn add_pages(update: &Update, former: &Former, pages: &mut RangeSet) {
         let end = extent.offset.saturating_add(extent.length);
         pages.insert(extent.offset / PAGE, end.div_ceil(PAGE));
     }
-    if *length != former.length || *keep < former.length {
-        pages.insert((*keep).min(*length) / PAGE, u64::MAX);
+    let kept = keep.unwrap_or(former.length);
+    if *is_whole {
+        pages.insert(0, u64::MAX);
+    } else if *length != former.length || kept < former.length {
+        pages.insert(kept.min(*length) / PAGE, u64::MAX);
     }
 }

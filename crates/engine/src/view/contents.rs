@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Extent, Kind, Result};
+use atomdir_disk::{Disk, Errno, Extent, Kind, Result, Stat};
 
 use super::View;
 use super::node::{Contents, OwnBody};
@@ -17,6 +17,10 @@ const LENGTH_MAX: u64 = i64::MAX as u64;
 const KEEP_SIZE: u32 = 0x01;
 const PUNCH_HOLE: u32 = 0x02;
 const ZERO_RANGE: u32 = 0x10;
+
+/// The kernel writes a changed page after 30 seconds, unless an administrator has changed that. A
+/// file that was modified earlier than this has no page whose store leaves no trace.
+const UNWRITTEN_SECONDS_MAX: i64 = 600;
 
 /// All that a read needs. It is collected under the transaction's lock, and the
 /// read runs without the lock.
@@ -131,9 +135,47 @@ impl<D: Disk> View<D> {
     ) -> Result<ReadPlan<D>> {
         self.check_readable(id, caller)?;
         self.require_contents(id)?;
-        let total = self.file_length(id)?;
+        let total = match (self.node(id)?.own(), &self.node(id)?.base) {
+            (None, Some(base)) if base.kind == Kind::File => {
+                let base = base.clone();
+                let stat = self.snapshot().stat(&base)?;
+                self.watch_stores(id, &stat);
+                stat.length
+            }
+            _ => self.file_length(id)?,
+        };
         self.note_contents(id, total, (offset, length as u64))?;
         self.read_plan_within(id, total, (offset, length))
+    }
+
+    /// If other programs may have mapped the file for writing, makes their stores change its times
+    /// from now on. Otherwise a store to a page that was changed before leaves no trace, and a commit
+    /// would overwrite it. Call it before the first read and the first change.
+    pub(super) fn watch_stores(&mut self, id: NodeId, present: &Stat) {
+        let Ok(node) = self.node(id) else { return };
+        let Some(base) = node.base.clone().filter(|_| !node.is_watched) else {
+            return;
+        };
+        if base.kind != Kind::File {
+            return;
+        }
+        if let Ok(node) = self.node_mut(id) {
+            node.is_watched = true;
+        }
+        let modified = present.attributes.times.modified.seconds;
+        if self.now().seconds.saturating_sub(modified) > UNWRITTEN_SECONDS_MAX {
+            return;
+        }
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        if let Ok(file) = self.core.contents(identity, &place)
+            && self.core.is_open_for_writing(&file).unwrap_or(true)
+        {
+            // If this fails, only the detection of such stores does.
+            let _ = self.core.disk.write_back(&file);
+        }
     }
 
     /// For a file of this length.

@@ -34,6 +34,9 @@ pub(crate) struct Node {
     /// How many entries of the difference name this node.
     pub listed: u32,
     pub own: Option<Arc<Own>>,
+    /// Since the first read or change of the file, stores through mappings of other programs change
+    /// its times: see `View::watch_stores`.
+    pub is_watched: bool,
 }
 
 /// The changes that the transaction made to a node.

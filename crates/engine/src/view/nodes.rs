@@ -63,6 +63,7 @@ impl Nodes {
             children: 0,
             listed: 0,
             own: None,
+            is_watched: false,
         };
         nodes.put(NodeId::ROOT, Arc::new(root));
         nodes

@@ -257,7 +257,8 @@ impl<D: Disk> View<D> {
         former: &Former,
         mut next: impl FnMut() -> Result<Option<Run>>,
     ) -> Result<()> {
-        if changed.length != former.length || changed.keep < former.length {
+        let is_cut = changed.keep.is_some_and(|keep| keep < former.length);
+        if changed.length != former.length || is_cut {
             self.set_length(node, former.length)?;
         }
         for extent in &former.extents {

@@ -236,6 +236,7 @@ impl<D: Disk> View<D> {
             children: 0,
             listed: 0,
             own: None,
+            is_watched: false,
         };
         self.nodes.put(id, Arc::new(node));
         id
@@ -281,6 +282,7 @@ impl<D: Disk> View<D> {
             self.refuse_mount_point(id, Errno::ROFS)?;
             let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
             let stat = self.snapshot().stat(&base)?;
+            self.watch_stores(id, &stat);
             let own = Own {
                 attributes: self.core.inode_numbers.attributes_of(&stat),
                 touched: Touched::default(),

@@ -17,6 +17,7 @@ mod histories;
 mod history;
 mod history_age;
 mod history_costs;
+mod in_use;
 mod inode_numbers;
 mod lazy;
 mod listed_changes;

@@ -3,7 +3,7 @@
 
 use super::{
     back, carried_and_staged, exchange, file, first, link, make, mode, moves, remove_directory,
-    rename, second, third, truncate, unlink, workload, write, xattr,
+    rename, second, third, truncate, unlink, used, workload, write, xattr,
 };
 use crate::operation::Node::{Directory, Symlink};
 use crate::operation::Operation;
@@ -12,6 +12,7 @@ use crate::workload::{Step, Workload};
 pub fn kept() -> Vec<Workload> {
     let mut all = replaced_and_removed();
     all.extend(undone());
+    all.extend(used::undone());
     for workload in &mut all {
         workload.keeps_history = true;
     }

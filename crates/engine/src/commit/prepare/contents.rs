@@ -77,6 +77,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             keep,
             replacement,
             is_carried: false,
+            differing: None,
+            is_used: false,
         })
     }
 

@@ -344,8 +344,11 @@ impl<'a, D: Disk> Trace<'a, D> {
             return Ok(());
         };
         let mut written = pages(&content.extents);
-        let cut = content.keep.min(content.length);
-        if cut < former.length || content.length != former.length {
+        let cut = content.keep.unwrap_or(former.length).min(content.length);
+        if content.is_whole {
+            changed.length = Some(sequence);
+            written.insert(0, u64::MAX);
+        } else if cut < former.length || content.length != former.length {
             changed.length = Some(sequence);
             written.insert(cut / PAGE, u64::MAX);
         }

@@ -265,6 +265,7 @@ impl<D: Disk> View<D> {
             children: 0,
             listed: 0,
             own: None,
+            is_watched: node.is_watched,
         };
         self.nodes.put(id, Arc::new(restored));
         if let Some(parent) = self.nodes.get_mut(parent) {

@@ -229,6 +229,7 @@ impl<D: Disk> View<D> {
                 children: 0,
                 listed: 0,
                 own: own.map(Arc::new),
+                is_watched: false,
             };
             nodes.put(id, Arc::new(node));
         }

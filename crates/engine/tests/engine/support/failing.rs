@@ -414,6 +414,9 @@ impl Disk for FailingDisk {
         fn attachment(&self, object: &OwnedFd) -> Result<Option<Attachment>>;
         fn try_lock(&self, file: &OwnedFd) -> Result<()>;
         fn unlock(&self, file: &OwnedFd) -> Result<()>;
+        fn is_open_for_writing(&self, file: &OwnedFd) -> Result<bool>;
+        fn is_locked(&self, file: &OwnedFd) -> Result<bool>;
+        fn write_back(&self, file: &OwnedFd) -> Result<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool>;
     }
 

@@ -1,0 +1,270 @@
+//! Decides which files keep their inode when a commit changes their contents. The commit lock is
+//! held, and validation has found no conflict.
+//!
+//! Invariants
+//! 1. A file that other programs have open for writing, have mapped for writing or have locked
+//!    keeps its inode. Otherwise their later writes would go to a file without a name, and their
+//!    locks would exclude nobody. If such a file runs as a program, the kernel lets nobody change
+//!    it, and that is a conflict.
+//! 2. So does a file that has several names by now (see `merge`), or flags, which a new inode would
+//!    not have.
+//! 3. What is written to such a file is what differs from it, and nothing is cut that stays in the
+//!    new contents. Programs that have mapped it lose no page for a moment, and an append to a large
+//!    file writes its end. The whole of it still counts as written when others are validated.
+//!
+//! Undoing a commit that replaced a file brings the old inode back. If somebody uses the present one
+//! by then, that is a conflict.
+//!
+//! A file that others only read, map privately or run is replaced, and they keep what they have
+//! opened. If the transaction itself has put another file in its place (`rename`), that has the
+//! same result as without a transaction, whoever has the old one open.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use atomdir_disk::{Access, Disk, Errno, Kind};
+
+use crate::base::Base;
+use crate::base::core::Core;
+use crate::base::snapshot::PAGE;
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::ranges::RangeSet;
+use crate::rules::Rule;
+use crate::store::Store;
+use crate::view::View;
+use crate::write_set::{EntryWrite, Object, ObjectWrite, Overwrite, WriteSet};
+
+/// How much of a file is compared at a time.
+const CHUNK: u64 = 256 << 10;
+
+impl<D: Disk> Store<D> {
+    /// Whether a commit that failed has a chance at once. If somebody has begun to use a file that
+    /// was to be replaced, it is now changed in place. If the disk was full, something may be freed.
+    pub(super) fn helps_to_repeat(&self, error: &CommitError) -> bool {
+        match error {
+            CommitError::NoSpace { .. } => self.free_space(),
+            error => error.is_used_since(),
+        }
+    }
+}
+
+/// Keeps the invariants.
+pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<(), CommitError> {
+    refuse_used_before_return(&view.core, set)?;
+    for index in 0..set.objects.len() {
+        let object = &set.objects[index];
+        let Some(contents) = &object.contents else {
+            continue;
+        };
+        let is_used = is_in_use(&view.core, (&object.base, &object.path))?;
+        if contents.replacement.is_some() {
+            if !is_used && !is_bound(&view.core, object) {
+                continue;
+            }
+            if is_used && is_running(&view.core, object) {
+                return Err(conflict(&object.path, ConflictKind::LockedAndRunning));
+            }
+            set.change_in_place(index);
+        }
+        let object = &set.objects[index];
+        let differing = differing(view, object);
+        let differing =
+            differing.map_err(|errno| CommitError::io("compare", &object.path, errno))?;
+        if let Some(contents) = &mut set.objects[index].contents {
+            contents.differing = differing;
+            contents.is_used = is_used;
+        }
+    }
+    Ok(())
+}
+
+/// Looks for the last time, right before the commit is applied, at files that get another inode.
+pub(super) fn refuse_used_since<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+) -> Result<(), CommitError> {
+    for object in &set.objects {
+        let contents = object.contents.as_ref();
+        if contents.is_some_and(|contents| contents.replacement.is_some())
+            && is_in_use(core, (&object.base, &object.path))?
+        {
+            return Err(conflict(&object.path, ConflictKind::UsedSince));
+        }
+    }
+    refuse_used_before_return(core, set)
+}
+
+/// Refuses to bring an older inode back in the place of one that is in use. Its contents are those of
+/// the file before a commit that replaced it, so changing the present one would not undo that.
+fn refuse_used_before_return<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
+    if set.restored.is_empty() {
+        return Ok(());
+    }
+    let succeeded = set.successions.iter().map(|(present, _)| present.serial);
+    let succeeded: HashSet<u64> = succeeded.collect();
+    for EntryWrite {
+        before,
+        after,
+        path,
+        ..
+    } in &set.entries
+    {
+        let Some(present) = before.as_ref().filter(|before| before.kind == Kind::File) else {
+            continue;
+        };
+        let returns = match after {
+            Some(Object::Base(after)) => set.restored.contains(&after.serial),
+            _ => false,
+        };
+        let goes = succeeded.contains(&present.serial) || returns && set.is_dying(present);
+        if goes && is_in_use(core, (present, path))? {
+            return Err(conflict(path, ConflictKind::PresentInUse));
+        }
+    }
+    Ok(())
+}
+
+/// After a commit has been applied: stores through mappings of the files that it has changed in
+/// place change their times again.
+pub(super) fn watch_stores<D: Disk>(core: &Core<D>, set: &WriteSet) {
+    for object in &set.objects {
+        let contents = object.contents.as_ref();
+        let is_watched =
+            contents.is_some_and(|contents| contents.is_used && contents.replacement.is_none());
+        if is_watched && let Ok(file) = open(core, &object.base, Access::Read) {
+            // If this fails, only the detection of such stores does.
+            let _ = core.disk.write_back(&file);
+        }
+    }
+}
+
+/// Whether it has several names or flags, so that no new inode can stand for it.
+fn is_bound<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> bool {
+    // If the file is missing, an outside writer has just removed it.
+    let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
+    is_linked && Rule::ChangeLinkedInPlace.holds() || has_flags(core, &object.base)
+}
+
+fn is_running<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> bool {
+    let opened = open(core, &object.base, Access::ReadWrite);
+    opened.is_err_and(|errno| errno == Errno::TXTBSY)
+}
+
+fn conflict(path: &[u8], what: ConflictKind) -> CommitError {
+    CommitError::Conflict(vec![Conflict {
+        path: path.to_vec(),
+        what,
+        by: ChangedBy::Outside,
+    }])
+}
+
+fn is_in_use<D: Disk>(core: &Core<D>, (base, path): (&Base, &[u8])) -> Result<bool, CommitError> {
+    let failed = |errno| CommitError::io("look for users of", path, errno);
+    match open(core, base, Access::Read) {
+        // If the question fails, somebody may use it.
+        Ok(file) => Ok(core.is_open_for_writing(&file).unwrap_or(true)
+            || core.disk.is_locked(&file).unwrap_or(true)),
+        // Somebody who has the file open for writing holds a lease on it.
+        Err(Errno::AGAIN) => Err(failed(Errno::AGAIN)),
+        // The owner has closed the file, or an outside writer has just removed it.
+        Err(_) => Ok(false),
+    }
+}
+
+fn has_flags<D: Disk>(core: &Core<D>, base: &Base) -> bool {
+    let opened = open(core, base, Access::Read);
+    opened
+        .and_then(|file| core.disk.has_flags(&file))
+        // The owner has closed the file, or an outside writer has just removed it.
+        .unwrap_or(false)
+}
+
+fn open<D: Disk>(core: &Core<D>, base: &Base, access: Access) -> Result<D::Handle, Errno> {
+    let (identity, place) = {
+        let state = base.state();
+        (state.identity, state.place.clone())
+    };
+    core.open_at(&place, identity, access)
+}
+
+/// For a file that was written whole and is changed in place: what differs from the base. `None` if
+/// it was not written whole, or cannot be read.
+fn differing<D: Disk>(
+    view: &mut View<D>,
+    object: &ObjectWrite,
+) -> Result<Option<Overwrite>, Errno> {
+    let contents = object.contents.as_ref();
+    let Some(contents) = contents.filter(|contents| contents.keep == 0) else {
+        return Ok(None);
+    };
+    let core = view.core.clone();
+    let Ok(base) = open(&core, &object.base, Access::Read) else {
+        return Ok(None);
+    };
+    let staged = view.staged_file(object.node)?;
+    let present = core.disk.stat(&base)?.length;
+    let length = contents.length.unwrap_or(present);
+    let comparison = Comparison {
+        disk: &core.disk,
+        files: [&base, &*staged],
+        both: present.min(length),
+    };
+    let mut pages = RangeSet::default();
+    comparison.run(&mut pages)?;
+    if present < length {
+        pages.insert(present / PAGE, length.div_ceil(PAGE));
+    }
+    Ok(Some(Overwrite {
+        keep: (length < present).then_some(length),
+        length,
+        pages,
+    }))
+}
+
+struct Comparison<'a, D: Disk> {
+    disk: &'a D,
+    files: [&'a D::Handle; 2],
+    /// How many bytes both files have.
+    both: u64,
+}
+
+impl<D: Disk> Comparison<'_, D> {
+    /// Adds the pages that differ.
+    fn run(&self, pages: &mut RangeSet) -> Result<(), Errno> {
+        let mut buffers = [vec![0; CHUNK as usize], vec![0; CHUNK as usize]];
+        let mut at = 0;
+        while let Some(part) = self.next(at)? {
+            let length = (part.end - part.start) as usize;
+            for (file, buffer) in self.files.iter().zip(&mut buffers) {
+                let count = self.disk.read_at(file, &mut buffer[..length], part.start)?;
+                buffer[count..length].fill(0);
+            }
+            let [old, new] = &buffers;
+            let page = PAGE as usize;
+            let old = old[..length].chunks(page);
+            for (number, (old, new)) in old.zip(new[..length].chunks(page)).enumerate() {
+                if old != new {
+                    let number = part.start / PAGE + number as u64;
+                    pages.insert(number, number + 1);
+                }
+            }
+            at = part.end;
+        }
+        Ok(())
+    }
+
+    /// The next part at or after the offset in which one of the files has data. It begins with a page.
+    fn next(&self, at: u64) -> Result<Option<Range<u64>>, Errno> {
+        let mut start = self.both;
+        for file in self.files {
+            if let Some(data) = self.disk.next_data(file, at)? {
+                start = start.min(data.offset.max(at));
+            }
+        }
+        if start >= self.both {
+            return Ok(None);
+        }
+        let start = start / PAGE * PAGE;
+        Ok(Some(start..(start + CHUNK).min(self.both)))
+    }
+}
