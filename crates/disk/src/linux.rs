@@ -1,5 +1,6 @@
 //! The real [`Disk`]: system calls on the running kernel.
 
+mod acting;
 mod ahead;
 mod attributes;
 mod charge;
@@ -7,6 +8,7 @@ mod contents;
 mod listing;
 mod mounting;
 mod open;
+mod placement;
 #[cfg(test)]
 mod tests;
 mod xattrs;
@@ -19,7 +21,7 @@ use rustix::io::retry_on_intr;
 
 use crate::{
     Access, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode,
-    Owner, RenameMode, Result, Stat, Times,
+    Owner, Placement, RenameMode, Result, Stat, Times,
 };
 
 /// Linux's `include/uapi/linux/magic.h`
@@ -69,6 +71,10 @@ impl Disk for LinuxDisk {
 
     fn charge(&self, user: u32) -> Result<Charge> {
         Ok(Charge::new(charge::Charged::begin(user)?))
+    }
+
+    fn act_as(&self, user: u32, groups: &[u32]) -> Result<Charge> {
+        Ok(Charge::new(acting::Acting::begin(user, groups)?))
     }
 
     fn create(&self, directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd> {
@@ -197,6 +203,10 @@ impl Disk for LinuxDisk {
 
     fn has_flags(&self, file: &OwnedFd) -> Result<bool> {
         attributes::has_flags(file)
+    }
+
+    fn placement(&self, object: &OwnedFd) -> Result<Placement> {
+        placement::of(object)
     }
 
     fn sync(&self, file: &OwnedFd) -> Result<()> {

@@ -9,7 +9,7 @@ mod privileges;
 mod summary;
 mod view;
 
-use atomdir_disk::{Kind, NewNode};
+use atomdir_disk::{Kind, NewNode, Owner};
 use atomdir_types::{Change, ChangeLine};
 
 use crate::Problem;
@@ -35,7 +35,8 @@ const ATTRIBUTE_GROUP: u8 = 4;
 const ATTRIBUTE_ACCESSED: u8 = 8;
 const ATTRIBUTE_MODIFIED: u8 = 16;
 const UPDATE_CONTENT: u8 = 32;
-const UPDATE_FLAGS: u8 = 63;
+const UPDATE_OWNER: u8 = 64;
+const UPDATE_FLAGS: u8 = 127;
 
 const SOURCE_STAGED: u8 = 0;
 const SOURCE_CARRIED: u8 = 1;
@@ -126,6 +127,10 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     writer.number(record.transaction);
     writer.time(record.time);
     writer.number(record.user.into());
+    writer.byte(flag(&record.groups, 1));
+    if let Some(groups) = &record.groups {
+        writer.list(groups, |writer, group| writer.number((*group).into()));
+    }
     writer.string(&record.label);
     writer.list(&record.directories, |writer, directory| {
         writer.identity(directory.identity);
@@ -159,6 +164,10 @@ fn take_object(reader: &mut Reader<'_>, directories: usize) -> Result<ObjectRefe
 fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Result<CommitRecord> {
     let time = reader.time()?;
     let user = reader.number_u32()?;
+    let groups = match reader.flags(1)? {
+        0 => None,
+        _ => Some(reader.list(Reader::number_u32)?),
+    };
     let label = reader.string()?.to_vec();
     let mut before = 0;
     let directories = reader.list(|reader| {
@@ -179,6 +188,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
         transaction,
         time,
         user,
+        groups,
         label,
         directories,
         objects,
@@ -316,7 +326,8 @@ fn put_update(writer: &mut Writer, update: &Update) {
             | flag(&attributes.group, ATTRIBUTE_GROUP)
             | flag(&attributes.accessed, ATTRIBUTE_ACCESSED)
             | flag(&attributes.modified, ATTRIBUTE_MODIFIED)
-            | flag(&update.content, UPDATE_CONTENT),
+            | flag(&update.content, UPDATE_CONTENT)
+            | flag(&update.owner, UPDATE_OWNER),
     );
     writer.number(update.object.into());
     for number in [attributes.mode, attributes.user, attributes.group]
@@ -330,6 +341,10 @@ fn put_update(writer: &mut Writer, update: &Update) {
         .flatten()
     {
         writer.time(time);
+    }
+    if let Some(owner) = update.owner {
+        writer.number(owner.user.into());
+        writer.number(owner.group.into());
     }
     writer.list(&update.xattrs, put_xattr);
     if let Some(content) = &update.content {
@@ -358,10 +373,18 @@ fn take_update(reader: &mut Reader<'_>, objects: usize) -> Result<Update> {
             accessed: has(ATTRIBUTE_ACCESSED).then(|| reader.time()).transpose()?,
             modified: has(ATTRIBUTE_MODIFIED).then(|| reader.time()).transpose()?,
         },
+        owner: has(UPDATE_OWNER).then(|| take_owner(reader)).transpose()?,
         xattrs: reader.list(take_xattr)?,
         content: has(UPDATE_CONTENT)
             .then(|| take_content(reader))
             .transpose()?,
+    })
+}
+
+fn take_owner(reader: &mut Reader<'_>) -> Result<Owner> {
+    Ok(Owner {
+        user: reader.number_u32()?,
+        group: reader.number_u32()?,
     })
 }
 

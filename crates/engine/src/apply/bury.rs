@@ -96,7 +96,9 @@ impl<D: Disk> Apply<'_, D> {
             }
         }
         self.permitted(&[from], |this| match this.parent(from.parent)? {
-            Some(parent) => this.core.disk.unlink(&parent, &from.name),
+            Some(parent) => {
+                this.change_names(&[from], |this| this.core.disk.unlink(&parent, &from.name))
+            }
             None => Ok(()),
         })
     }
@@ -109,7 +111,7 @@ impl<D: Disk> Apply<'_, D> {
             this.failure(
                 &this.path_of(&limbo),
                 "directories cannot be untangled",
-                None,
+                Some(Errno::LOOP),
             )
         };
         let source = source

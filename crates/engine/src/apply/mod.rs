@@ -23,6 +23,7 @@
 //! 8. A later attempt of the same process does not repeat what an earlier one has
 //!    done ([`ApplyProgress`]), because outside writers may have changed it since.
 
+mod actor;
 mod again;
 mod bury;
 mod desired;
@@ -38,8 +39,9 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 
+use desired::Actor;
 pub(crate) use desired::Desired;
-pub(crate) use error::ApplyError;
+pub(crate) use error::{ApplyError, Verdict, verdict};
 pub(crate) use progress::ApplyProgress;
 use progress::Displaced;
 
@@ -77,11 +79,17 @@ pub(crate) struct Apply<'a, D: Disk> {
     is_surveyed: bool,
     is_durable: bool,
     flush_failed: Option<Errno>,
-    /// Objects that were opened up, and the modes they shall have.
-    opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
+    opened_up: HashMap<Identity, OpenedUp<D>>,
     /// Files that were opened for writing before the record was logged.
     writers: &'a WritableFiles<D>,
+    /// The user with whose rights something is being changed.
+    actor: Actor,
+    /// Directories in which a user may look up names, and who that is.
+    reached: HashSet<(Identity, usize)>,
 }
+
+/// An object that was opened up, the mode it shall have, and the user who could do that.
+type OpenedUp<D> = (Arc<<D as Disk>::Handle>, u32, Actor);
 
 /// Handles of files that are changed in place, by identity.
 pub(crate) type WritableFiles<D> = HashMap<Identity, <D as Disk>::Handle>;
@@ -117,6 +125,8 @@ impl<'a, D: Disk> Apply<'a, D> {
             is_durable: false,
             flush_failed: None,
             opened_up: HashMap::new(),
+            actor: None,
+            reached: HashSet::new(),
         }
     }
 
@@ -149,44 +159,23 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     fn run_steps(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
-        let entries = &self.desired.entries;
-        meter.expect(entries.len());
+        meter.expect(self.desired.entries.len());
+        self.act_for(&None);
         let buried = self.bury_displaced();
         buried.map_err(|errno| {
             self.failure(b".atomdir/limbo", "nothing can be moved there", Some(errno))
         })?;
+        if self.replays {
+            self.complete_staged()?;
+        }
+        self.narrow()?;
         self.update_leaving()?;
         self.note_staged_directories();
-        let attached = entries
-            .iter()
-            .filter_map(|(key, wanted)| Some((key, wanted.after?)))
-            .filter(|(key, _)| !self.progress.entries.contains(*key));
-        let mut pending: Vec<_> = attached.collect();
-        while !pending.is_empty() {
-            let mut blocked = Vec::new();
-            let before = pending.len();
-            for (key, object) in pending {
-                match self.attach(key.0, &key.1, object)? {
-                    Attached::Blocked => blocked.push((key, object)),
-                    Attached::Done => {
-                        self.note_done(key);
-                        meter.step();
-                    }
-                }
-            }
-            if blocked.len() == before {
-                self.set_aside(blocked[0].1)?;
-            }
-            pending = blocked;
-        }
+        self.attach_all(meter)?;
+        self.act_for(&None);
         self.drop_exchanged()?;
-        for (key, wanted) in entries {
-            if wanted.after.is_none() && !self.progress.entries.contains(key) {
-                self.detach(key.0, &key.1, wanted.before)?;
-                self.note_done(key);
-                meter.step();
-            }
-        }
+        self.detach_all(meter)?;
+        self.act_for(&None);
         assert!(
             self.progress.displaced.is_none() && self.progress.exchanged.is_empty(),
             "apply leaves an object where an exchange has put it"
@@ -194,7 +183,103 @@ impl<'a, D: Disk> Apply<'a, D> {
         if self.replays {
             self.bury_leftovers()?;
         }
+        self.keep_refused()?;
         self.update_staying()
+    }
+
+    fn attach_all(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
+        let desired = self.desired;
+        let attached = desired
+            .entries
+            .iter()
+            .filter_map(|(key, wanted)| Some((key, &wanted.by, wanted.after?)))
+            .filter(|(key, ..)| !self.progress.entries.contains(*key));
+        let mut pending: Vec<_> = attached.collect();
+        while !pending.is_empty() {
+            let mut blocked = Vec::new();
+            let before = pending.len();
+            for (key, by, object) in pending {
+                self.act_for(by);
+                let attached = match self.attach(key.0, &key.1, object) {
+                    Err(error) if self.leaves(&error) => {
+                        self.refuse(object, &key.1, &error);
+                        Attached::Done
+                    }
+                    attached => attached?,
+                };
+                match attached {
+                    Attached::Blocked => blocked.push((key, by, object)),
+                    Attached::Done => {
+                        self.note_done(key);
+                        meter.step();
+                    }
+                }
+            }
+            if blocked.len() == before {
+                let (key, by, object) = blocked[0];
+                self.act_for(by);
+                match self.set_aside(object) {
+                    Err(error) if self.leaves(&error) => {
+                        self.refuse(object, &key.1, &error);
+                        self.note_done(key);
+                        blocked.remove(0);
+                    }
+                    set_aside => set_aside?,
+                }
+            }
+            pending = blocked;
+        }
+        Ok(())
+    }
+
+    fn detach_all(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
+        let desired = self.desired;
+        for (key, wanted) in &desired.entries {
+            if wanted.after.is_some() || self.progress.entries.contains(key) {
+                continue;
+            }
+            self.act_for(&wanted.by);
+            match self.detach(key.0, &key.1, wanted.before) {
+                Err(error) if self.leaves(&error) => {
+                    self.objects_missing += 1;
+                    tracing::warn!(path = error.path, "left as it is: {}", error.reason);
+                }
+                detached => detached?,
+            }
+            self.note_done(key);
+            meter.step();
+        }
+        Ok(())
+    }
+
+    /// The object does not get this name.
+    fn refuse(&mut self, object: Identity, name: &Name, error: &ApplyError) {
+        self.objects_missing += 1;
+        self.progress.left.insert(object);
+        self.progress.refused.insert(object, name.clone());
+        // What an exchange has just put elsewhere stays there.
+        self.progress.displaced = None;
+        tracing::warn!(path = error.path, "left as it is: {}", error.reason);
+    }
+
+    /// Keeps refused objects that have no other name in limbo, until somebody takes them from there.
+    fn keep_refused(&mut self) -> Outcome<()> {
+        for (object, name) in std::mem::take(&mut self.progress.refused) {
+            let Some(place) = self.find(object)? else {
+                continue;
+            };
+            let is_kept = self.desired.is_buried(object);
+            if is_kept || matches!(place.parent, Parent::Directory(_)) {
+                continue;
+            }
+            let kept = EntryPlace::in_limbo(names::displaced(object, &name));
+            if let Err(errno) = self.rename(&place, &kept, RenameMode::NoReplace) {
+                let path = self.path_of(&place);
+                return Err(self.failure(&path, "it cannot be moved to limbo", Some(errno)));
+            }
+            tracing::warn!(place = ?kept.name, "a new object without a name is in limbo now");
+        }
+        Ok(())
     }
 
     fn note_done(&mut self, key: &(Identity, Name)) {

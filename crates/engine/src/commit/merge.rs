@@ -20,6 +20,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind};
 
 use crate::base::core::Core;
 use crate::base::{Base, Place};
+use crate::commit::placements::Placements;
 use crate::commit::prepare::{Fill, unflushed};
 use crate::commit::privileges;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
@@ -58,9 +59,14 @@ pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
 }
 
 /// Keeps the invariant: files that have several names by now are changed in place. So are those
-/// with flags, which a new inode would not have.
-pub(crate) fn change_in_place_if_needed<D: Disk>(view: &View<D>, set: &mut WriteSet) {
+/// with flags, which a new inode would not have, and those that cannot be replaced: if a user with
+/// fewer rights is not the owner any more, or if the directory takes no objects from elsewhere.
+pub(crate) fn change_in_place_if_needed<D: Disk>(
+    view: &View<D>,
+    set: &mut WriteSet,
+) -> Result<(), (Vec<u8>, Errno)> {
     let core = &*view.core;
+    let mut placements = Placements::new(core);
     for index in 0..set.objects.len() {
         let object = &set.objects[index];
         let contents = object.contents.as_ref();
@@ -68,11 +74,23 @@ pub(crate) fn change_in_place_if_needed<D: Disk>(view: &View<D>, set: &mut Write
             continue;
         }
         // If the file is missing, an outside writer has just removed it.
-        let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
-        if is_linked && Rule::ChangeLinkedInPlace.holds() || has_flags(core, &object.base) {
+        let stat = core.stat_now(&object.base);
+        let is_linked = stat.is_ok_and(|stat| stat.links > 1);
+        let owner = stat.map(|stat| stat.attributes.owner.user);
+        let is_anothers = view.restricted_to.as_ref().is_some_and(|user| {
+            core.options.privileges.all && owner.is_ok_and(|owner| owner != user.user)
+        });
+        if is_linked && Rule::ChangeLinkedInPlace.holds()
+            || is_anothers
+            || has_flags(core, &object.base)
+            || !placements
+                .take_staged(&object.base)
+                .map_err(|errno| (object.path.clone(), errno))?
+        {
             set.change_in_place(index);
         }
     }
+    Ok(())
 }
 
 fn has_flags<D: Disk>(core: &Core<D>, base: &Base) -> bool {

@@ -48,6 +48,7 @@ pub(crate) mod look;
 pub(crate) mod merge;
 mod nested;
 pub(crate) mod permitted;
+pub(crate) mod placements;
 pub(crate) mod prepare;
 mod privileges;
 pub(crate) mod publish;
@@ -62,6 +63,7 @@ use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 use atomdir_types::ChangeLine;
 
+use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
 use crate::commit::carry::{carry, carry_some_pages};
 use crate::commit::look::look_at_base;
@@ -122,6 +124,8 @@ struct Validated {
     seen: Seen,
     staging: Staging,
     carried: Carried,
+    /// The user with whose rights the commit is applied, if not with those of this process.
+    acting: Option<Credentials>,
 }
 
 impl<D: Disk> Store<D> {
@@ -335,7 +339,8 @@ impl<D: Disk> Store<D> {
         if is_part {
             landing::refuse_merged(view, &set)?;
         }
-        merge::change_in_place_if_needed(view, &mut set);
+        merge::change_in_place_if_needed(view, &mut set)
+            .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
         if let Some(user) = &view.restricted_to {
@@ -357,6 +362,7 @@ impl<D: Disk> Store<D> {
             seen,
             staging,
             carried,
+            acting: view.restricted_to.clone(),
         })
     }
 
@@ -416,12 +422,13 @@ impl<D: Disk> Store<D> {
             seen,
             staging,
             carried,
+            acting,
         } = validated;
         let core = &*self.0.core;
         let held = state.queue.commits.iter();
         let held: usize = held.map(|pending| pending.writers.len()).sum();
         let writers_max = (core.options.handles_max / 4).saturating_sub(held);
-        let (mut present, writers) = look_at_base(core, &set, writers_max)?;
+        let (mut present, writers) = look_at_base(core, &set, writers_max, acting.as_ref())?;
         for (directory, modified) in &mut present.directory_times {
             if Rule::GroupDirectoryTimes.holds() {
                 *modified = state.queue.modified(*directory).unwrap_or(*modified);
@@ -447,6 +454,7 @@ impl<D: Disk> Store<D> {
             transaction: transaction.id().0,
             time: now,
             user: transaction.owner(),
+            groups: acting.map(|user| user.groups),
             label: transaction.label().to_vec(),
             directories: Vec::new(),
             objects: Vec::new(),

@@ -2,6 +2,8 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod apply_errors;
+mod apply_order;
 mod cancelled;
 mod carried_pages;
 mod contested_names;
@@ -15,6 +17,7 @@ mod histories;
 mod history;
 mod history_age;
 mod history_costs;
+mod late_rights;
 mod lazy;
 mod listed_changes;
 mod lock_waits;
