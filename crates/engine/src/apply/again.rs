@@ -21,8 +21,8 @@ use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Owner, Sta
 use atomdir_format::privileges::FilePrivileges;
 use atomdir_format::record::{AttributesChange, Run, Source};
 
+use super::attributes::set_times;
 use super::desired::{WantedContent, WantedUpdate};
-use super::updates::set_times;
 use super::{Apply, EntryPlace, Outcome, Parent};
 use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, SET_ID};

@@ -25,12 +25,14 @@
 
 mod actor;
 mod again;
+mod attributes;
 mod bury;
 mod desired;
 mod error;
 mod locate;
 mod others;
 mod progress;
+mod refused;
 mod rights;
 mod updates;
 
@@ -248,36 +250,6 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
             self.note_done(key);
             meter.step();
-        }
-        Ok(())
-    }
-
-    /// The object does not get this name.
-    fn refuse(&mut self, object: Identity, name: &Name, error: &ApplyError) {
-        self.objects_missing += 1;
-        self.progress.left.insert(object);
-        self.progress.refused.insert(object, name.clone());
-        // What an exchange has just put elsewhere stays there.
-        self.progress.displaced = None;
-        tracing::warn!(path = error.path, "left as it is: {}", error.reason);
-    }
-
-    /// Keeps refused objects that have no other name in limbo, until somebody takes them from there.
-    fn keep_refused(&mut self) -> Outcome<()> {
-        for (object, name) in std::mem::take(&mut self.progress.refused) {
-            let Some(place) = self.find(object)? else {
-                continue;
-            };
-            let is_kept = self.desired.is_buried(object);
-            if is_kept || matches!(place.parent, Parent::Directory(_)) {
-                continue;
-            }
-            let kept = EntryPlace::in_limbo(names::displaced(object, &name));
-            if let Err(errno) = self.rename(&place, &kept, RenameMode::NoReplace) {
-                let path = self.path_of(&place);
-                return Err(self.failure(&path, "it cannot be moved to limbo", Some(errno)));
-            }
-            tracing::warn!(place = ?kept.name, "a new object without a name is in limbo now");
         }
         Ok(())
     }
@@ -520,38 +492,5 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
         }
         Ok(())
-    }
-
-    /// Whether the object got none of its names, so that its old one is all it has.
-    fn is_left(&mut self, object: Identity) -> Outcome<bool> {
-        if self.progress.closed.contains(&object) {
-            return Ok(true);
-        }
-        if !self.progress.left.contains(&object) {
-            return Ok(false);
-        }
-        let desired = self.desired;
-        for (directory, name) in desired.homes(object) {
-            let home = EntryPlace {
-                parent: Parent::Directory(*directory),
-                name: name.clone(),
-            };
-            if self.is_at(object, &home)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Decides by the fifth invariant whether a missing object is an error.
-    fn missing(&mut self, object: Identity, name: &Name, what: &str) -> Outcome<()> {
-        if self.desired.may_be_gone(object) {
-            return Ok(());
-        }
-        if self.replays || !self.desired.is_staged(object) {
-            self.objects_missing += 1;
-            return Ok(());
-        }
-        Err(self.failure(name.as_bytes(), &format!("{what} is not to be found"), None))
     }
 }

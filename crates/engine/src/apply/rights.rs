@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, RenameMode, Stat};
 
-use super::updates::set_times;
+use super::attributes::set_times;
 use super::{Apply, EntryPlace, Parent};
 
 impl<D: Disk> Apply<'_, D> {

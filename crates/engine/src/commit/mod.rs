@@ -57,8 +57,6 @@ pub(crate) mod resolve;
 pub(crate) mod stalled;
 pub(crate) mod validate;
 
-use std::sync::atomic::Ordering;
-
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 use atomdir_types::ChangeLine;
@@ -480,19 +478,6 @@ impl<D: Disk> Store<D> {
             staging,
             writers,
         })
-    }
-
-    /// Makes lazy commits durable.
-    pub fn sync(&self) -> Result<(), StoreError> {
-        self.lock_without_pending().map(drop)
-    }
-
-    /// Like [`Store::sync`], but does nothing if no lazy or stalled commit is pending.
-    pub(crate) fn apply_pending(&self) -> Result<(), StoreError> {
-        if self.0.has_pending.load(Ordering::Acquire) {
-            self.sync()?;
-        }
-        Ok(())
     }
 }
 
