@@ -18,23 +18,58 @@
 //!    This holds for root's commits, too. If somebody else gives the object away at that moment,
 //!    apply takes these rights back.
 //!
+//! 4. A recovery joins the changes of several commits. An earlier one may have given the right that
+//!    a later one has used. So what is refused at first is tried again once all rights are set.
+//!
 //! The record has the user's groups as of the commit. The kernel reported them for the process that
 //! made it, and no running process loses a group. What was taken away since from the user in the
 //! file system counts at once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity};
 
 use super::desired::Actor;
-use super::{Apply, EntryPlace, Parent};
+use super::{Apply, ApplyError, EntryPlace, Parent};
 
 const SEARCH: u32 = 1;
 const CHANGE_NAMES: u32 = 3;
 const WRITE: u32 = 2;
 const STICKY: u32 = 0o1000;
 
+/// What is tried again once all rights are set.
+#[derive(Default)]
+pub(super) struct Deferring {
+    pub defers: bool,
+    /// Objects that wait for a name.
+    pub objects: HashSet<Identity>,
+    has_deferred: bool,
+}
+
+impl Deferring {
+    /// From now on nothing is deferred. Returns whether anything was.
+    pub fn end(&mut self) -> bool {
+        self.objects.clear();
+        self.defers = false;
+        std::mem::take(&mut self.has_deferred)
+    }
+}
+
 impl<D: Disk> Apply<'_, D> {
+    /// Whether the change that failed is tried again once all rights are set.
+    pub(super) fn defer(&mut self, error: &ApplyError) -> bool {
+        let is_refused = matches!(error.errno, Some(Errno::ACCESS | Errno::PERM));
+        let defers = self.deferring.defers && self.actor.is_some() && is_refused;
+        if defers {
+            // Rights to directories may be others then.
+            self.reached.clear();
+            self.deferring.has_deferred = true;
+            self.progress.displaced = None;
+        }
+        defers
+    }
+
     /// From now on changes are made with the rights of this user. A process without root's rights
     /// has none but its own.
     pub(super) fn act_for(&mut self, by: &Actor) {

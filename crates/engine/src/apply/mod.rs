@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 
+use actor::Deferring;
 use desired::Actor;
 pub(crate) use desired::Desired;
 pub(crate) use error::{ApplyError, Verdict, verdict};
@@ -86,6 +87,7 @@ pub(crate) struct Apply<'a, D: Disk> {
     writers: &'a WritableFiles<D>,
     /// The user with whose rights something is being changed.
     actor: Actor,
+    deferring: Deferring,
     /// Directories in which a user may look up names, and who that is.
     reached: HashSet<(Identity, usize)>,
 }
@@ -129,6 +131,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             opened_up: HashMap::new(),
             actor: None,
             reached: HashSet::new(),
+            deferring: Deferring::default(),
         }
     }
 
@@ -163,21 +166,29 @@ impl<'a, D: Disk> Apply<'a, D> {
     fn run_steps(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
         meter.expect(self.desired.entries.len());
         self.act_for(&None);
-        let buried = self.bury_displaced();
-        buried.map_err(|errno| {
+        let buried = self.bury_displaced().map_err(|errno| {
             self.failure(b".atomdir/limbo", "nothing can be moved there", Some(errno))
-        })?;
+        });
+        self.pass_over(buried)?;
+        self.progress.displaced = None;
         if self.replays {
             self.complete_staged()?;
         }
         self.narrow()?;
         self.update_leaving()?;
         self.note_staged_directories();
+        self.deferring.defers = self.replays;
         self.attach_all(meter)?;
-        self.act_for(&None);
         self.drop_exchanged()?;
         self.detach_all(meter)?;
-        self.act_for(&None);
+        self.update_staying()?;
+        if self.deferring.end() {
+            self.attach_all(meter)?;
+            self.drop_exchanged()?;
+            self.detach_all(meter)?;
+            self.progress.updates.clear();
+            self.update_staying()?;
+        }
         assert!(
             self.progress.displaced.is_none() && self.progress.exchanged.is_empty(),
             "apply leaves an object where an exchange has put it"
@@ -185,8 +196,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         if self.replays {
             self.bury_leftovers()?;
         }
-        self.keep_refused()?;
-        self.update_staying()
+        self.keep_refused()
     }
 
     fn attach_all(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
@@ -203,6 +213,10 @@ impl<'a, D: Disk> Apply<'a, D> {
             for (key, by, object) in pending {
                 self.act_for(by);
                 let attached = match self.attach(key.0, &key.1, object) {
+                    Err(error) if self.defer(&error) => {
+                        self.deferring.objects.insert(object);
+                        continue;
+                    }
                     Err(error) if self.leaves(&error) => {
                         self.refuse(object, &key.1, &error);
                         Attached::Done
@@ -231,26 +245,27 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
             pending = blocked;
         }
+        self.act_for(&None);
         Ok(())
     }
 
     fn detach_all(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
         let desired = self.desired;
         for (key, wanted) in &desired.entries {
-            if wanted.after.is_some() || self.progress.entries.contains(key) {
+            let before = wanted.before;
+            let waits = before.is_some_and(|object| self.deferring.objects.contains(&object));
+            if wanted.after.is_some() || waits || self.progress.entries.contains(key) {
                 continue;
             }
             self.act_for(&wanted.by);
-            match self.detach(key.0, &key.1, wanted.before) {
-                Err(error) if self.leaves(&error) => {
-                    self.objects_missing += 1;
-                    tracing::warn!(path = error.path, "left as it is: {}", error.reason);
-                }
-                detached => detached?,
+            match self.detach(key.0, &key.1, before) {
+                Err(error) if self.defer(&error) => continue,
+                detached => self.pass_over(detached)?,
             }
             self.note_done(key);
             meter.step();
         }
+        self.act_for(&None);
         Ok(())
     }
 
@@ -294,7 +309,9 @@ impl<'a, D: Disk> Apply<'a, D> {
             };
             match result {
                 Ok(()) => break,
-                Err(Errno::INVAL) => return Ok(Attached::Blocked),
+                Err(Errno::INVAL) if self.moves_directories(object, occupant) => {
+                    return Ok(Attached::Blocked);
+                }
                 // The directory was open already when an outside writer removed it.
                 Err(Errno::NOENT)
                     if self.core.disk.stat(&handle).is_ok_and(|now| now.links == 0) =>
@@ -311,6 +328,12 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
         }
         Ok(Attached::Done)
+    }
+
+    /// Only a directory can be in the way of another one that moves below it.
+    fn moves_directories(&self, object: Identity, occupant: Option<(Identity, Kind)>) -> bool {
+        let is_directory = |kind| kind == Some(Kind::Directory);
+        is_directory(self.desired.kind(object)) || is_directory(occupant.map(|(_, kind)| kind))
     }
 
     /// Whether an outside writer may have changed an object between its lookup and the failed call.
@@ -411,45 +434,6 @@ impl<'a, D: Disk> Apply<'a, D> {
     fn note_spot(&mut self, object: Identity, place: EntryPlace) {
         let spots = self.progress.extra_spots.entry(object).or_default();
         spots.push(place);
-    }
-
-    /// Moves the object to limbo before an exchange. Otherwise the exchange would
-    /// put an object of the base into a staging directory that was not flushed, which a crash may
-    /// lose with all that is in it.
-    fn leave_stage(&mut self, object: Identity, from: &EntryPlace) -> Result<EntryPlace, Errno> {
-        for number in 0.. {
-            let limbo = EntryPlace::in_limbo(names::second_link(object, number));
-            self.core.moving.note(object, limbo.clone());
-            match self.rename(from, &limbo, RenameMode::NoReplace) {
-                Err(Errno::EXIST) => {}
-                moved => {
-                    moved?;
-                    self.note_spot(object, limbo.clone());
-                    return Ok(limbo);
-                }
-            }
-        }
-        Err(Errno::EXIST)
-    }
-
-    /// Makes another link to the object, in limbo.
-    fn second_link(&mut self, object: Identity, source: &EntryPlace) -> Result<EntryPlace, Errno> {
-        for number in 0.. {
-            let second = EntryPlace::in_limbo(names::second_link(object, number));
-            match self.link(source, &second) {
-                // An earlier exchange left another object under this name, which
-                // waits for its own turn.
-                Err(Errno::EXIST) if !self.is_in_limbo(object, &second.name)? => {}
-                Ok(()) | Err(Errno::EXIST) => return Ok(second),
-                Err(errno) => return Err(errno),
-            }
-        }
-        Err(Errno::MLINK)
-    }
-
-    fn is_in_limbo(&self, object: Identity, name: &Name) -> Result<bool, Errno> {
-        let stat = self.core.disk.stat_at(&self.core.control.limbo, name)?;
-        Ok(stat.identity == object)
     }
 
     /// Removes the name, unless it belongs to an outside writer's object. `before`: the object

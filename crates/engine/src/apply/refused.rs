@@ -16,6 +16,18 @@ impl<D: Disk> Apply<'_, D> {
         tracing::warn!(path = error.path, "left as it is: {}", error.reason);
     }
 
+    /// Goes on after an error that concerns one object only.
+    pub(super) fn pass_over(&mut self, done: Outcome<()>) -> Outcome<()> {
+        match done {
+            Err(error) if self.leaves(&error) => {
+                self.objects_missing += 1;
+                tracing::warn!(path = error.path, "left as it is: {}", error.reason);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     /// Keeps refused objects that have no other name in limbo, until somebody takes them from there.
     pub(super) fn keep_refused(&mut self) -> Outcome<()> {
         for (object, name) in std::mem::take(&mut self.progress.refused) {
@@ -29,7 +41,8 @@ impl<D: Disk> Apply<'_, D> {
             let kept = EntryPlace::in_limbo(names::displaced(object, &name));
             if let Err(errno) = self.rename(&place, &kept, RenameMode::NoReplace) {
                 let path = self.path_of(&place);
-                return Err(self.failure(&path, "it cannot be moved to limbo", Some(errno)));
+                let failed = self.failure(&path, "it cannot be moved to limbo", Some(errno));
+                self.pass_over(Err(failed))?;
             }
             tracing::warn!(place = ?kept.name, "a new object without a name is in limbo now");
         }

@@ -51,35 +51,40 @@ impl<'a, D: Disk> Apply<'a, D> {
     pub(super) fn complete_staged(&mut self) -> Outcome<()> {
         let desired = self.desired;
         for (number, wanted) in desired.updates.iter().enumerate() {
-            if self.progress.updates.contains(&number) {
-                continue;
+            if !self.progress.updates.contains(&number) {
+                let completed = self.complete(number, wanted);
+                self.pass_over(completed)?;
             }
-            let Some(place) = self.find(wanted.object)? else {
-                continue;
-            };
-            if !matches!(place.parent, Parent::Stage(_)) {
-                continue;
-            }
-            let Some(object) = self.open(&place, access_for(wanted))? else {
-                continue;
-            };
-            let path = self.path_of(&place);
-            let stat = self.core.disk.stat(&object);
-            let stat = stat.map_err(|errno| self.failure(&path, CANNOT_BE_SET, Some(errno)))?;
-            if stat.kind != Kind::Directory && stat.links > 1 {
-                // It has one of its names already.
-                continue;
-            }
-            if let Some(content) = &wanted.content {
-                self.write_for(&object, &place, content)?;
-            }
-            self.set(&object, &path, wanted)?;
-            // A directory's times change once more when it gets entries.
-            if stat.kind != Kind::Directory {
-                self.progress.narrowed.insert(number);
-                self.progress.written.insert(number);
-                self.progress.updates.insert(number);
-            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, number: usize, wanted: &WantedUpdate) -> Outcome<()> {
+        let Some(place) = self.find(wanted.object)? else {
+            return Ok(());
+        };
+        if !matches!(place.parent, Parent::Stage(_)) {
+            return Ok(());
+        }
+        let Some(object) = self.open(&place, access_for(wanted))? else {
+            return Ok(());
+        };
+        let path = self.path_of(&place);
+        let stat = self.core.disk.stat(&object);
+        let stat = stat.map_err(|errno| self.failure(&path, CANNOT_BE_SET, Some(errno)))?;
+        if stat.kind != Kind::Directory && stat.links > 1 {
+            // It has one of its names already.
+            return Ok(());
+        }
+        if let Some(content) = &wanted.content {
+            self.write_for(&object, &place, content)?;
+        }
+        self.set(&object, &path, wanted)?;
+        // A directory's times change once more when it gets entries.
+        if stat.kind != Kind::Directory {
+            self.progress.narrowed.insert(number);
+            self.progress.written.insert(number);
+            self.progress.updates.insert(number);
         }
         Ok(())
     }
@@ -106,8 +111,8 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Writes all contents before it gives any rights.
     fn write_and_set(&mut self, leaving: bool) -> Outcome<()> {
         self.run_updates(Some(leaving), |apply, number, wanted| {
-            if wanted.content.is_some() && !apply.progress.written.contains(&number) {
-                apply.attempt(wanted, Apply::write)?;
+            let is_written = wanted.content.is_none() || apply.progress.written.contains(&number);
+            if !is_written && apply.attempt(wanted, Apply::write)? {
                 apply.progress.written.insert(number);
             }
             Ok(())
@@ -127,7 +132,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             match is_last {
                 true => apply.attempt(wanted, Apply::find_and_set)?,
                 false => apply.attempt(wanted, Apply::find_and_set_but_mode)?,
-            }
+            };
             let is_new = apply.progress.updates.insert(number);
             assert!(is_new, "apply has changed an object twice");
             Ok(())
@@ -151,15 +156,12 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(())
     }
 
-    /// Runs a step of an update, or leaves the object as it is.
-    fn attempt(&mut self, wanted: &WantedUpdate, step: Step<'a, D>) -> Outcome<()> {
+    /// Runs a step of an update, or leaves the object as it is. Returns false if the step is tried
+    /// again.
+    fn attempt(&mut self, wanted: &WantedUpdate, step: Step<'a, D>) -> Outcome<bool> {
         match step(self, wanted) {
-            Err(error) if self.leaves(&error) => {
-                self.objects_missing += 1;
-                tracing::warn!(path = error.path, "left as it is: {}", error.reason);
-                Ok(())
-            }
-            done => done,
+            Err(error) if self.defer(&error) => Ok(false),
+            done => self.pass_over(done).map(|()| true),
         }
     }
 
@@ -289,6 +291,9 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     fn set(&mut self, object: &D::Handle, path: &[u8], wanted: &WantedUpdate) -> Outcome<()> {
+        if let Some(mode) = wanted.attributes.mode {
+            self.note_mode(wanted.object, mode);
+        }
         self.try_set(object, wanted.attributes, wanted)
             .map_err(|errno| self.failure(path, CANNOT_BE_SET, Some(errno)))
     }

@@ -242,7 +242,14 @@ fn prepare() -> Scratch {
         fs::create_dir(path(directory)).expect("the name is free");
         close(&path(directory), 0o755);
     }
-    for file in ["d/f", "d/linked", "open", "above/theirs/f", "e/beside"] {
+    for file in [
+        "d/f",
+        "d/linked",
+        "open",
+        "above/theirs/f",
+        "e/beside",
+        "roots",
+    ] {
         fs::write(path(file), "old").expect("it is written");
         close(&path(file), 0o644);
     }
@@ -294,10 +301,10 @@ fn assert_goes_on(store: &Store<FailingDisk>, root: &Path, case: usize) {
         "case {case}"
     );
     let next = begin(store);
-    write(&next, "open", b"more");
+    write(&next, "roots", b"more");
     let committed = store.commit(&next);
     committed.unwrap_or_else(|error| panic!("case {case}: {error}"));
-    assert_eq!(fs::read(root.join("open")).expect("root may"), b"more");
+    assert_eq!(fs::read(root.join("roots")).expect("root may"), b"more");
 }
 
 #[test]
