@@ -2,6 +2,7 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod allocation;
 mod apply_errors;
 mod apply_order;
 mod cancelled;
@@ -17,6 +18,7 @@ mod histories;
 mod history;
 mod history_age;
 mod history_costs;
+mod inode_numbers;
 mod late_rights;
 mod lazy;
 mod listed_changes;
