@@ -31,7 +31,7 @@
 //!    succeeds, that proves nothing.
 //!
 //! Modules
-//! - `linux`, `charge`: the real disk; writing at a user's expense
+//! - `linux`, `charge`: the real disk; writing at a user's expense, and acting as a user
 //! - `contract`: the contract as a test
 //! - `name`, `types`, `node`: names of entries; arguments and results; those of trees that views and
 //!   FUSE serve
@@ -56,7 +56,7 @@ pub use reason::{io_reason, reason};
 pub use rustix::io::Errno;
 pub use types::{
     Access, Attachment, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, NewNode,
-    Owner, RenameMode, Stat, Times,
+    Owner, Placement, RenameMode, Stat, Times,
 };
 
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -87,6 +87,12 @@ pub trait Disk: Send + Sync + 'static {
     /// access stays the same. Fails with `EPERM` without root's rights. A disk without
     /// users does nothing.
     fn charge(&self, _user: u32) -> Result<Charge> {
+        Ok(Charge::none())
+    }
+    /// Until the result is dropped, the kernel lets this thread do with files only what the user
+    /// may, who has these groups, the primary one last. Quotas and reservations do not limit it.
+    /// Fails with `EPERM` without root's rights. A disk without users does nothing.
+    fn act_as(&self, _user: u32, _groups: &[u32]) -> Result<Charge> {
         Ok(Charge::none())
     }
     /// Creates a regular file for reading and writing; fails with `EEXIST` if it exists.
@@ -180,6 +186,12 @@ pub trait Disk: Send + Sync + 'static {
     /// system that is only in memory.
     fn write_back(&self, _file: &Self::Handle) -> Result<()> {
         Ok(())
+    }
+
+    /// What decides whether the object can be moved, for one that was not opened with
+    /// [`Access::Path`]. A disk without projects and encryption has one placement for all.
+    fn placement(&self, _object: &Self::Handle) -> Result<Placement> {
+        Ok(Placement::default())
     }
 
     /// This and the other syncs fail with `EBADF` on a handle opened with

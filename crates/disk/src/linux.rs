@@ -1,5 +1,6 @@
 //! The real [`Disk`]: system calls on the running kernel.
 
+mod acting;
 mod ahead;
 mod attachment;
 mod attributes;
@@ -9,6 +10,7 @@ mod in_use;
 mod listing;
 mod mounting;
 mod open;
+mod placement;
 #[cfg(test)]
 mod tests;
 mod xattrs;
@@ -21,7 +23,7 @@ use rustix::io::retry_on_intr;
 
 use crate::{
     Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name,
-    NewNode, Owner, RenameMode, Result, Stat, Times,
+    NewNode, Owner, Placement, RenameMode, Result, Stat, Times,
 };
 
 /// Linux's `include/uapi/linux/magic.h`
@@ -71,6 +73,10 @@ impl Disk for LinuxDisk {
 
     fn charge(&self, user: u32) -> Result<Charge> {
         Ok(Charge::new(charge::Charged::begin(user)?))
+    }
+
+    fn act_as(&self, user: u32, groups: &[u32]) -> Result<Charge> {
+        Ok(Charge::new(acting::Acting::begin(user, groups)?))
     }
 
     fn create(&self, directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd> {
@@ -211,6 +217,10 @@ impl Disk for LinuxDisk {
 
     fn write_back(&self, file: &OwnedFd) -> Result<()> {
         in_use::write_back(file)
+    }
+
+    fn placement(&self, object: &OwnedFd) -> Result<Placement> {
+        placement::of(object)
     }
 
     fn sync(&self, file: &OwnedFd) -> Result<()> {

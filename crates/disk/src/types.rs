@@ -177,3 +177,24 @@ impl Attachment {
         self.boot == earlier.boot && is_same_disk
     }
 }
+
+/// What decides whether the kernel moves an object into a directory, besides permissions. It
+/// refuses to move or link an object into a directory whose objects inherit its project if that of
+/// the object is another one, and into an encrypted directory unless the object is encrypted in the
+/// same way.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placement {
+    pub project: u32,
+    pub inherits_project: bool,
+    /// The policy; `None` if the object is not encrypted.
+    pub encryption: Option<Vec<u8>>,
+}
+
+impl Placement {
+    /// Whether an object with this placement can be moved or linked into the directory.
+    pub fn fits(&self, directory: &Placement) -> bool {
+        let fits_project = !directory.inherits_project || directory.project == self.project;
+        let is_plain = directory.encryption.is_none();
+        fits_project && (is_plain || directory.encryption == self.encryption)
+    }
+}

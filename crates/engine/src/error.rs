@@ -262,7 +262,7 @@ pub enum CommitError {
     )]
     MountPoint { step: &'static str, path: String },
     #[error(
-        "cannot remove or rename '{path}': its file system refuses, because it is a lower directory of an overlay or because project quotas differ; nothing was changed"
+        "cannot create, remove or rename '{path}': its file system refuses to move it, because of a lower directory of an overlay, another project, or encryption; nothing was changed"
     )]
     Unmovable { path: String },
     #[error("cannot {step} '{path}': {errno}; nothing was changed", errno = reason(errno))]

@@ -9,8 +9,8 @@ mod privileges;
 mod summary;
 mod view;
 
-use atomdir_disk::{Kind, NewNode};
-use atomdir_types::{Change, ChangeLine};
+use atomdir_disk::{Kind, NewNode, Owner};
+use summary::{put_change_line, take_change_line};
 
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
@@ -35,7 +35,8 @@ const ATTRIBUTE_GROUP: u8 = 4;
 const ATTRIBUTE_ACCESSED: u8 = 8;
 const ATTRIBUTE_MODIFIED: u8 = 16;
 const UPDATE_CONTENT: u8 = 32;
-const UPDATE_FLAGS: u8 = 63;
+const UPDATE_OWNER: u8 = 64;
+const UPDATE_FLAGS: u8 = 127;
 
 const CONTENT_CUT: u8 = 1;
 const CONTENT_WHOLE: u8 = 2;
@@ -129,6 +130,10 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     writer.number(record.transaction);
     writer.time(record.time);
     writer.number(record.user.into());
+    writer.byte(flag(&record.groups, 1));
+    if let Some(groups) = &record.groups {
+        writer.list(groups, |writer, group| writer.number((*group).into()));
+    }
     writer.string(&record.label);
     writer.list(&record.directories, |writer, directory| {
         writer.identity(directory.identity);
@@ -162,6 +167,10 @@ fn take_object(reader: &mut Reader<'_>, directories: usize) -> Result<ObjectRefe
 fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Result<CommitRecord> {
     let time = reader.time()?;
     let user = reader.number_u32()?;
+    let groups = match reader.flags(1)? {
+        0 => None,
+        _ => Some(reader.list(Reader::number_u32)?),
+    };
     let label = reader.string()?.to_vec();
     let mut before = 0;
     let directories = reader.list(|reader| {
@@ -182,6 +191,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
         transaction,
         time,
         user,
+        groups,
         label,
         directories,
         objects,
@@ -319,7 +329,8 @@ fn put_update(writer: &mut Writer, update: &Update) {
             | flag(&attributes.group, ATTRIBUTE_GROUP)
             | flag(&attributes.accessed, ATTRIBUTE_ACCESSED)
             | flag(&attributes.modified, ATTRIBUTE_MODIFIED)
-            | flag(&update.content, UPDATE_CONTENT),
+            | flag(&update.content, UPDATE_CONTENT)
+            | flag(&update.owner, UPDATE_OWNER),
     );
     writer.number(update.object.into());
     for number in [attributes.mode, attributes.user, attributes.group]
@@ -333,6 +344,10 @@ fn put_update(writer: &mut Writer, update: &Update) {
         .flatten()
     {
         writer.time(time);
+    }
+    if let Some(owner) = update.owner {
+        writer.number(owner.user.into());
+        writer.number(owner.group.into());
     }
     writer.list(&update.xattrs, put_xattr);
     if let Some(content) = &update.content {
@@ -365,10 +380,18 @@ fn take_update(reader: &mut Reader<'_>, objects: usize) -> Result<Update> {
             accessed: has(ATTRIBUTE_ACCESSED).then(|| reader.time()).transpose()?,
             modified: has(ATTRIBUTE_MODIFIED).then(|| reader.time()).transpose()?,
         },
+        owner: has(UPDATE_OWNER).then(|| take_owner(reader)).transpose()?,
         xattrs: reader.list(take_xattr)?,
         content: has(UPDATE_CONTENT)
             .then(|| take_content(reader))
             .transpose()?,
+    })
+}
+
+fn take_owner(reader: &mut Reader<'_>) -> Result<Owner> {
+    Ok(Owner {
+        user: reader.number_u32()?,
+        group: reader.number_u32()?,
     })
 }
 
@@ -462,33 +485,4 @@ fn take_made(reader: &mut Reader<'_>, objects: usize) -> Result<Made> {
     };
     let update = take_update(reader, objects)?;
     Ok(Made { node, update })
-}
-
-/// Writes the letter that `diff` prints. Its high bit says that the line also
-/// has the object's old path.
-fn put_change_line(writer: &mut Writer, line: &ChangeLine) {
-    writer.byte(line.change.letter() as u8 | flag(&line.from, 0x80));
-    writer.string(&line.path);
-    if let Some(from) = &line.from {
-        writer.string(from);
-    }
-}
-
-fn take_change_line(reader: &mut Reader<'_>) -> Result<ChangeLine> {
-    let tag = reader.byte()?;
-    let change = match tag & 0x7f {
-        b'A' => Change::Added,
-        b'M' => Change::Modified,
-        b'D' => Change::Deleted,
-        b'R' => Change::Renamed,
-        b'T' => Change::TypeChanged,
-        _ => return reader.fail(Problem::Tag(tag)),
-    };
-    let path = reader.string()?.to_vec();
-    let from = (tag & 0x80 != 0).then(|| reader.string()).transpose()?;
-    Ok(ChangeLine {
-        change,
-        path,
-        from: from.map(<[u8]>::to_vec),
-    })
 }

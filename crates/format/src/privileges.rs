@@ -1,6 +1,6 @@
 //! A recovery's note of the set-id bits and capabilities that it temporarily takes from files.
 
-use atomdir_disk::Identity;
+use atomdir_disk::{Identity, Owner};
 
 use crate::record::AttributesChange;
 
@@ -16,6 +16,8 @@ pub struct PrivilegesNote {
 pub struct FilePrivileges {
     pub file: Identity,
     pub attributes: AttributesChange,
+    /// The owner that the file had then: see [`Update::owner`](crate::record::Update::owner).
+    pub owner: Owner,
     /// Each is set to the value, or removed.
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }

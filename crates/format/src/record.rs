@@ -4,7 +4,7 @@
 //! object may be found. So a record can be applied any number of times, and the
 //! records of a log's tail can be composed into one.
 
-use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Timestamp};
+use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Owner, Timestamp};
 use atomdir_types::ChangeLine;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +66,9 @@ pub struct CommitRecord {
     pub time: Timestamp,
     /// The numeric user id of the transaction's owner.
     pub user: u32,
+    /// The user's groups, the primary one last, if the commit is applied with no more rights than
+    /// that user has. `None`: with the rights of the store's owner.
+    pub groups: Option<Vec<u32>>,
     /// The user's name for it: the command line of `run`, or a message.
     pub label: Vec<u8>,
     pub directories: Vec<DirectoryReference>,
@@ -128,6 +131,9 @@ pub struct Update {
     /// An index into the record's objects.
     pub object: u32,
     pub attributes: AttributesChange,
+    /// The owner that the object had when the record was written. Rights to the object are meant for
+    /// this one, or for the one that the update sets.
+    pub owner: Option<Owner>,
     /// Each is set to the value, or removed.
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     pub content: Option<ContentChange>,

@@ -114,10 +114,13 @@ fn attributes() -> impl Strategy<Value = AttributesChange> {
 fn update() -> impl Strategy<Value = Update> {
     let bytes = || vec(any::<u8>(), 0..40);
     let xattrs = vec((bytes(), option::of(bytes())), 0..4);
-    (any::<u32>(), attributes(), xattrs, option::of(content())).prop_map(
-        |(object, attributes, xattrs, content)| Update {
+    let owner = option::of(any::<(u32, u32)>());
+    let content = option::of(content());
+    (any::<u32>(), attributes(), owner, xattrs, content).prop_map(
+        |(object, attributes, owner, xattrs, content)| Update {
             object,
             attributes,
+            owner: owner.map(|(user, group)| Owner { user, group }),
             xattrs,
             content,
         },
@@ -261,6 +264,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             transaction: ids.1.min(u64::MAX - 1),
             time,
             user: ids.2,
+            groups: (ids.2 % 2 == 0).then(|| vec![ids.2; ids.2 as usize % 3]),
             label,
             directories,
             entries: entries.collect(),
@@ -359,6 +363,7 @@ fn small() -> CommitRecord {
             nanoseconds: 4,
         },
         user: 5,
+        groups: None,
         label: b"label".to_vec(),
         directories: vec![
             DirectoryReference {
@@ -407,6 +412,7 @@ fn invalid_index_is_neither_written_nor_read() {
             record.updates = vec![Update {
                 object: 1,
                 attributes,
+                owner: None,
                 xattrs: vec![],
                 content: None,
             }];
@@ -415,6 +421,7 @@ fn invalid_index_is_neither_written_nor_read() {
             let update = Update {
                 object: 0,
                 attributes: AttributesChange::default(),
+                owner: None,
                 xattrs: vec![],
                 content: None,
             };

@@ -1,6 +1,6 @@
 //! Records of the log's form that belong to no commit.
 
-use atomdir_disk::{Identity, Timestamp};
+use atomdir_disk::{Identity, Owner, Timestamp};
 use atomdir_format::Problem;
 use atomdir_format::frame::Record;
 use atomdir_format::past::PastRecord;
@@ -17,6 +17,7 @@ fn commit() -> CommitRecord {
             nanoseconds: 4,
         },
         user: 5,
+        groups: None,
         label: b"label".to_vec(),
         directories: vec![],
         objects: vec![],
@@ -76,6 +77,7 @@ fn note_of_privileges_round_trips_and_has_the_form_of_a_commit() {
     let one = |inode, mode, xattrs| FilePrivileges {
         file: Identity { inode, birth: 9 },
         attributes: attributes(mode),
+        owner: Owner { user: 4, group: 5 },
         xattrs,
     };
     let note = PrivilegesNote {

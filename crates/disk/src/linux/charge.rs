@@ -60,14 +60,14 @@ pub(super) fn bounded(mut rights: CapabilitySets) -> CapabilitySets {
     rights
 }
 
-fn file_user() -> u32 {
+pub(super) fn file_user() -> u32 {
     // SAFETY: takes a plain number. This one is no user's id, so nothing changes.
     let user = unsafe { libc::setfsuid(u32::MAX) };
     user.cast_unsigned()
 }
 
 /// The call reports no error, only the previous id.
-fn set_file_user(user: u32) -> Result<()> {
+pub(super) fn set_file_user(user: u32) -> Result<()> {
     // SAFETY: takes a plain number, and changes this thread alone.
     unsafe { libc::setfsuid(user) };
     match file_user() == user {

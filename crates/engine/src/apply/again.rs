@@ -17,20 +17,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Stat, Timestamp};
+use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Owner, Stat, Timestamp};
 use atomdir_format::privileges::FilePrivileges;
 use atomdir_format::record::{AttributesChange, Run, Source};
 
+use super::attributes::set_times;
 use super::desired::{WantedContent, WantedUpdate};
-use super::updates::set_times;
 use super::{Apply, EntryPlace, Outcome, Parent};
 use crate::base::core::Core;
-use crate::base::privileges::CAPABILITY;
+use crate::base::privileges::{CAPABILITY, SET_ID};
 use crate::base::snapshot::PAGE;
 use crate::names;
-
-/// Set-user-ID and set-group-ID.
-const SET_ID: u32 = 0o6000;
 
 impl<D: Disk> Apply<'_, D> {
     /// Outside writers may have given files set-id bits and capabilities that the log does
@@ -57,7 +54,7 @@ impl<D: Disk> Apply<'_, D> {
                 continue;
             };
             let looked = look(self.core, &file);
-            let (mode, capability) = looked.map_err(|errno| {
+            let (owner, mode, capability) = looked.map_err(|errno| {
                 let path = self.path_of(&place);
                 self.failure(&path, "its attributes cannot be read", Some(errno))
             })?;
@@ -72,6 +69,7 @@ impl<D: Disk> Apply<'_, D> {
                 privileges.push(FilePrivileges {
                     file: object,
                     attributes,
+                    owner,
                     xattrs: xattrs.into_iter().collect(),
                 });
             }
@@ -204,12 +202,12 @@ fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
     }
 }
 
-/// The mode, if it has bits that a write clears, and the capability, as far as this
+/// The owner; the mode, if it has bits that a write clears, and the capability, as far as this
 /// process can give them back.
 fn look<D: Disk>(
     core: &Core<D>,
     file: &D::Handle,
-) -> Result<(Option<u32>, Option<Vec<u8>>), Errno> {
+) -> Result<(Owner, Option<u32>, Option<Vec<u8>>), Errno> {
     let (disk, privileges) = (&core.disk, &core.options.privileges);
     let Attributes { mode, owner, .. } = disk.stat(file)?.attributes;
     let is_own = privileges.all || owner.user == privileges.user;
@@ -219,7 +217,7 @@ fn look<D: Disk>(
         Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
         Err(errno) => return Err(errno),
     };
-    Ok((mode, capability))
+    Ok((owner, mode, capability))
 }
 
 /// Gives back the attributes that writing the file has changed.
@@ -235,11 +233,22 @@ fn restore<D: Disk>(
         Err(Errno::PERM) => Ok(()),
         given => given,
     };
-    if disk.stat(file)?.attributes.mode != before.attributes.mode {
+    let had_privileges = before.attributes.mode & SET_ID != 0 || capability.is_some();
+    let present = disk.stat(file)?.attributes;
+    if present.mode != before.attributes.mode && present.owner == before.attributes.owner {
         unless_forbidden(disk.set_mode(file, before.attributes.mode))?;
     }
-    if let Some(capability) = capability {
+    if let Some(capability) = capability.filter(|_| present.owner == before.attributes.owner) {
         unless_forbidden(disk.set_xattr(file, CAPABILITY, capability))?;
+    }
+    let now = disk.stat(file)?.attributes;
+    if had_privileges && now.owner != before.attributes.owner {
+        // Somebody has just given the file to another owner, for whom these were not meant.
+        unless_forbidden(disk.set_mode(file, now.mode & !SET_ID))?;
+        match disk.remove_xattr(file, CAPABILITY) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            removed => unless_forbidden(removed)?,
+        }
     }
     set_times(disk, file, before.attributes.times)
 }

@@ -54,15 +54,21 @@ impl<D: Disk> Apply<'_, D> {
     /// Removes files from limbo that exchanges have put there and that got all
     /// their names another way.
     pub(super) fn drop_exchanged(&mut self) -> Outcome<()> {
+        let waits = |(file, _): &(Identity, EntryPlace)| self.deferring.objects.contains(file);
+        let exchanged = std::mem::take(&mut self.progress.exchanged);
+        let (waiting, done) = exchanged.into_iter().partition(waits);
+        self.progress.exchanged = done;
         while let Some((file, place)) = self.progress.exchanged.last().cloned() {
             if self.is_at(file, &place)? {
                 let dropped = self.bury(file, Kind::File, &place);
-                dropped.map_err(|errno| {
+                let dropped = dropped.map_err(|errno| {
                     self.failure(&self.path_of(&place), "it cannot be removed", Some(errno))
-                })?;
+                });
+                self.pass_over(dropped)?;
             }
             self.progress.exchanged.pop();
         }
+        self.progress.exchanged = waiting;
         Ok(())
     }
 
@@ -96,7 +102,9 @@ impl<D: Disk> Apply<'_, D> {
             }
         }
         self.permitted(&[from], |this| match this.parent(from.parent)? {
-            Some(parent) => this.core.disk.unlink(&parent, &from.name),
+            Some(parent) => {
+                this.change_names(&[from], |this| this.core.disk.unlink(&parent, &from.name))
+            }
             None => Ok(()),
         })
     }
@@ -109,7 +117,7 @@ impl<D: Disk> Apply<'_, D> {
             this.failure(
                 &this.path_of(&limbo),
                 "directories cannot be untangled",
-                None,
+                Some(Errno::LOOP),
             )
         };
         let source = source
@@ -219,7 +227,8 @@ impl<D: Disk> Apply<'_, D> {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => {
                     let path = self.path_of(&place);
-                    return Err(self.failure(&path, "it cannot be moved to limbo", Some(errno)));
+                    let failed = self.failure(&path, "it cannot be moved to limbo", Some(errno));
+                    self.pass_over(Err(failed))?;
                 }
             }
         }
@@ -248,5 +257,52 @@ impl<D: Disk> Apply<'_, D> {
             self.is_durable = true;
         }
         Ok(())
+    }
+
+    /// Moves the object to limbo before an exchange. Otherwise the exchange would
+    /// put an object of the base into a staging directory that was not flushed, which a crash may
+    /// lose with all that is in it.
+    pub(super) fn leave_stage(
+        &mut self,
+        object: Identity,
+        from: &EntryPlace,
+    ) -> Result<EntryPlace, Errno> {
+        for number in 0.. {
+            let limbo = EntryPlace::in_limbo(names::second_link(object, number));
+            self.core.moving.note(object, limbo.clone());
+            match self.rename(from, &limbo, RenameMode::NoReplace) {
+                Err(Errno::EXIST) => {}
+                moved => {
+                    moved?;
+                    self.note_spot(object, limbo.clone());
+                    return Ok(limbo);
+                }
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// Makes another link to the object, in limbo.
+    pub(super) fn second_link(
+        &mut self,
+        object: Identity,
+        source: &EntryPlace,
+    ) -> Result<EntryPlace, Errno> {
+        for number in 0.. {
+            let second = EntryPlace::in_limbo(names::second_link(object, number));
+            match self.link(source, &second) {
+                // An earlier exchange left another object under this name, which
+                // waits for its own turn.
+                Err(Errno::EXIST) if !self.is_in_limbo(object, &second.name)? => {}
+                Ok(()) | Err(Errno::EXIST) => return Ok(second),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::MLINK)
+    }
+
+    pub(super) fn is_in_limbo(&self, object: Identity, name: &Name) -> Result<bool, Errno> {
+        let stat = self.core.disk.stat_at(&self.core.control.limbo, name)?;
+        Ok(stat.identity == object)
     }
 }

@@ -1,11 +1,13 @@
 //! The state that one commit record, or the composition of several, asks for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use atomdir_disk::{Identity, Kind, Name, Timestamp};
+use atomdir_disk::{Identity, Kind, Name, Owner, Timestamp};
 use atomdir_format::privileges::PrivilegesNote;
 use atomdir_format::record::{AttributesChange, CommitRecord, ContentChange, Locator, Update};
 
+use crate::base::credentials::Credentials;
 use crate::ids::TransactionId;
 
 const ENTER: u32 = 1;
@@ -29,8 +31,14 @@ pub(crate) struct Desired {
     pub updates: Vec<WantedUpdate>,
 }
 
+/// The user with whose rights something is changed; `None`: with those of this process.
+pub(crate) type Actor = Option<Arc<Credentials>>;
+
 pub(crate) struct WantedUpdate {
     pub object: Identity,
+    pub by: Actor,
+    /// The owner that the object had when the record was written.
+    pub owner: Option<Owner>,
     pub attributes: AttributesChange,
     /// Each is set to the value, or removed.
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -48,8 +56,10 @@ pub(crate) struct WantedContent {
     pub change: ContentChange,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Wanted {
+    /// The user of the last of the records that change the name.
+    pub by: Actor,
     /// The object that the name leads to before the last of the records that change it, and after
     /// it.
     pub before: Option<Identity>,
@@ -85,6 +95,8 @@ impl Desired {
             self.updated.insert(object);
             self.updates.push(WantedUpdate {
                 object,
+                by: None,
+                owner: Some(privileges.owner),
                 attributes: privileges.attributes,
                 xattrs: privileges.xattrs.clone(),
                 content: None,
@@ -97,6 +109,10 @@ impl Desired {
 
     fn add(&mut self, record: &CommitRecord, remakes: bool) {
         let transaction = TransactionId(record.transaction);
+        let by: Actor = record.groups.clone().map(|groups| {
+            let user = record.user;
+            Arc::new(Credentials { user, groups })
+        });
         let former = record.before.iter().flat_map(|before| &before.objects);
         let found: HashMap<u32, Timestamp> = former
             .map(|former| (former.object, former.attributes.times.modified))
@@ -106,6 +122,8 @@ impl Desired {
             desired.updated.insert(object);
             desired.updates.push(WantedUpdate {
                 object,
+                by: by.clone(),
+                owner: update.owner,
                 attributes: update.attributes,
                 xattrs: update.xattrs.clone(),
                 content: update.content.clone().map(|change| WantedContent {
@@ -147,7 +165,7 @@ impl Desired {
             if let Some(after) = &after {
                 self.buried.remove(after);
             }
-            self.want(key, entry.before, after);
+            self.want(key, (entry.before, after), &by);
         }
         let buried = record.entries.iter().filter(|entry| entry.buries);
         self.buried.extend(buried.filter_map(|entry| entry.before));
@@ -163,8 +181,16 @@ impl Desired {
         }
     }
 
-    fn want(&mut self, key: (Identity, Name), before: Option<Identity>, after: Option<Identity>) {
-        let old = self.entries.insert(key.clone(), Wanted { before, after });
+    fn want(
+        &mut self,
+        key: (Identity, Name),
+        (before, after): (Option<Identity>, Option<Identity>),
+        by: &Actor,
+    ) {
+        let by = by.clone();
+        let old = self
+            .entries
+            .insert(key.clone(), Wanted { by, before, after });
         if let Some(Wanted {
             after: Some(old), ..
         }) = old

@@ -325,10 +325,14 @@ impl<D: Disk> Apply<'_, D> {
     ) -> Outcome<Option<D::Handle>> {
         let opened = self.permitted(&[place], |this| match this.parent(place.parent)? {
             Some(parent) => {
+                let disk = &this.core.disk;
                 // The commit is logged and must be applied: see
                 // `Core::open_logged`.
-                let opened = this.core.disk.open_waiting(&parent, &place.name, access);
-                absent_is_none(opened)
+                let open = || disk.open_waiting(&parent, &place.name, access);
+                absent_is_none(match (access, place.parent) {
+                    (Access::ReadWrite, Parent::Directory(_)) => this.as_user(open),
+                    _ => open(),
+                })
             }
             None => Ok(None),
         });

@@ -23,13 +23,16 @@
 //! 8. A later attempt of the same process does not repeat what an earlier one has
 //!    done ([`ApplyProgress`]), because outside writers may have changed it since.
 
+mod actor;
 mod again;
+mod attributes;
 mod bury;
 mod desired;
 mod error;
 mod locate;
 mod others;
 mod progress;
+mod refused;
 mod rights;
 mod updates;
 
@@ -38,8 +41,10 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 
+use actor::Deferring;
+use desired::Actor;
 pub(crate) use desired::Desired;
-pub(crate) use error::ApplyError;
+pub(crate) use error::{ApplyError, Verdict, verdict};
 pub(crate) use progress::ApplyProgress;
 use progress::Displaced;
 
@@ -77,11 +82,18 @@ pub(crate) struct Apply<'a, D: Disk> {
     is_surveyed: bool,
     is_durable: bool,
     flush_failed: Option<Errno>,
-    /// Objects that were opened up, and the modes they shall have.
-    opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
+    opened_up: HashMap<Identity, OpenedUp<D>>,
     /// Files that were opened for writing before the record was logged.
     writers: &'a WritableFiles<D>,
+    /// The user with whose rights something is being changed.
+    actor: Actor,
+    deferring: Deferring,
+    /// Directories in which a user may look up names, and who that is.
+    reached: HashSet<(Identity, usize)>,
 }
+
+/// An object that was opened up, the mode it shall have, and the user who could do that.
+type OpenedUp<D> = (Arc<<D as Disk>::Handle>, u32, Actor);
 
 /// Handles of files that are changed in place, by identity.
 pub(crate) type WritableFiles<D> = HashMap<Identity, <D as Disk>::Handle>;
@@ -117,6 +129,9 @@ impl<'a, D: Disk> Apply<'a, D> {
             is_durable: false,
             flush_failed: None,
             opened_up: HashMap::new(),
+            actor: None,
+            reached: HashSet::new(),
+            deferring: Deferring::default(),
         }
     }
 
@@ -149,43 +164,30 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     fn run_steps(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
-        let entries = &self.desired.entries;
-        meter.expect(entries.len());
-        let buried = self.bury_displaced();
-        buried.map_err(|errno| {
+        meter.expect(self.desired.entries.len());
+        self.act_for(&None);
+        let buried = self.bury_displaced().map_err(|errno| {
             self.failure(b".atomdir/limbo", "nothing can be moved there", Some(errno))
-        })?;
+        });
+        self.pass_over(buried)?;
+        self.progress.displaced = None;
+        if self.replays {
+            self.complete_staged()?;
+        }
+        self.narrow()?;
         self.update_leaving()?;
         self.note_staged_directories();
-        let attached = entries
-            .iter()
-            .filter_map(|(key, wanted)| Some((key, wanted.after?)))
-            .filter(|(key, _)| !self.progress.entries.contains(*key));
-        let mut pending: Vec<_> = attached.collect();
-        while !pending.is_empty() {
-            let mut blocked = Vec::new();
-            let before = pending.len();
-            for (key, object) in pending {
-                match self.attach(key.0, &key.1, object)? {
-                    Attached::Blocked => blocked.push((key, object)),
-                    Attached::Done => {
-                        self.note_done(key);
-                        meter.step();
-                    }
-                }
-            }
-            if blocked.len() == before {
-                self.set_aside(blocked[0].1)?;
-            }
-            pending = blocked;
-        }
+        self.deferring.defers = self.replays;
+        self.attach_all(meter)?;
         self.drop_exchanged()?;
-        for (key, wanted) in entries {
-            if wanted.after.is_none() && !self.progress.entries.contains(key) {
-                self.detach(key.0, &key.1, wanted.before)?;
-                self.note_done(key);
-                meter.step();
-            }
+        self.detach_all(meter)?;
+        self.update_staying()?;
+        if self.deferring.end() {
+            self.attach_all(meter)?;
+            self.drop_exchanged()?;
+            self.detach_all(meter)?;
+            self.progress.updates.clear();
+            self.update_staying()?;
         }
         assert!(
             self.progress.displaced.is_none() && self.progress.exchanged.is_empty(),
@@ -194,7 +196,77 @@ impl<'a, D: Disk> Apply<'a, D> {
         if self.replays {
             self.bury_leftovers()?;
         }
-        self.update_staying()
+        self.keep_refused()
+    }
+
+    fn attach_all(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
+        let desired = self.desired;
+        let attached = desired
+            .entries
+            .iter()
+            .filter_map(|(key, wanted)| Some((key, &wanted.by, wanted.after?)))
+            .filter(|(key, ..)| !self.progress.entries.contains(*key));
+        let mut pending: Vec<_> = attached.collect();
+        while !pending.is_empty() {
+            let mut blocked = Vec::new();
+            let before = pending.len();
+            for (key, by, object) in pending {
+                self.act_for(by);
+                let attached = match self.attach(key.0, &key.1, object) {
+                    Err(error) if self.defer(&error) => {
+                        self.deferring.objects.insert(object);
+                        continue;
+                    }
+                    Err(error) if self.leaves(&error) => {
+                        self.refuse(object, &key.1, &error);
+                        Attached::Done
+                    }
+                    attached => attached?,
+                };
+                match attached {
+                    Attached::Blocked => blocked.push((key, by, object)),
+                    Attached::Done => {
+                        self.note_done(key);
+                        meter.step();
+                    }
+                }
+            }
+            if blocked.len() == before {
+                let (key, by, object) = blocked[0];
+                self.act_for(by);
+                match self.set_aside(object) {
+                    Err(error) if self.leaves(&error) => {
+                        self.refuse(object, &key.1, &error);
+                        self.note_done(key);
+                        blocked.remove(0);
+                    }
+                    set_aside => set_aside?,
+                }
+            }
+            pending = blocked;
+        }
+        self.act_for(&None);
+        Ok(())
+    }
+
+    fn detach_all(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
+        let desired = self.desired;
+        for (key, wanted) in &desired.entries {
+            let before = wanted.before;
+            let waits = before.is_some_and(|object| self.deferring.objects.contains(&object));
+            if wanted.after.is_some() || waits || self.progress.entries.contains(key) {
+                continue;
+            }
+            self.act_for(&wanted.by);
+            match self.detach(key.0, &key.1, before) {
+                Err(error) if self.defer(&error) => continue,
+                detached => self.pass_over(detached)?,
+            }
+            self.note_done(key);
+            meter.step();
+        }
+        self.act_for(&None);
+        Ok(())
     }
 
     fn note_done(&mut self, key: &(Identity, Name)) {
@@ -237,7 +309,9 @@ impl<'a, D: Disk> Apply<'a, D> {
             };
             match result {
                 Ok(()) => break,
-                Err(Errno::INVAL) => return Ok(Attached::Blocked),
+                Err(Errno::INVAL) if self.moves_directories(object, occupant) => {
+                    return Ok(Attached::Blocked);
+                }
                 // The directory was open already when an outside writer removed it.
                 Err(Errno::NOENT)
                     if self.core.disk.stat(&handle).is_ok_and(|now| now.links == 0) =>
@@ -254,6 +328,12 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
         }
         Ok(Attached::Done)
+    }
+
+    /// Only a directory can be in the way of another one that moves below it.
+    fn moves_directories(&self, object: Identity, occupant: Option<(Identity, Kind)>) -> bool {
+        let is_directory = |kind| kind == Some(Kind::Directory);
+        is_directory(self.desired.kind(object)) || is_directory(occupant.map(|(_, kind)| kind))
     }
 
     /// Whether an outside writer may have changed an object between its lookup and the failed call.
@@ -356,45 +436,6 @@ impl<'a, D: Disk> Apply<'a, D> {
         spots.push(place);
     }
 
-    /// Moves the object to limbo before an exchange. Otherwise the exchange would
-    /// put an object of the base into a staging directory that was not flushed, which a crash may
-    /// lose with all that is in it.
-    fn leave_stage(&mut self, object: Identity, from: &EntryPlace) -> Result<EntryPlace, Errno> {
-        for number in 0.. {
-            let limbo = EntryPlace::in_limbo(names::second_link(object, number));
-            self.core.moving.note(object, limbo.clone());
-            match self.rename(from, &limbo, RenameMode::NoReplace) {
-                Err(Errno::EXIST) => {}
-                moved => {
-                    moved?;
-                    self.note_spot(object, limbo.clone());
-                    return Ok(limbo);
-                }
-            }
-        }
-        Err(Errno::EXIST)
-    }
-
-    /// Makes another link to the object, in limbo.
-    fn second_link(&mut self, object: Identity, source: &EntryPlace) -> Result<EntryPlace, Errno> {
-        for number in 0.. {
-            let second = EntryPlace::in_limbo(names::second_link(object, number));
-            match self.link(source, &second) {
-                // An earlier exchange left another object under this name, which
-                // waits for its own turn.
-                Err(Errno::EXIST) if !self.is_in_limbo(object, &second.name)? => {}
-                Ok(()) | Err(Errno::EXIST) => return Ok(second),
-                Err(errno) => return Err(errno),
-            }
-        }
-        Err(Errno::MLINK)
-    }
-
-    fn is_in_limbo(&self, object: Identity, name: &Name) -> Result<bool, Errno> {
-        let stat = self.core.disk.stat_at(&self.core.control.limbo, name)?;
-        Ok(stat.identity == object)
-    }
-
     /// Removes the name, unless it belongs to an outside writer's object. `before`: the object
     /// that it named before the records.
     fn detach(
@@ -435,38 +476,5 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
         }
         Ok(())
-    }
-
-    /// Whether the object got none of its names, so that its old one is all it has.
-    fn is_left(&mut self, object: Identity) -> Outcome<bool> {
-        if self.progress.closed.contains(&object) {
-            return Ok(true);
-        }
-        if !self.progress.left.contains(&object) {
-            return Ok(false);
-        }
-        let desired = self.desired;
-        for (directory, name) in desired.homes(object) {
-            let home = EntryPlace {
-                parent: Parent::Directory(*directory),
-                name: name.clone(),
-            };
-            if self.is_at(object, &home)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Decides by the fifth invariant whether a missing object is an error.
-    fn missing(&mut self, object: Identity, name: &Name, what: &str) -> Outcome<()> {
-        if self.desired.may_be_gone(object) {
-            return Ok(());
-        }
-        if self.replays || !self.desired.is_staged(object) {
-            self.objects_missing += 1;
-            return Ok(());
-        }
-        Err(self.failure(name.as_bytes(), &format!("{what} is not to be found"), None))
     }
 }

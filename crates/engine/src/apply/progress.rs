@@ -21,7 +21,11 @@ pub(crate) struct ApplyProgress {
     pub(super) has_begun: bool,
     /// Names that are as they shall be.
     pub(super) entries: HashSet<(Identity, Name)>,
-    /// Updates that are done, by their number.
+    /// Updates that have taken away the rights that they take away, by their number.
+    pub(super) narrowed: HashSet<usize>,
+    /// Updates that have written their contents.
+    pub(super) written: HashSet<usize>,
+    /// Updates that are done.
     pub(super) updates: HashSet<usize>,
     /// Places of objects that apply has found out, besides those that the record
     /// names.
@@ -34,6 +38,8 @@ pub(crate) struct ApplyProgress {
     pub(super) closed: HashSet<Identity>,
     /// Objects that belong in a directory that an outside writer has removed.
     pub(super) left: HashSet<Identity>,
+    /// Objects that could not be put in place, and the name that each should have got.
+    pub(super) refused: HashMap<Identity, Name>,
     /// Names in limbo of files that may have other names in the base.
     pub linked_in_limbo: Vec<Name>,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, RenameMode, Stat};
 
-use super::updates::set_times;
+use super::attributes::set_times;
 use super::{Apply, EntryPlace, Parent};
 
 impl<D: Disk> Apply<'_, D> {
@@ -60,24 +60,35 @@ impl<D: Disk> Apply<'_, D> {
         };
         let mode = stat.attributes.mode;
         if mode & rights != rights {
-            self.core.disk.set_mode(&handle, mode | rights)?;
+            let opened = self.as_user(|| self.core.disk.set_mode(&handle, mode | rights));
+            // A user may open up only what is theirs.
+            opened.map_err(|errno| match errno {
+                Errno::PERM if self.actor.is_some() => Errno::ACCESS,
+                errno => errno,
+            })?;
+            let actor = self.actor.clone();
             let known = self.opened_up.entry(stat.identity);
-            known.or_insert((handle, mode));
+            known.or_insert((handle, mode, actor));
         }
         Ok(())
     }
 
     /// Notes the mode that an object shall have, if the object is opened up now.
     pub(super) fn note_mode(&mut self, identity: Identity, mode: u32) {
-        if let Some((_, wanted)) = self.opened_up.get_mut(&identity) {
+        if let Some((_, wanted, _)) = self.opened_up.get_mut(&identity) {
             *wanted = mode;
         }
     }
 
     /// Gives everything that was opened up the mode it shall have.
     pub(super) fn close_up(&mut self) -> Result<(), Errno> {
-        for (handle, mode) in std::mem::take(&mut self.opened_up).into_values() {
-            self.core.disk.set_mode(&handle, mode)?;
+        for (handle, mode, actor) in std::mem::take(&mut self.opened_up).into_values() {
+            self.act_for(&actor);
+            match self.as_user(|| self.core.disk.set_mode(&handle, mode)) {
+                // Somebody has taken it over, and gives it the mode that it shall have.
+                Err(Errno::PERM) if actor.is_some() => {}
+                closed => closed?,
+            }
         }
         Ok(())
     }
@@ -91,8 +102,10 @@ impl<D: Disk> Apply<'_, D> {
         self.permitted(&[from, to], |this| {
             let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
             let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
-            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
-            this.core.disk.rename(from, to, mode)
+            this.change_names(&[from, to], |this| {
+                let (from, to) = ((&*source, &from.name), (&*target, &to.name));
+                this.core.disk.rename(from, to, mode)
+            })
         })
     }
 
@@ -141,8 +154,10 @@ impl<D: Disk> Apply<'_, D> {
         self.permitted(&[from, to], |this| {
             let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
             let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
-            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
-            this.core.disk.link(from, to)
+            this.change_names(&[from, to], |this| {
+                let (from, to) = ((&*source, &from.name), (&*target, &to.name));
+                this.core.disk.link(from, to)
+            })
         })
     }
 }

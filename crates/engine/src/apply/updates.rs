@@ -1,91 +1,306 @@
 //! Changes attributes and contents of objects in place.
+//!
+//! Invariants
+//! 1. Rights are taken away before anything else changes ([`Apply::narrow`]), and given last. In
+//!    between an object has the rights that it had before and shall have. So nobody can use a name
+//!    or contents for a moment that neither the old nor the new rights allow.
+//! 2. A new object is complete before it gets a name.
+//! 3. An update that a listed user may not make any more is left out (`actor`).
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Owner, Times};
-use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
+use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind};
+use atomdir_format::record::{ContentChange, Run, Source};
+
+use super::attributes::is_list;
 use super::desired::{WantedContent, WantedUpdate};
-use super::{Apply, CANNOT_BE_SET, EntryPlace, Outcome, Parent};
-use crate::base::privileges::{CAPABILITY, without_set_id};
-use crate::base::rights::with_rights;
+use super::{Apply, ApplyError, CANNOT_BE_SET, EntryPlace, Outcome, Parent};
+use crate::base::privileges::{CAPABILITY, SET_ID, without_set_id};
 use crate::names;
 
 const COPY_CHUNK: u64 = 1 << 30;
+const STICKY: u32 = 0o1000;
+const RIGHTS_OF_GROUP: u32 = 0o070;
+const RIGHTS_OF_OWNER: u32 = 0o700;
 
-impl<D: Disk> Apply<'_, D> {
-    /// Changes the files that might not be found once they have lost a name.
-    pub(super) fn update_leaving(&mut self) -> Outcome<()> {
-        self.run_updates(true)
+/// An object that is to be changed.
+enum Target<'a, D: Disk> {
+    Opened(Arc<D::Handle>),
+    /// It was opened before the record was logged.
+    Writer(&'a D::Handle),
+}
+
+impl<D: Disk> Deref for Target<'_, D> {
+    type Target = D::Handle;
+
+    fn deref(&self) -> &D::Handle {
+        match self {
+            Target::Opened(handle) => handle,
+            Target::Writer(handle) => handle,
+        }
     }
+}
 
-    pub(super) fn update_staying(&mut self) -> Outcome<()> {
-        self.run_updates(false)
-    }
+/// A step of an update.
+type Step<'a, D> = fn(&mut Apply<'a, D>, &WantedUpdate) -> Outcome<()>;
 
-    fn run_updates(&mut self, leaving: bool) -> Outcome<()> {
+impl<'a, D: Disk> Apply<'a, D> {
+    /// Completes new objects that a recovery has made again or that were not flushed.
+    pub(super) fn complete_staged(&mut self) -> Outcome<()> {
         let desired = self.desired;
         for (number, wanted) in desired.updates.iter().enumerate() {
-            if desired.is_leaving(wanted.object) == leaving
-                && !self.progress.updates.contains(&number)
-            {
-                self.update(wanted)?;
-                let is_new = self.progress.updates.insert(number);
-                assert!(is_new, "apply has changed an object twice");
+            if !self.progress.updates.contains(&number) {
+                let completed = self.complete(number, wanted);
+                self.pass_over(completed)?;
             }
         }
         Ok(())
     }
 
-    fn update(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
+    fn complete(&mut self, number: usize, wanted: &WantedUpdate) -> Outcome<()> {
+        let Some(place) = self.find(wanted.object)? else {
+            return Ok(());
+        };
+        if !matches!(place.parent, Parent::Stage(_)) {
+            return Ok(());
+        }
+        let Some(object) = self.open(&place, access_for(wanted))? else {
+            return Ok(());
+        };
+        let path = self.path_of(&place);
+        let stat = self.core.disk.stat(&object);
+        let stat = stat.map_err(|errno| self.failure(&path, CANNOT_BE_SET, Some(errno)))?;
+        if stat.kind != Kind::Directory && stat.links > 1 {
+            // It has one of its names already.
+            return Ok(());
+        }
+        if let Some(content) = &wanted.content {
+            self.write_for(&object, &place, content)?;
+        }
+        self.set(&object, &path, wanted)?;
+        // A directory's times change once more when it gets entries.
+        if stat.kind != Kind::Directory {
+            self.progress.narrowed.insert(number);
+            self.progress.written.insert(number);
+            self.progress.updates.insert(number);
+        }
+        Ok(())
+    }
+
+    /// Takes rights away that objects shall not have any more, before names and contents change.
+    pub(super) fn narrow(&mut self) -> Outcome<()> {
+        self.run_updates(None, |apply, number, wanted| {
+            if apply.progress.narrowed.insert(number) && narrows(wanted) {
+                apply.attempt(wanted, Apply::narrow_one)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes the files that might not be found once they have lost a name.
+    pub(super) fn update_leaving(&mut self) -> Outcome<()> {
+        self.write_and_set(true)
+    }
+
+    pub(super) fn update_staying(&mut self) -> Outcome<()> {
+        self.write_and_set(false)
+    }
+
+    /// Writes all contents before it gives any rights.
+    fn write_and_set(&mut self, leaving: bool) -> Outcome<()> {
+        self.run_updates(Some(leaving), |apply, number, wanted| {
+            let is_written = wanted.content.is_none() || apply.progress.written.contains(&number);
+            if !is_written && apply.attempt(wanted, Apply::write)? {
+                apply.progress.written.insert(number);
+            }
+            Ok(())
+        })?;
+        let desired = self.desired;
+        let mut last_modes: HashMap<Identity, usize> = HashMap::new();
+        for (number, wanted) in desired.updates.iter().enumerate() {
+            if wanted.attributes.mode.is_some() {
+                last_modes.insert(wanted.object, number);
+            }
+        }
+        self.run_updates(Some(leaving), |apply, number, wanted| {
+            // A later record of the tail may have taken away what an earlier one gave.
+            let is_last = last_modes
+                .get(&wanted.object)
+                .is_none_or(|last| *last == number);
+            match is_last {
+                true => apply.attempt(wanted, Apply::find_and_set)?,
+                false => apply.attempt(wanted, Apply::find_and_set_but_mode)?,
+            };
+            let is_new = apply.progress.updates.insert(number);
+            assert!(is_new, "apply has changed an object twice");
+            Ok(())
+        })
+    }
+
+    fn run_updates(
+        &mut self,
+        leaving: Option<bool>,
+        mut run: impl FnMut(&mut Self, usize, &'a WantedUpdate) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let desired = self.desired;
+        for (number, wanted) in desired.updates.iter().enumerate() {
+            let is_chosen = leaving.is_none_or(|of| desired.is_leaving(wanted.object) == of);
+            if is_chosen && !self.progress.updates.contains(&number) {
+                self.act_for(&wanted.by);
+                run(self, number, wanted)?;
+            }
+        }
+        self.act_for(&None);
+        Ok(())
+    }
+
+    /// Runs a step of an update, or leaves the object as it is. Returns false if the step is tried
+    /// again.
+    fn attempt(&mut self, wanted: &WantedUpdate, step: Step<'a, D>) -> Outcome<bool> {
+        match step(self, wanted) {
+            Err(error) if self.defer(&error) => Ok(false),
+            done => self.pass_over(done).map(|()| true),
+        }
+    }
+
+    /// Finds the object. The root has no place.
+    fn target(
+        &mut self,
+        wanted: &WantedUpdate,
+        access: Access,
+    ) -> Outcome<Option<(Option<EntryPlace>, Target<'a, D>)>> {
         let identity = wanted.object;
         if identity == self.core.root_base.identity() {
-            let root = self.core.root.clone();
-            let set = self.try_set(&root, Kind::Directory, wanted);
-            return set.map_err(|errno| self.failure(b".", CANNOT_BE_SET, Some(errno)));
+            let root = Target::Opened(self.core.root.clone());
+            return Ok(Some((None, root)));
         }
         let Some(place) = self.find(identity)? else {
             let name = names::limbo(identity);
-            return self.missing(identity, &name, "the object to be changed");
-        };
-        let access = if wanted.content.is_some() {
-            Access::ReadWrite
-        } else {
-            Access::Path
+            self.missing(identity, &name, "the object to be changed")?;
+            return Ok(None);
         };
         let writers = self.writers;
-        let opened;
-        let handle = match writers.get(&identity) {
-            Some(handle) => handle,
-            None => {
-                opened = self.open(&place, access)?;
-                match &opened {
-                    Some(handle) => handle,
-                    None => return Ok(()),
-                }
+        let target = match writers.get(&identity) {
+            Some(writer) => Some(Target::Writer(writer)),
+            None => self
+                .open(&place, access)?
+                .map(|opened| Target::Opened(Arc::new(opened))),
+        };
+        let reached = self.require_reach(place.parent);
+        let reached = reached.and_then(|()| match (&target, access) {
+            (Some(file), Access::ReadWrite) => self.require_writable(file),
+            _ => Ok(()),
+        });
+        let place = Some(place);
+        reached.map_err(|errno| self.failed_at(&place, errno))?;
+        Ok(target.map(|target| (place, target)))
+    }
+
+    fn failed_at(&self, place: &Option<EntryPlace>, errno: Errno) -> ApplyError {
+        let path = place.as_ref().map(|place| self.path_of(place));
+        let path = path.unwrap_or_else(|| b".".to_vec());
+        self.failure(&path, CANNOT_BE_SET, Some(errno))
+    }
+
+    /// Leaves the rights that the object has and shall have.
+    fn narrow_one(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
+        let Some((place, object)) = self.target(wanted, Access::Path)? else {
+            return Ok(());
+        };
+        let disk = &self.core.disk;
+        let narrow = || -> Result<(), Errno> {
+            let stat = disk.stat(&object)?;
+            let Some(mode) = wanted
+                .attributes
+                .mode
+                .filter(|_| stat.kind != Kind::Symlink)
+            else {
+                return Ok(());
+            };
+            let present = stat.attributes;
+            let mut left = present.mode & mode;
+            if stat.kind == Kind::Directory {
+                left |= (present.mode | mode) & STICKY;
+            }
+            if wanted
+                .attributes
+                .user
+                .is_some_and(|user| user != present.owner.user)
+            {
+                left &= !(RIGHTS_OF_OWNER | SET_ID);
+            }
+            let is_of_group = |group| group != present.owner.group;
+            if sets_list(wanted) || wanted.attributes.group.is_some_and(is_of_group) {
+                left &= !RIGHTS_OF_GROUP;
+            }
+            match left == present.mode {
+                true => Ok(()),
+                false => self.as_user(|| disk.set_mode(&object, left)),
             }
         };
-        if let Some(content) = &wanted.content {
-            // Take them before the new contents are there, and again in case the file got
-            // some meanwhile.
-            self.take_privileges(handle, &place, content.user)?;
-            self.write_content(handle, &place, content)?;
-            self.take_privileges(handle, &place, content.user)?;
+        narrow().map_err(|errno| self.failed_at(&place, errno))
+    }
+
+    fn write(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
+        let Some(content) = &wanted.content else {
+            return Ok(());
+        };
+        let Some((Some(place), file)) = self.target(wanted, Access::ReadWrite)? else {
+            return Ok(());
+        };
+        self.write_for(&file, &place, content)
+    }
+
+    fn write_for(
+        &mut self,
+        file: &D::Handle,
+        place: &EntryPlace,
+        content: &WantedContent,
+    ) -> Outcome<()> {
+        // Take them before the new contents are there, and again in case the file got
+        // some meanwhile.
+        self.take_privileges(file, place, content.user)?;
+        self.write_content(file, place, content)?;
+        self.take_privileges(file, place, content.user)
+    }
+
+    fn find_and_set(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
+        self.set_all(wanted, true)
+    }
+
+    fn find_and_set_but_mode(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
+        self.set_all(wanted, false)
+    }
+
+    fn set_all(&mut self, wanted: &WantedUpdate, sets_mode: bool) -> Outcome<()> {
+        if !wanted.is_whole && wanted.xattrs.is_empty() && wanted.attributes == Default::default() {
+            return Ok(());
         }
+        let Some((place, object)) = self.target(wanted, Access::Path)? else {
+            return Ok(());
+        };
+        let mut attributes = wanted.attributes;
+        attributes.mode = attributes.mode.filter(|_| sets_mode);
+        if let Some(mode) = attributes.mode {
+            self.note_mode(wanted.object, mode);
+        }
+        self.try_set(&object, attributes, wanted)
+            .map_err(|errno| self.failed_at(&place, errno))
+    }
+
+    fn set(&mut self, object: &D::Handle, path: &[u8], wanted: &WantedUpdate) -> Outcome<()> {
         if let Some(mode) = wanted.attributes.mode {
-            self.note_mode(identity, mode);
+            self.note_mode(wanted.object, mode);
         }
-        if wanted.is_whole {
-            let cleared = remove_other_xattrs(&self.core.disk, handle, &wanted.xattrs);
-            cleared
-                .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))?;
-        }
-        let kind = self.desired.kind(identity).unwrap_or(Kind::File);
-        self.try_set(handle, kind, wanted)
-            .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))
+        self.try_set(object, wanted.attributes, wanted)
+            .map_err(|errno| self.failure(path, CANNOT_BE_SET, Some(errno)))
     }
 
     /// Removes set-id bits and capabilities. The kernel does this when a user writes to a
-    /// file, but not when root's service writes for that user (`commit::privileges`). Those
-    /// that the transaction has set are set afterwards.
+    /// file, but not when root's service writes for that user with its own rights
+    /// (`commit::privileges`). Those that the transaction has set are set afterwards.
     fn take_privileges(&self, file: &D::Handle, place: &EntryPlace, user: u32) -> Outcome<()> {
         if user == 0 || !self.core.options.privileges.all {
             return Ok(());
@@ -105,55 +320,6 @@ impl<D: Disk> Apply<'_, D> {
         take().map_err(|errno| self.failure(&self.path_of(place), CANNOT_BE_SET, Some(errno)))
     }
 
-    fn try_set(&self, handle: &D::Handle, kind: Kind, wanted: &WantedUpdate) -> Result<(), Errno> {
-        let disk = &self.core.disk;
-        let AttributesChange {
-            mode,
-            user,
-            group,
-            accessed,
-            modified,
-        } = wanted.attributes;
-        let present = disk.stat(handle)?.attributes;
-        let owner = Owner {
-            user: user.unwrap_or(present.owner.user),
-            group: group.unwrap_or(present.owner.group),
-        };
-        if owner != present.owner {
-            disk.set_owner(handle, owner)?;
-        }
-        for (name, value) in &wanted.xattrs {
-            match value {
-                Some(value) => {
-                    with_rights(disk, &[handle], || disk.set_xattr(handle, name, value))?
-                }
-                None => match with_rights(disk, &[handle], || disk.remove_xattr(handle, name)) {
-                    Ok(()) | Err(Errno::NODATA) => {}
-                    // The kernel has removed a capability at the write, and nobody but root
-                    // may ask for that.
-                    Err(Errno::PERM) if disk.xattr(handle, name) == Err(Errno::NODATA) => {}
-                    Err(errno) => return Err(errno),
-                },
-            }
-        }
-        // Changing the owner clears set-id bits that the transaction has kept.
-        let kept = (owner != present.owner).then_some(present.mode);
-        if let (Some(mode), true) = (mode.or(kept), kind != Kind::Symlink)
-            // Writing to another owner's file has cleared its set-id bits.
-            && disk.stat(handle)?.attributes.mode != mode
-        {
-            disk.set_mode(handle, mode)?;
-        }
-        if accessed.is_some() || modified.is_some() {
-            let times = Times {
-                accessed: accessed.unwrap_or(present.times.accessed),
-                modified: modified.unwrap_or(present.times.modified),
-            };
-            set_times(disk, handle, times)?;
-        }
-        Ok(())
-    }
-
     pub(super) fn write_content(
         &mut self,
         file: &D::Handle,
@@ -163,9 +329,10 @@ impl<D: Disk> Apply<'_, D> {
         let disk = &self.core.disk;
         let content = &wanted.change;
         let written = match &content.source {
-            Source::Carried { runs } => {
-                set_length(disk, file, content).and_then(|()| write_runs(disk, file, content, runs))
-            }
+            Source::Carried { runs } => self.as_user(|| {
+                set_length(disk, file, content)?;
+                write_runs(disk, file, content, runs)
+            }),
             Source::Staged { slot } => {
                 let staged = EntryPlace {
                     parent: Parent::Stage(wanted.transaction),
@@ -179,8 +346,10 @@ impl<D: Disk> Apply<'_, D> {
                     ));
                 };
                 let disk = &self.core.disk;
-                set_length(disk, file, content)
-                    .and_then(|()| copy_extents(disk, &source, file, &content.extents))
+                self.as_user(|| {
+                    set_length(disk, file, content)?;
+                    copy_extents(disk, &source, file, &content.extents)
+                })
             }
         };
         written.map_err(|errno| {
@@ -193,26 +362,20 @@ impl<D: Disk> Apply<'_, D> {
     }
 }
 
-/// Sets the times. On an object of another owner, this process can set only the present
-/// times.
-pub(super) fn set_times<D: Disk>(disk: &D, object: &D::Handle, times: Times) -> Result<(), Errno> {
-    match disk.set_times(object, times) {
-        Err(Errno::PERM) => disk.touch(object),
-        set => set,
+fn access_for(wanted: &WantedUpdate) -> Access {
+    match wanted.content {
+        Some(_) => Access::ReadWrite,
+        None => Access::Path,
     }
 }
 
-fn remove_other_xattrs<D: Disk>(
-    disk: &D,
-    handle: &D::Handle,
-    wanted: &[(Vec<u8>, Option<Vec<u8>>)],
-) -> Result<(), Errno> {
-    for name in disk.xattr_names(handle)? {
-        if !wanted.iter().any(|(known, _)| *known == name) {
-            disk.remove_xattr(handle, &name)?;
-        }
-    }
-    Ok(())
+/// Whether the update may take rights away.
+fn narrows(wanted: &WantedUpdate) -> bool {
+    wanted.attributes.mode.is_some()
+}
+
+fn sets_list(wanted: &WantedUpdate) -> bool {
+    wanted.xattrs.iter().any(|(name, _)| is_list(name))
 }
 
 fn set_length<D: Disk>(disk: &D, file: &D::Handle, content: &ContentChange) -> Result<(), Errno> {

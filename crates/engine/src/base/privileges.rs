@@ -6,6 +6,8 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
+/// Both.
+pub(crate) const SET_ID: u32 = SET_USER_ID | SET_GROUP_ID;
 const GROUP_EXECUTE: u32 = 0o010;
 
 /// The mode without these bits. The set-group-id bit stays on a file that its group may

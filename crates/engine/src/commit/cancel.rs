@@ -37,7 +37,7 @@
 use atomdir_disk::Disk;
 use atomdir_format::record::{Cancellation, LogRecord};
 
-use crate::commit::feasible;
+use crate::commit::{feasible, permitted};
 use crate::error::{CommitError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::store::Store;
@@ -55,7 +55,9 @@ impl<D: Disk> Store<D> {
         if !pending.may_be_cancelled() {
             return Ok(false);
         }
-        match feasible::check_last(&self.0.core, &pending.set, &pending.seen) {
+        let core = &*self.0.core;
+        let checked = feasible::check_last(core, &pending.set, &pending.seen);
+        match checked.and_then(|()| permitted::check_again(core, &pending.set, &pending.record)) {
             Ok(()) => Ok(false),
             Err(refused) => self.cancel(state, pending, refused),
         }

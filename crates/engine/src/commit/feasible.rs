@@ -4,12 +4,13 @@
 //! Most errors cannot happen, because the view has done the same in the staging directory. The
 //! checks here cover the remaining ones: objects that the kernel lets nobody change (chattr +i and
 //! +a, mount points, swap files), attributes and directories of other owners, names that may not be
-//! removed or renamed, and extended attributes that do not fit, which is tried on a stand-in.
+//! removed or renamed, directories that take nothing from elsewhere (`placements`), too many names,
+//! and extended attributes that do not fit, which is tried on a stand-in.
 //!
 //! Invariant: no check changes the base, whatever an outside writer puts there at
 //! that moment. The kernel is asked about a name by a rename that cannot succeed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Attributes, Disk, Errno, Kind, Name, NewNode, Owner, RenameMode};
@@ -18,10 +19,12 @@ use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::{Base, Place, Xattrs};
 use crate::commit::in_place;
+use crate::commit::placements::Placements;
 use crate::control;
 use crate::error::{CommitError, shown};
 use crate::names;
 use crate::seen::Seen;
+use crate::view::LINKS_MAX;
 use crate::write_set::{Object, ObjectWrite, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
@@ -34,6 +37,7 @@ const REMOVE: &str = "remove, rename or replace";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
     check_again(core, set, seen)?;
+    check_link_counts(core, set)?;
     for object in &set.objects {
         if !object.xattrs.is_empty() && !has_new_inode(object) {
             rehearse_xattrs(core, object).map_err(|errno| {
@@ -63,7 +67,15 @@ pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -
 /// validation has read, if any.
 pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
     let mut directories = HashSet::new();
+    let mut placements = Placements::new(core);
     for entry in &set.entries {
+        let allowed = placements.allow(entry);
+        let allowed = allowed.map_err(|errno| CommitError::io("look at", &entry.path, errno))?;
+        if !allowed {
+            return Err(CommitError::Unmovable {
+                path: shown(&entry.path),
+            });
+        }
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
                 let path = directory.path().unwrap_or_default();
@@ -95,6 +107,35 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
             && let Place::Entry { parent, name } = place
         {
             check_removable(core, (&parent, &name), &object.path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to give a file more names than file systems allow. All of the new names are there before
+/// an old one is taken away, unless the file is only moved.
+fn check_link_counts<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
+    let mut names: HashMap<u64, (u32, bool, &Base, &[u8])> = HashMap::new();
+    for entry in &set.entries {
+        if let Some(Object::Base(after)) = &entry.after
+            && after.kind != Kind::Directory
+        {
+            let known = names.entry(after.serial);
+            known.or_insert((0, false, after, &entry.path)).0 += 1;
+        }
+    }
+    for entry in &set.entries {
+        if let Some(before) = &entry.before
+            && let Some((_, is_moved, ..)) = names.get_mut(&before.serial)
+        {
+            *is_moved = true;
+        }
+    }
+    for (more, is_moved, base, path) in names.into_values() {
+        let links = core.stat_now(base).map_or(1, |stat| stat.links);
+        let is_only_moved = is_moved && more == 1;
+        if !is_only_moved && links.saturating_add(more) > LINKS_MAX {
+            return Err(CommitError::io("link", path, Errno::MLINK));
         }
     }
     Ok(())

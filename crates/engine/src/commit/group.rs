@@ -24,6 +24,19 @@ use crate::store::commit_state::{CommitState, Guard};
 use crate::store::queue::{Pending, Returned};
 
 impl<D: Disk> Store<D> {
+    /// Makes lazy commits durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.lock_without_pending().map(drop)
+    }
+
+    /// Like [`Store::sync`], but does nothing if no lazy or stalled commit is pending.
+    pub(crate) fn apply_pending(&self) -> Result<(), StoreError> {
+        if self.0.has_pending.load(Ordering::Acquire) {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
     /// Takes the commit lock, with everything in the log durable and in the base.
     pub(crate) fn lock_without_pending(&self) -> Result<Guard<'_, D>, StoreError> {
         let mut state = lock(&self.0.commit);

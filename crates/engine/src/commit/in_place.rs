@@ -7,7 +7,8 @@
 //!    locks would exclude nobody. If such a file runs as a program, the kernel lets nobody change
 //!    it, and that is a conflict.
 //! 2. So does a file that has several names by now (see `merge`), or flags, which a new inode would
-//!    not have.
+//!    not have, and one that cannot be replaced: a user with fewer rights is not its owner any more,
+//!    or its directory takes no objects from elsewhere (`placements`).
 //! 3. What is written to such a file is what differs from it, and nothing is cut that stays in the
 //!    new contents. Programs that have mapped it lose no page for a moment, and an append to a large
 //!    file writes its end. The whole of it still counts as written when others are validated.
@@ -27,6 +28,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind};
 use crate::base::Base;
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
+use crate::commit::placements::Placements;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ranges::RangeSet;
 use crate::rules::Rule;
@@ -51,6 +53,8 @@ impl<D: Disk> Store<D> {
 /// Keeps the invariants.
 pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<(), CommitError> {
     refuse_used_before_return(&view.core, set)?;
+    let core = view.core.clone();
+    let mut placements = Placements::new(&core);
     for index in 0..set.objects.len() {
         let object = &set.objects[index];
         let Some(contents) = &object.contents else {
@@ -58,7 +62,12 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         };
         let is_used = is_in_use(&view.core, (&object.base, &object.path))?;
         if contents.replacement.is_some() {
-            if !is_used && !is_bound(&view.core, object) {
+            let is_bound = is_bound(&core, object) || is_anothers(view, object);
+            let is_replaceable = || {
+                let takes = placements.take_staged(&object.base);
+                takes.map_err(|errno| CommitError::io("look at", &object.path, errno))
+            };
+            if !is_used && !is_bound && is_replaceable()? {
                 continue;
             }
             if is_used && is_running(&view.core, object) {
@@ -143,6 +152,17 @@ fn is_bound<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> bool {
     // If the file is missing, an outside writer has just removed it.
     let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
     is_linked && Rule::ChangeLinkedInPlace.holds() || has_flags(core, &object.base)
+}
+
+/// Whether somebody else owns it, and the user has fewer rights than this process.
+fn is_anothers<D: Disk>(view: &View<D>, object: &ObjectWrite) -> bool {
+    let core = &view.core;
+    let user = view.restricted_to.as_ref();
+    user.filter(|_| core.options.privileges.all)
+        .is_some_and(|user| {
+            let stat = core.stat_now(&object.base);
+            stat.is_ok_and(|stat| stat.attributes.owner.user != user.user)
+        })
 }
 
 fn is_running<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> bool {

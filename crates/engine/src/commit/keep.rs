@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
 
+use crate::apply::{Verdict, verdict};
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, read_xattrs};
 use crate::base::{Base, History, OldAttributes, OldBody, Place, push_version};
@@ -222,7 +223,11 @@ impl<D: Disk> Keeper<'_, D> {
         let closed = match errno {
             Errno::STALE => return !self.core.is_covered(base),
             Errno::ACCESS => self.core.closed_above(base),
-            _ => None,
+            // A file system is mounted there.
+            Errno::XDEV => None,
+            // Its owner has made it unreadable, for instance by taking away the key of its
+            // directory.
+            errno => return verdict(Some(errno), false) == Verdict::Leaves,
         };
         self.closed.extend(closed);
         closed.is_some()

@@ -8,6 +8,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind};
 use crate::apply::WritableFiles;
 use crate::base::Place;
 use crate::base::core::Core;
+use crate::base::credentials::Credentials;
 use crate::commit::merge;
 use crate::error::CommitError;
 use crate::log::record_builder::Present;
@@ -20,6 +21,7 @@ pub(crate) fn look_at_base<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,
     writers_max: usize,
+    acting: Option<&Credentials>,
 ) -> Result<(Present, WritableFiles<D>), CommitError> {
     let mut writers = WritableFiles::<D>::new();
     let mut present = Present {
@@ -32,6 +34,11 @@ pub(crate) fn look_at_base<D: Disk>(
         .filter(|object| object.attributes.modified.is_some());
     let timed: HashSet<u64> = timed.map(|object| object.base.serial).collect();
     for object in &set.objects {
+        if object.writes_attributes() {
+            let stat = core.stat_now(&object.base).ok();
+            let owner = stat.map(|stat| (object.base.serial, stat.attributes.owner));
+            present.owners.extend(owner);
+        }
         let Some(contents) = &object.contents else {
             continue;
         };
@@ -41,7 +48,10 @@ pub(crate) fn look_at_base<D: Disk>(
             (state.identity, state.place.clone())
         };
         if contents.replacement.is_none() {
-            let length = match core.open_at(&place, identity, Access::ReadWrite) {
+            let opened = as_user(core, acting, || {
+                core.open_at(&place, identity, Access::ReadWrite)
+            });
+            let length = match opened {
                 // A write of no bytes shows whether the file can be written.
                 Ok(file) => {
                     let written = core.disk.write_at(&file, &[], 0);
@@ -77,6 +87,19 @@ pub(crate) fn look_at_base<D: Disk>(
         }
     }
     Ok((present, writers))
+}
+
+/// Opens a file as the user. Its directory and those above were checked (`permitted`).
+fn as_user<D: Disk, T>(
+    core: &Core<D>,
+    user: Option<&Credentials>,
+    open: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let Some(user) = user.filter(|_| core.options.privileges.all) else {
+        return open();
+    };
+    let _acting = core.disk.act_as(user.user, &user.groups)?;
+    open()
 }
 
 /// The modes of directories that apply must open up to move them: see

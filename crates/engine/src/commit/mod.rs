@@ -49,6 +49,7 @@ pub(crate) mod look;
 pub(crate) mod merge;
 mod nested;
 pub(crate) mod permitted;
+pub(crate) mod placements;
 pub(crate) mod prepare;
 mod privileges;
 pub(crate) mod publish;
@@ -57,12 +58,11 @@ pub(crate) mod resolve;
 pub(crate) mod stalled;
 pub(crate) mod validate;
 
-use std::sync::atomic::Ordering;
-
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 use atomdir_types::ChangeLine;
 
+use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
 use crate::commit::carry::{carry, carry_some_pages};
 use crate::commit::look::look_at_base;
@@ -123,6 +123,8 @@ struct Validated {
     seen: Seen,
     staging: Staging,
     carried: Carried,
+    /// The user with whose rights the commit is applied, if not with those of this process.
+    acting: Option<Credentials>,
 }
 
 impl<D: Disk> Store<D> {
@@ -359,6 +361,7 @@ impl<D: Disk> Store<D> {
             seen,
             staging,
             carried,
+            acting: view.restricted_to.clone(),
         })
     }
 
@@ -418,12 +421,13 @@ impl<D: Disk> Store<D> {
             seen,
             staging,
             carried,
+            acting,
         } = validated;
         let core = &*self.0.core;
         let held = state.queue.commits.iter();
         let held: usize = held.map(|pending| pending.writers.len()).sum();
         let writers_max = (core.options.handles_max / 4).saturating_sub(held);
-        let (mut present, writers) = look_at_base(core, &set, writers_max)?;
+        let (mut present, writers) = look_at_base(core, &set, writers_max, acting.as_ref())?;
         for (directory, modified) in &mut present.directory_times {
             if Rule::GroupDirectoryTimes.holds() {
                 *modified = state.queue.modified(*directory).unwrap_or(*modified);
@@ -449,6 +453,7 @@ impl<D: Disk> Store<D> {
             transaction: transaction.id().0,
             time: now,
             user: transaction.owner(),
+            groups: acting.map(|user| user.groups),
             label: transaction.label().to_vec(),
             directories: Vec::new(),
             objects: Vec::new(),
@@ -474,19 +479,6 @@ impl<D: Disk> Store<D> {
             staging,
             writers,
         })
-    }
-
-    /// Makes lazy commits durable.
-    pub fn sync(&self) -> Result<(), StoreError> {
-        self.lock_without_pending().map(drop)
-    }
-
-    /// Like [`Store::sync`], but does nothing if no lazy or stalled commit is pending.
-    pub(crate) fn apply_pending(&self) -> Result<(), StoreError> {
-        if self.0.has_pending.load(Ordering::Acquire) {
-            self.sync()?;
-        }
-        Ok(())
     }
 }
 

@@ -1,23 +1,42 @@
 //! Checks whether the transaction's user could make a commit's changes to the present base
 //! themselves: see [`crate::base::present`].
+//!
+//! The check comes before the record is logged, and once more right before it is applied. Apply
+//! then acts with the user's rights (`apply::actor`).
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Kind};
+use atomdir_disk::{Attributes, Disk, Errno, Kind};
+use atomdir_format::record::CommitRecord;
 
 use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
-use crate::base::present::require;
-use crate::base::{Base, above};
+use crate::base::present::{permissions, require};
+use crate::base::privileges::{CAPABILITY, without_set_id};
+use crate::base::{Base, Place, above};
 use crate::error::CommitError;
-use crate::write_set::{Object, WriteSet};
+use crate::write_set::{Object, ObjectWrite, WriteSet};
 
-/// Checks that the directories let the user make these changes to the base themselves.
-pub(crate) fn check<D: Disk>(
+const STICKY: u32 = 0o1000;
+
+type Outcome<T> = Result<T, CommitError>;
+
+/// Checks a logged commit that is about to be applied.
+pub(crate) fn check_again<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,
-    user: &Credentials,
-) -> Result<(), CommitError> {
+    record: &CommitRecord,
+) -> Outcome<()> {
+    let Some(groups) = record.groups.clone() else {
+        return Ok(());
+    };
+    let user = record.user;
+    check(core, set, &Credentials { user, groups })
+}
+
+/// Checks that the directories and the objects let the user make these changes to the base
+/// themselves.
+pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, user: &Credentials) -> Outcome<()> {
     let refused = |path: &[u8]| {
         let path = path.to_vec();
         move |errno| CommitError::io("change", &path, errno)
@@ -29,6 +48,9 @@ pub(crate) fn check<D: Disk>(
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory {
             may_change(directory).map_err(refused(&entry.path))?;
+            if let Some(before) = &entry.before {
+                check_sticky(core, (directory, before), user).map_err(refused(&entry.path))?;
+            }
         }
     }
     for removed in set
@@ -43,6 +65,78 @@ pub(crate) fn check<D: Disk>(
         if let Some(parent) = parent.filter(|parent| parent.kind == Kind::Directory) {
             require(core, &parent, user, &[Permission::Search]).map_err(refused(&object.path))?;
         }
+        check_object(core, object, user).map_err(refused(&object.path))?;
+        let place = object.base.state().place.clone();
+        let contents = object.contents.as_ref();
+        if contents.is_some_and(|contents| contents.replacement.is_some())
+            && let Place::Entry { parent, .. } = place
+        {
+            may_change(&parent).map_err(refused(&object.path))?;
+            let replaced = (&parent, &object.base);
+            check_sticky(core, replaced, user).map_err(refused(&object.path))?;
+        }
     }
     Ok(())
+}
+
+/// In a sticky directory only the object's owner and the directory's may take a name away.
+fn check_sticky<D: Disk>(
+    core: &Core<D>,
+    (directory, object): (&Arc<Base>, &Arc<Base>),
+    user: &Credentials,
+) -> Result<(), Errno> {
+    let above = core.stat_now(directory)?.attributes;
+    if above.mode & STICKY == 0 || above.owner.user == user.user {
+        return Ok(());
+    }
+    match core.stat_now(object) {
+        Ok(stat) if stat.attributes.owner.user != user.user => Err(Errno::PERM),
+        _ => Ok(()),
+    }
+}
+
+/// Checks what an object's own attributes allow.
+fn check_object<D: Disk>(
+    core: &Core<D>,
+    object: &ObjectWrite,
+    user: &Credentials,
+) -> Result<(), Errno> {
+    let Ok(stat) = core.stat_now(&object.base) else {
+        // An outside writer has just removed it.
+        return Ok(());
+    };
+    let present = stat.attributes;
+    let mut set = object.xattrs.iter().filter(|(_, value)| value.is_some());
+    let is_open = |name: &[u8]| name.starts_with(b"user.") || name.starts_with(b"system.");
+    if set.any(|(name, _)| !is_open(name)) || !may_give(object, present, user) {
+        return Err(Errno::PERM);
+    }
+    if present.owner.user == user.user {
+        return Ok(());
+    }
+    let is_kept = |mode: u32| mode == present.mode || mode == without_set_id(present.mode);
+    let mut xattrs = object.xattrs.iter().map(|(name, _)| name.as_slice());
+    let takes_owner = object.attributes.mode.is_some_and(|mode| !is_kept(mode))
+        || !xattrs.all(|name| name == CAPABILITY || name.starts_with(b"user."));
+    if takes_owner {
+        return Err(Errno::PERM);
+    }
+    let writes = object.contents.is_some() || object.xattrs.iter().any(is_of_user);
+    let may_write =
+        !writes || permissions(core, &object.base, user)? & Permission::Write as u32 != 0;
+    may_write.then_some(()).ok_or(Errno::ACCESS)
+}
+
+fn is_of_user((name, _): &(Vec<u8>, Option<Vec<u8>>)) -> bool {
+    name.starts_with(b"user.")
+}
+
+/// Nobody but root gives an object to another user, and its owner gives it only to own groups.
+fn may_give(object: &ObjectWrite, present: Attributes, user: &Credentials) -> bool {
+    let owner = present.owner;
+    let change = &object.attributes;
+    let keeps_user = change.user.is_none_or(|wanted| wanted == owner.user);
+    let keeps_group = change.group.is_none_or(|wanted| wanted == owner.group);
+    let is_own = |group| user.groups.contains(&group);
+    keeps_user && (keeps_group || owner.user == user.user && change.group.is_none_or(is_own))
 }

@@ -28,11 +28,13 @@
 //!
 //! Root, by a mount or an attribute of the file system. In the store of an ordinary user, another
 //! user who may write to a directory in it, by mounting a FUSE file system on it, which
-//! `fusermount3` allows; only root can unmount it. Any user who fills the disk can cause it, too.
+//! `fusermount3` allows; only root can unmount it. A full disk can cause it, too, if the reserve has
+//! not been enough.
 //!
-//! Modes and owners do not keep root's service from anything, and it unmounts what ordinary users
-//! have mounted. In the store of an ordinary user, apply leaves alone the directories that other
-//! users close (`apply::others` says how and why). A user who may write to a directory can change a
+//! `apply::error` decides which errors stall a commit. All that the owner of an object or of a
+//! directory can cause concerns one object, which apply leaves as it is. Root's service unmounts what
+//! ordinary users have mounted. In the store of an ordinary user, apply leaves alone the directories
+//! that other users close (`apply::others` says how and why). A user who may write to a directory can change a
 //! name in it right before the call that needs it. Apply then looks again, and gives up only if
 //! that happens at every look (`TRIES_MAX` in `apply`).
 //!

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Attributes, Extent, Identity, Kind, NewNode, Timestamp};
+use atomdir_disk::{Attributes, Extent, Identity, Kind, NewNode, Owner, Timestamp};
 use atomdir_format::record::{
     AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
     Locator, Made, ObjectReference, Run, Source, Succession, Update,
@@ -29,6 +29,8 @@ pub(crate) struct Present {
     /// Modes of moved directories that keep out their own owner. The record
     /// keeps them.
     pub modes: HashMap<u64, u32>,
+    /// The owners of objects whose attributes change.
+    pub owners: HashMap<u64, Owner>,
     /// If the history is kept: the objects that the commit changes, as they are now. Their
     /// indices are not known yet.
     pub former: Vec<(Arc<Base>, Former)>,
@@ -192,6 +194,7 @@ impl RecordBuilder<'_> {
         self.add_update(Update {
             object: reference,
             attributes: object.attributes,
+            owner: present.owners.get(&base.serial).copied(),
             xattrs: object.xattrs.clone(),
             content,
         });
@@ -250,6 +253,7 @@ impl RecordBuilder<'_> {
         self.add_update(Update {
             object,
             attributes: kept,
+            owner: None,
             xattrs: Vec::new(),
             content: None,
         });
@@ -275,6 +279,7 @@ impl RecordBuilder<'_> {
         self.add_update(Update {
             object,
             attributes: created.attributes,
+            owner: None,
             xattrs: Vec::new(),
             content: None,
         });
@@ -400,6 +405,7 @@ fn made(object: u32, carried: &CarriedObject) -> Made {
                 accessed: Some(times.accessed),
                 modified: Some(times.modified),
             },
+            owner: Some(owner),
             xattrs: xattrs.map(|(name, value)| (name, Some(value))).collect(),
             content,
         },

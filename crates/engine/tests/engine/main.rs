@@ -3,6 +3,8 @@
 //! own beside this one.
 
 mod allocation;
+mod apply_errors;
+mod apply_order;
 mod beyond_overlay;
 mod cancelled;
 mod carried_pages;
@@ -19,6 +21,7 @@ mod history_age;
 mod history_costs;
 mod in_use;
 mod inode_numbers;
+mod late_rights;
 mod lazy;
 mod listed_changes;
 mod lock_waits;

@@ -19,16 +19,17 @@ impl Record for PrivilegesNote {
 
     fn encode_payload(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        // Transaction, time, user, label, directories.
+        // Transaction, time, user, groups, label, directories.
         writer.number(0);
         writer.time(Timestamp::default());
-        (0..3).for_each(|_| writer.number(0));
+        (0..4).for_each(|_| writer.number(0));
         writer.list(&self.files, |writer, one| put_object(writer, &object(one)));
         // Entries.
         writer.number(0);
         let updates = (0..).zip(&self.files).map(|(object, one)| Update {
             object,
             attributes: one.attributes,
+            owner: Some(one.owner),
             xattrs: one.xattrs.clone(),
             content: None,
         });
@@ -44,7 +45,7 @@ impl Record for PrivilegesNote {
         if reader.time()? != Timestamp::default() {
             return reader.fail(Problem::NotEmpty);
         }
-        take_zeros(&mut reader, 3)?;
+        take_zeros(&mut reader, 4)?;
         let objects = reader.list(|reader| take_object(reader, 0))?;
         take_zeros(&mut reader, 1)?;
         let updates = reader.list(|reader| take_update(reader, objects.len()))?;
@@ -55,6 +56,7 @@ impl Record for PrivilegesNote {
             let one = FilePrivileges {
                 file: reference.identity,
                 attributes: update.attributes,
+                owner: update.owner?,
                 xattrs: update.xattrs.clone(),
             };
             let is_file = *reference == object(&one);

@@ -1,6 +1,8 @@
 //! Summaries of commits.
 
-use super::{NO_COMMIT, put_change_line, take_change_line};
+use atomdir_types::{Change, ChangeLine};
+
+use super::{NO_COMMIT, flag};
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
 use crate::primitives::{Reader, Result, Writer};
@@ -57,4 +59,33 @@ impl Record for SummaryRecord {
             commit,
         })
     }
+}
+
+/// Writes the letter that `diff` prints. Its high bit says that the line also
+/// has the object's old path.
+pub(super) fn put_change_line(writer: &mut Writer, line: &ChangeLine) {
+    writer.byte(line.change.letter() as u8 | flag(&line.from, 0x80));
+    writer.string(&line.path);
+    if let Some(from) = &line.from {
+        writer.string(from);
+    }
+}
+
+pub(super) fn take_change_line(reader: &mut Reader<'_>) -> Result<ChangeLine> {
+    let tag = reader.byte()?;
+    let change = match tag & 0x7f {
+        b'A' => Change::Added,
+        b'M' => Change::Modified,
+        b'D' => Change::Deleted,
+        b'R' => Change::Renamed,
+        b'T' => Change::TypeChanged,
+        _ => return reader.fail(Problem::Tag(tag)),
+    };
+    let path = reader.string()?.to_vec();
+    let from = (tag & 0x80 != 0).then(|| reader.string()).transpose()?;
+    Ok(ChangeLine {
+        change,
+        path,
+        from: from.map(<[u8]>::to_vec),
+    })
 }

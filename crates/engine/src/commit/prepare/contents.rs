@@ -6,6 +6,7 @@ use atomdir_disk::{Access, Disk, Errno, Stat};
 
 use super::{Outcome, Preparation, failed};
 use crate::base::core::Core;
+use crate::base::present::permissions;
 use crate::base::snapshot::{PAGE, Snapshot};
 use crate::base::{Base, Place};
 use crate::ids::{NodeId, Sequence};
@@ -110,6 +111,15 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if !is_single || original.immutable || !privileges.can_own_as(owner) {
             return Ok(false);
         }
+        if let Some(user) = self.view.restricted_to.as_ref().filter(|_| privileges.all) {
+            // Apply will have no more rights than this user.
+            let parent = match &base.state().place {
+                Place::Entry { parent, .. } => parent.clone(),
+                _ => return Ok(false),
+            };
+            let rights = permissions(core, &parent, user)?;
+            return Ok(owner.user == user.user && rights & CHANGE_NAMES == CHANGE_NAMES);
+        }
         if privileges.all {
             return Ok(true);
         }
@@ -120,7 +130,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             _ => return Ok(false),
         };
         let directory = core.directory(&parent)?;
-        Ok(names.iter().all(|(name, _)| is_plain(name)) && core.disk.may_access(&directory, 3)?)
+        Ok(names.iter().all(|(name, _)| is_plain(name))
+            && core.disk.may_access(&directory, CHANGE_NAMES)?)
     }
 }
 
@@ -134,6 +145,8 @@ pub(crate) struct Fill<'a> {
     pub length: u64,
 }
 
+/// To write to a directory and to search it.
+const CHANGE_NAMES: u32 = 3;
 const COPY_CHUNK: usize = 1 << 20;
 
 impl Fill<'_> {

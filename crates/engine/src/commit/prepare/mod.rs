@@ -11,6 +11,7 @@ use atomdir_format::record::AttributesChange;
 
 pub(crate) use contents::Fill;
 
+use crate::base::acl::AccessControlList;
 use crate::commit::carry;
 use crate::error::{CommitError, Poison, StoreError};
 use crate::ids::NodeId;
@@ -227,6 +228,14 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let is_implied = is_implied && !notes_mode;
         if has_entries {
             attributes.modified = Some(own.attributes.modified);
+        }
+        let gives_rights = attributes.user.is_some()
+            || attributes.group.is_some()
+            || own.xattrs.contains_key(AccessControlList::ATTRIBUTE);
+        if gives_rights && !is_put_back && node.kind != Kind::Symlink {
+            // Apply takes rights away first: see `apply::updates`. After a crash only the record has
+            // the mode.
+            attributes.mode = Some(own.attributes.mode);
         }
         let xattrs = match is_put_back {
             true => Vec::new(),

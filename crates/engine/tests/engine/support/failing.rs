@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
-    Access, Attachment, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Kind, LinuxDisk,
-    Name, NewNode, Owner, RenameMode, Result, Stat, Times, Timestamp,
+    Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Kind,
+    LinuxDisk, Name, NewNode, Owner, Placement, RenameMode, Result, Stat, Times, Timestamp,
 };
 
 #[derive(Clone)]
@@ -346,6 +346,14 @@ fn act_after(after: &Mutex<Option<AfterLookup>>, name: &Name) {
 
 impl Disk for FailingDisk {
     type Handle = OwnedFd;
+
+    fn act_as(&self, user: u32, groups: &[u32]) -> Result<Charge> {
+        self.inner.act_as(user, groups)
+    }
+
+    fn placement(&self, object: &OwnedFd) -> Result<Placement> {
+        self.inner.placement(object)
+    }
 
     fn stat(&self, object: &OwnedFd) -> Result<Stat> {
         self.look("stat")?;
