@@ -3,6 +3,7 @@
 //! are refused, without a panic and without a large allocation.
 
 mod attributes;
+mod changes;
 mod notice;
 mod past;
 mod privileges;
@@ -10,7 +11,6 @@ mod summary;
 mod view;
 
 use atomdir_disk::{Kind, NewNode};
-use atomdir_types::{Change, ChangeLine};
 
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
@@ -135,7 +135,7 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     writer.list(&record.entries, put_entry);
     writer.list(&record.updates, put_update);
     writer.list(&record.made, put_made);
-    writer.list(&record.summary, put_change_line);
+    changes::put(writer, &record.summary);
     if let Some(before) = &record.before {
         past::put_before(writer, before);
     }
@@ -171,7 +171,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
     let entries = reader.list(|reader| take_entry(reader, directories.len(), objects.len()))?;
     let updates = reader.list(|reader| take_update(reader, objects.len()))?;
     let made = reader.list(|reader| take_made(reader, objects.len()))?;
-    let summary = reader.list(take_change_line)?;
+    let summary = changes::take(reader)?;
     let has_before = !reader.is_at_end();
     let before = has_before.then(|| past::take_before(reader, objects.len()));
     Ok(CommitRecord {
@@ -452,33 +452,4 @@ fn take_made(reader: &mut Reader<'_>, objects: usize) -> Result<Made> {
     };
     let update = take_update(reader, objects)?;
     Ok(Made { node, update })
-}
-
-/// Writes the letter that `diff` prints. Its high bit says that the line also
-/// has the object's old path.
-fn put_change_line(writer: &mut Writer, line: &ChangeLine) {
-    writer.byte(line.change.letter() as u8 | flag(&line.from, 0x80));
-    writer.string(&line.path);
-    if let Some(from) = &line.from {
-        writer.string(from);
-    }
-}
-
-fn take_change_line(reader: &mut Reader<'_>) -> Result<ChangeLine> {
-    let tag = reader.byte()?;
-    let change = match tag & 0x7f {
-        b'A' => Change::Added,
-        b'M' => Change::Modified,
-        b'D' => Change::Deleted,
-        b'R' => Change::Renamed,
-        b'T' => Change::TypeChanged,
-        _ => return reader.fail(Problem::Tag(tag)),
-    };
-    let path = reader.string()?.to_vec();
-    let from = (tag & 0x80 != 0).then(|| reader.string()).transpose()?;
-    Ok(ChangeLine {
-        change,
-        path,
-        from: from.map(<[u8]>::to_vec),
-    })
 }

@@ -9,10 +9,13 @@
 //! Invariant: no check changes the base, whatever an outside writer puts there at
 //! that moment. The kernel is asked about a name by a rename that cannot succeed.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Attributes, Disk, Errno, Kind, Name, NewNode, Owner, RenameMode};
+use atomdir_types::TreePath;
+use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, without_set_id};
@@ -64,7 +67,7 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
-                let path = directory.path().unwrap_or_default();
+                let path = InBase(directory);
                 check_changeable(core, seen, (directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
             }
@@ -74,16 +77,14 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
-            let path = after.path().unwrap_or_default();
-            check_changeable(core, seen, (after, &path), "rename or link")?;
+            check_changeable(core, seen, (after, &InBase(after)), "rename or link")?;
         }
     }
     for removed in &set.removed_directories {
         check_goes_to_limbo(core, &removed.base, &removed.path)?;
     }
     for base in set.dying.values() {
-        let path = base.path().unwrap_or_default();
-        check_changeable(core, seen, (base, &path), "remove")?;
+        check_changeable(core, seen, (base, &InBase(base)), "remove")?;
     }
     for object in &set.objects {
         check_changeable(core, seen, (&object.base, &object.path), "change")?;
@@ -98,6 +99,15 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
     Ok(())
 }
 
+/// The present path of a base object, for messages.
+struct InBase<'a>(&'a Base);
+
+impl AnyPath for InBase<'_> {
+    fn bytes(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.0.path().unwrap_or_default())
+    }
+}
+
 fn has_new_inode(object: &ObjectWrite) -> bool {
     let contents = object.contents.as_ref();
     contents.is_some_and(|contents| contents.replacement.is_some())
@@ -108,7 +118,7 @@ fn has_new_inode(object: &ObjectWrite) -> bool {
 fn check_changeable<D: Disk>(
     core: &Core<D>,
     seen: &Seen,
-    (base, path): (&Base, &[u8]),
+    (base, path): (&Base, &(impl AnyPath + ?Sized)),
     step: &'static str,
 ) -> Outcome<()> {
     match core.stat_now(base) {
@@ -173,7 +183,11 @@ fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> 
 
 /// Refuses to change names in a directory that its owner has closed to this process. If that is this
 /// process, apply opens it up: see `apply::rights`.
-fn check_open<D: Disk>(core: &Core<D>, directory: &Arc<Base>, path: &[u8]) -> Outcome<()> {
+fn check_open<D: Disk>(
+    core: &Core<D>,
+    directory: &Arc<Base>,
+    path: &(impl AnyPath + ?Sized),
+) -> Outcome<()> {
     if owned_by_another(core, directory).is_none() {
         return Ok(());
     }
@@ -186,7 +200,7 @@ fn check_open<D: Disk>(core: &Core<D>, directory: &Arc<Base>, path: &[u8]) -> Ou
 
 /// Refuses to remove a directory that cannot be moved to limbo: the kernel moves no
 /// directory to another one unless it may be written to.
-fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &[u8]) -> Outcome<()> {
+fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &TreePath) -> Outcome<()> {
     if owned_by_another(core, base).is_none() {
         return Ok(());
     }
@@ -204,7 +218,7 @@ fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &[u8]) -
 fn check_removable<D: Disk>(
     core: &Core<D>,
     (directory, name): (&Arc<Base>, &Name),
-    path: &[u8],
+    path: &TreePath,
 ) -> Outcome<()> {
     let occupied = core
         .occupied()

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Kind};
+use atomdir_types::TreePath;
 
 use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
@@ -18,8 +19,8 @@ pub(crate) fn check<D: Disk>(
     set: &WriteSet,
     user: &Credentials,
 ) -> Result<(), CommitError> {
-    let refused = |path: &[u8]| {
-        let path = path.to_vec();
+    let refused = |path: &TreePath| {
+        let path = path.clone();
         move |errno| CommitError::io("change", &path, errno)
     };
     let may_change = |directory: &Arc<Base>| {

@@ -17,11 +17,18 @@ impl<D: Disk> Transaction<D> {
     /// Finding the name does not count as reading the attributes that are returned
     /// with it: a caller that uses those calls [`Transaction::attributes`].
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.with(|view| view.lookup(parent, name))
+        self.share.require_room_to_look()?;
+        self.with(|view| {
+            let found = view.lookup(parent, name);
+            self.share.update_looked_up(view.nodes.count());
+            found
+        })
     }
 
     pub fn forget(&self, node: NodeId, count: u64) {
-        self.view.forget(node, count);
+        if let Some(left) = self.view.forget(node, count) {
+            self.share.update_looked_up(left);
+        }
     }
 
     pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {

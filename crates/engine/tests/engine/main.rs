@@ -15,6 +15,7 @@ mod histories;
 mod history;
 mod history_age;
 mod history_costs;
+mod history_shares;
 mod lazy;
 mod listed_changes;
 mod lock_waits;

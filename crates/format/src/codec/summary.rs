@@ -1,6 +1,6 @@
 //! Summaries of commits.
 
-use super::{NO_COMMIT, put_change_line, take_change_line};
+use super::{NO_COMMIT, changes};
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
 use crate::primitives::{Reader, Result, Writer};
@@ -22,13 +22,14 @@ impl Record for SummaryRecord {
                 writer.time(self.time);
                 writer.number(commit.user.into());
                 writer.string(&commit.label);
-                writer.list(&commit.lines, put_change_line);
+                changes::put(&mut writer, &commit.lines);
+                writer.number(commit.left_out);
             }
             None => {
                 writer.number(NO_COMMIT);
                 writer.time(self.time);
-                // No user, label or lines.
-                (0..3).for_each(|_| writer.number(0));
+                // No user, label, paths or lines.
+                (0..5).for_each(|_| writer.number(0));
             }
         }
         writer.bytes
@@ -42,9 +43,16 @@ impl Record for SummaryRecord {
             transaction,
             user: reader.number_u32()?,
             label: reader.string()?.to_vec(),
-            lines: reader.list(take_change_line)?,
+            lines: changes::take(&mut reader)?,
+            left_out: reader.number()?,
         };
-        let is_empty = commit.user == 0 && commit.label.is_empty() && commit.lines.is_empty();
+        if commit.left_out > 0 && !commit.lines.is_empty() {
+            return reader.fail(Problem::NotEmpty);
+        }
+        let is_empty = commit.user == 0
+            && commit.label.is_empty()
+            && commit.lines.is_empty()
+            && commit.left_out == 0;
         let commit = match transaction {
             NO_COMMIT if is_empty => None,
             NO_COMMIT => return reader.fail(Problem::NotEmpty),
