@@ -16,7 +16,7 @@ packages="
     rsync
     sqlite3 libsqlite3-dev  # the header that the extension is compared with
     zip unzip zstd  # archives, beside tar and xz
-    git
+    git mercurial
     perl
     libdb5.3 libicu72 libnsl2 libsasl2-2 libssl3    # what Postfix needs, see below
     libcrypt1 libgnutls30 libgnutls-dane0 libidn12 libidn2-0 libpcre2-8-0   # Exim

@@ -2,6 +2,7 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod allocation;
 mod cancelled;
 mod carried_pages;
 mod contested_names;
@@ -16,6 +17,7 @@ mod history;
 mod history_age;
 mod history_costs;
 mod history_shares;
+mod inode_numbers;
 mod lazy;
 mod listed_changes;
 mod lock_waits;
@@ -37,7 +39,6 @@ mod refresh;
 mod replaced;
 mod restore;
 mod serializable;
-
 mod set_aside;
 mod several_names;
 mod siblings;
@@ -46,6 +47,7 @@ mod store_lock;
 mod subdirectories;
 mod support;
 mod survival;
+mod survivors;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;
