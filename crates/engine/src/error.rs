@@ -4,6 +4,7 @@ use std::fmt;
 
 use atomdir_disk::{Errno, reason};
 use atomdir_types::conflicts_message;
+use atomdir_types::path::AnyPath;
 pub use atomdir_types::{ChangedBy, CommitAuthor, Conflict, ConflictKind};
 
 use crate::ids::{Sequence, TransactionId};
@@ -302,7 +303,11 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    pub(crate) fn io(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
+    pub(crate) fn io(
+        step: &'static str,
+        path: &(impl AnyPath + ?Sized),
+        errno: Errno,
+    ) -> CommitError {
         let path = shown(path);
         match errno {
             Errno::NOSPC | Errno::DQUOT => CommitError::NoSpace { step, path },
@@ -327,7 +332,7 @@ impl CommitError {
 #[non_exhaustive]
 pub enum UndoError {
     #[error(
-        "what commit {0} replaced is not kept: it is older than the history, or was made without one"
+        "what commit {0} replaced is not kept: it is older than the history, had to make room for others, or was made without one"
     )]
     NotKept(Sequence),
     #[error("there is no commit {0} yet")]
@@ -350,7 +355,8 @@ pub enum UndoError {
 }
 
 /// A path of the store, for messages. The root's own path is empty.
-pub(crate) fn shown(path: &[u8]) -> String {
-    let path = if path.is_empty() { b"." } else { path };
+pub(crate) fn shown(path: &(impl AnyPath + ?Sized)) -> String {
+    let path = path.bytes();
+    let path = if path.is_empty() { b"." } else { &*path };
     String::from_utf8_lossy(path).into_owned()
 }

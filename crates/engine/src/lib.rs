@@ -41,7 +41,7 @@ pub use atomdir_format::header::StoreId;
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitSummary, Conflict,
     ConflictKind, Conflicts, Durability, HistoryStatus, Isolation, LockMode, LockScope, LockStatus,
-    MergeStep, RecoveryReport, Sequence, Side, TransactionId,
+    MergeStep, RecoveryReport, Sequence, Side, TransactionId, TreePath,
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};

@@ -12,6 +12,8 @@
 use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Name, Result, Stat};
+use atomdir_types::TreePath;
+use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
@@ -36,15 +38,15 @@ impl Seen {
         self.objects.get(&base.serial).copied()
     }
 
-    pub fn note_contested(&mut self, path: &[u8]) {
-        self.contested.insert(path.to_vec());
+    pub fn note_contested(&mut self, path: &TreePath) {
+        self.contested.insert(path.to_bytes());
     }
 
     /// `present`: what the object looks like now.
     pub fn compare(
         &self,
         base: &Base,
-        path: &[u8],
+        path: &(impl AnyPath + ?Sized),
         present: &Result<Stat>,
     ) -> std::result::Result<(), CommitError> {
         let what = match (self.objects.get(&base.serial), present) {
@@ -62,10 +64,11 @@ impl Seen {
         &self,
         core: &Core<D>,
         (directory, name): (&D::Handle, &Name),
-        (before, path): (Option<&Base>, &[u8]),
+        (before, path): (Option<&Base>, &TreePath),
     ) -> std::result::Result<(), CommitError> {
         let is_compared = before.is_some_and(|base| self.objects.contains_key(&base.serial));
-        if is_compared || self.contested.contains(path) {
+        let is_contested = !self.contested.is_empty() && self.contested.contains(&path.to_bytes());
+        if is_compared || is_contested {
             return Ok(());
         }
         let expected = before.map(Base::identity);
@@ -79,9 +82,9 @@ impl Seen {
     }
 }
 
-fn changed_outside(path: &[u8], what: ConflictKind) -> CommitError {
+fn changed_outside(path: &(impl AnyPath + ?Sized), what: ConflictKind) -> CommitError {
     CommitError::Conflict(vec![Conflict {
-        path: path.to_vec(),
+        path: path.bytes().into_owned(),
         what,
         by: ChangedBy::Outside,
     }])

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, NewNode, Owner, Stat};
 use atomdir_format::record::{AttributesChange, Run};
-use atomdir_types::ChangeLine;
+use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, Snapshot};
@@ -22,7 +22,7 @@ pub(crate) struct WriteSet {
     pub dying: BTreeMap<u64, Arc<Base>>,
     /// New objects, complete in the staging directory.
     pub created: Vec<Created>,
-    pub summary: Vec<ChangeLine>,
+    pub summary: Vec<ChangeLine<TreePath>>,
     /// Objects that come back from limbo, where the history has kept them, by serial.
     pub restored: HashSet<u64>,
     /// Files that get another inode from limbo: the last one, which is in limbo or loses its last
@@ -73,7 +73,7 @@ pub(crate) struct EntryWrite {
     pub before: Option<Arc<Base>>,
     pub after: Option<Object>,
     /// The path in the view, for messages.
-    pub path: Vec<u8>,
+    pub path: TreePath,
 }
 
 pub(crate) struct Created {
@@ -102,7 +102,7 @@ pub(crate) struct ObjectWrite {
     pub stamp: Option<Stamp>,
     /// The mode and owner that the kernel used for its permission checks.
     pub reported: Option<(u32, Owner)>,
-    pub path: Vec<u8>,
+    pub path: TreePath,
     pub attributes: AttributesChange,
     /// Only times change, because entries changed. Such a write never
     /// conflicts.
@@ -144,7 +144,7 @@ pub(crate) struct RemovedDirectory {
     pub base: Arc<Base>,
     /// The names that the transaction removed from it.
     pub names: BTreeMap<Name, Arc<Base>>,
-    pub path: Vec<u8>,
+    pub path: TreePath,
 }
 
 impl WriteSet {

@@ -97,6 +97,47 @@ fn transactions_that_share_a_budget_change_no_more_than_it_allows() {
 }
 
 #[test]
+fn what_transactions_look_up_counts_until_it_is_forgotten() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    for number in 0..100 {
+        std::fs::write(scratch.0.join(number.to_string()), "").expect("it is written");
+    }
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(10));
+    let limited = || {
+        let transaction = begin(&store);
+        transaction.set_budget(budget.clone());
+        transaction
+    };
+    let look = |transaction: &Transaction<LinuxDisk>| -> Vec<NodeId> {
+        let found = (0..100).map(|number: u32| {
+            let name = number.to_string();
+            transaction.lookup(NodeId::ROOT, name.as_bytes())
+        });
+        found
+            .map_while(Result::ok)
+            .map(|found| found.node)
+            .collect()
+    };
+    let (one, two) = (limited(), limited());
+    let found = look(&one);
+    // The root counts as well.
+    assert_eq!((found.len(), budget.looked_up()), (39, 40));
+    assert!(look(&two).is_empty());
+    let refused = two.lookup(NodeId::ROOT, b"1").map(drop);
+    assert_eq!(refused, Err(Errno::DQUOT));
+    found.iter().for_each(|node| one.forget(*node, 1));
+    assert_eq!(look(&two).len(), 38);
+    assert!(store.abort(&two));
+    drop(two);
+    assert_eq!(budget.looked_up(), 1);
+    assert!(store.abort(&one));
+    drop(one);
+    assert_eq!(budget.looked_up(), 0);
+}
+
+#[test]
 fn failed_write_leaves_no_trace() {
     let scratch = Scratch::new();
     create(&scratch.0);

@@ -3,6 +3,7 @@
 //! are refused, without a panic and without a large allocation.
 
 mod attributes;
+mod changes;
 mod notice;
 mod past;
 mod privileges;
@@ -10,7 +11,6 @@ mod summary;
 mod view;
 
 use atomdir_disk::{Kind, NewNode, Owner};
-use summary::{put_change_line, take_change_line};
 
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
@@ -143,7 +143,7 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     writer.list(&record.entries, put_entry);
     writer.list(&record.updates, put_update);
     writer.list(&record.made, put_made);
-    writer.list(&record.summary, put_change_line);
+    changes::put(writer, &record.summary);
     if let Some(before) = &record.before {
         past::put_before(writer, before);
     }
@@ -183,7 +183,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
     let entries = reader.list(|reader| take_entry(reader, directories.len(), objects.len()))?;
     let updates = reader.list(|reader| take_update(reader, objects.len()))?;
     let made = reader.list(|reader| take_made(reader, objects.len()))?;
-    let summary = reader.list(take_change_line)?;
+    let summary = changes::take(reader)?;
     let has_before = !reader.is_at_end();
     let before = has_before.then(|| past::take_before(reader, objects.len()));
     Ok(CommitRecord {

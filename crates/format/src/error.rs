@@ -25,6 +25,8 @@ pub enum Problem {
     Sequence(u64),
     #[error("a field has a value that must be empty in this record")]
     NotEmpty,
+    #[error("a list of paths has one twice, one that is not needed, or another order")]
+    Paths,
     #[error("an extent reaches beyond the largest offset")]
     Extent,
 }

@@ -17,6 +17,9 @@ pub struct PastRecord {
     /// `settled` was taken later, by a recovery. Outside writers may have changed the same objects
     /// before that.
     pub is_settled_late: bool,
+    /// The record takes the place of a commit whose old states had to make room for others. To
+    /// later undos, what it changed was changed by an outside writer.
+    pub is_given_up: bool,
     pub record: LogRecord,
 }
 
@@ -29,8 +32,19 @@ impl PastRecord {
         Some(PastRecord {
             settled,
             is_settled_late: false,
+            is_given_up: false,
             record,
         })
+    }
+
+    /// What takes the place of the record if the commit has to make room for others.
+    pub fn given_up(&self) -> PastRecord {
+        PastRecord {
+            settled: self.settled,
+            is_settled_late: false,
+            is_given_up: true,
+            record: self.record.cancelled(),
+        }
     }
 }
 

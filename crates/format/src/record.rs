@@ -5,7 +5,7 @@
 //! records of a log's tail can be composed into one.
 
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Owner, Timestamp};
-use atomdir_types::ChangeLine;
+use atomdir_types::{ChangeLine, TreePath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "nearly every record is a commit")]
@@ -47,6 +47,11 @@ impl LogRecord {
         }
     }
 
+    /// Whether it takes the place of a commit.
+    pub fn is_own_cancellation(&self) -> bool {
+        matches!(self, LogRecord::Cancellation(one) if one.cancelled == one.sequence)
+    }
+
     /// What takes the place of this record where commits are listed or kept, if the commit did
     /// not happen.
     pub fn cancelled(&self) -> LogRecord {
@@ -76,7 +81,7 @@ pub struct CommitRecord {
     pub entries: Vec<EntryChange>,
     pub updates: Vec<Update>,
     pub made: Vec<Made>,
-    pub summary: Vec<ChangeLine>,
+    pub summary: Vec<ChangeLine<TreePath>>,
     /// What the commit replaces, if the store keeps that.
     pub before: Option<Before>,
 }

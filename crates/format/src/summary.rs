@@ -1,7 +1,7 @@
 //! The part of a commit that is kept after the log has been emptied.
 
 use atomdir_disk::Timestamp;
-use atomdir_types::{ChangeLine, CommitDetails, CommitSummary, Sequence, TransactionId};
+use atomdir_types::{ChangeLine, CommitDetails, CommitSummary, Sequence, TransactionId, TreePath};
 
 use crate::record::{CommitRecord, LogRecord};
 
@@ -20,19 +20,30 @@ pub struct Summary {
     /// The numeric user id of the transaction's owner.
     pub user: u32,
     pub label: Vec<u8>,
-    pub lines: Vec<ChangeLine>,
+    /// Empty if they were left out to make room for those of others.
+    pub lines: Vec<ChangeLine<TreePath>>,
+    /// How many lines were left out.
+    pub left_out: u64,
 }
 
 impl SummaryRecord {
+    /// The same commit without its list of changes.
+    pub fn without_lines(mut self) -> SummaryRecord {
+        if let Some(commit) = &mut self.commit {
+            commit.left_out += std::mem::take(&mut commit.lines).len() as u64;
+        }
+        self
+    }
+
     /// The commit, if there was one.
-    pub fn details(self) -> Option<CommitDetails> {
+    pub fn details(self) -> Option<CommitDetails<TreePath>> {
         let (sequence, time) = (self.sequence, self.time);
         self.commit.map(|commit| commit.details(sequence, time))
     }
 }
 
 impl Summary {
-    fn details(self, sequence: u64, time: Timestamp) -> CommitDetails {
+    fn details(self, sequence: u64, time: Timestamp) -> CommitDetails<TreePath> {
         CommitDetails {
             summary: CommitSummary {
                 sequence: Sequence(sequence),
@@ -40,15 +51,15 @@ impl Summary {
                 time,
                 user: self.user,
                 label: self.label,
-                changes: self.lines.len() as u64,
+                changes: self.lines.len() as u64 + self.left_out,
             },
             changes: self.lines,
         }
     }
 }
 
-impl From<CommitRecord> for CommitDetails {
-    fn from(record: CommitRecord) -> CommitDetails {
+impl From<CommitRecord> for CommitDetails<TreePath> {
+    fn from(record: CommitRecord) -> CommitDetails<TreePath> {
         let (sequence, time) = (record.sequence, record.time);
         Summary::from(record).details(sequence, time)
     }
@@ -74,6 +85,7 @@ impl From<CommitRecord> for Summary {
             user: record.user,
             label: record.label,
             lines: record.summary,
+            left_out: 0,
         }
     }
 }

@@ -28,6 +28,7 @@ fn record(sequence: u64, label: Vec<u8>) -> SummaryRecord {
             user: 3,
             label,
             lines: vec![],
+            left_out: 0,
         }),
     }
 }

@@ -1,5 +1,6 @@
 //! What a transaction or a commit has changed, path by path.
 
+use crate::TreePath;
 use serde::{Deserialize, Serialize};
 
 /// What has happened to the object at a path.
@@ -32,11 +33,22 @@ impl Change {
 
 /// One line of a list of changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeLine {
+pub struct ChangeLine<P = Vec<u8>> {
     /// What has happened.
     pub change: Change,
     /// Relative to the store's root, without a leading slash.
-    pub path: Vec<u8>,
+    pub path: P,
     /// The old path of a renamed object.
-    pub from: Option<Vec<u8>>,
+    pub from: Option<P>,
+}
+
+impl ChangeLine<TreePath> {
+    /// With paths of its own.
+    pub fn written_out(self) -> ChangeLine {
+        ChangeLine {
+            change: self.change,
+            path: self.path.to_bytes(),
+            from: self.from.map(|from| from.to_bytes()),
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Commits as lists show them, and reports about all of them.
 
-use crate::{ChangeLine, Sequence, Timestamp, TransactionId};
+use crate::{ChangeLine, Sequence, Timestamp, TransactionId, TreePath};
 use serde::{Deserialize, Serialize};
 
 /// A commit in the log.
@@ -22,11 +22,22 @@ pub struct CommitSummary {
 
 /// A commit and its changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitDetails {
+pub struct CommitDetails<P = Vec<u8>> {
     /// The commit.
     pub summary: CommitSummary,
     /// The changes that it made.
-    pub changes: Vec<ChangeLine>,
+    pub changes: Vec<ChangeLine<P>>,
+}
+
+impl CommitDetails<TreePath> {
+    /// With paths of their own.
+    pub fn written_out(self) -> CommitDetails {
+        let changes = self.changes.into_iter();
+        CommitDetails {
+            summary: self.summary,
+            changes: changes.map(ChangeLine::written_out).collect(),
+        }
+    }
 }
 
 /// The extent of the history: commits that can be undone, and the space that this takes.

@@ -28,6 +28,8 @@ pub enum ConflictKind {
     UnknownParts,
     /// The attributes were changed.
     Attributes,
+    /// What a commit replaced is not kept, so nobody knows what it changed.
+    Forgotten,
     /// The name was created, replaced or removed.
     Entry,
     /// The object was removed.
@@ -179,6 +181,7 @@ impl fmt::Display for ConflictKind {
                 "it was changed, in parts that nobody knows since the service died"
             }
             ConflictKind::Attributes => "its attributes were changed",
+            ConflictKind::Forgotten => "what was changed here or below is not kept: it was changed",
             ConflictKind::Entry => "the name was created, replaced or removed",
             ConflictKind::Removed => "it was removed",
             ConflictKind::Returned => "it was brought back or moved",

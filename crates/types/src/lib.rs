@@ -16,6 +16,7 @@
 //!   transaction behaves
 //! - `ended`, `deviation`, `merge`: how a transaction ended; what overlayfs has done otherwise; steps
 //!   of a nested commit into a native view
+//! - `path`: paths that share what they begin with
 //! - `sync`: taking locks, also after a panic
 
 #![deny(missing_docs)]
@@ -30,6 +31,7 @@ mod kind;
 mod lock;
 mod merge;
 mod options;
+pub mod path;
 mod read;
 mod side;
 mod snapshot_object;
@@ -48,6 +50,7 @@ pub use kind::Kind;
 pub use lock::{LockMode, LockScope, LockStatus};
 pub use merge::MergeStep;
 pub use options::{Conflicts, Durability, Isolation};
+pub use path::TreePath;
 pub use read::FileRead;
 pub use side::Side;
 pub use snapshot_object::SnapshotObject;

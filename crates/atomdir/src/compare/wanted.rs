@@ -1,8 +1,7 @@
 //! Selects the changes at and below some paths.
 
-use super::has_below;
+use atomdir_types::path::AnyPath;
 use atomdir_types::{Change, ChangeLine};
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -39,13 +38,14 @@ impl PathFilter {
     }
 
     /// Whether a change is at or below one of the paths.
-    pub fn wants(&self, line: &ChangeLine) -> bool {
-        let from = line.from.as_deref();
-        self.wants_path(&line.path) || from.is_some_and(|from| self.wants_path(from))
+    pub fn wants(&self, line: &ChangeLine<impl AnyPath>) -> bool {
+        let from = line.from.as_ref();
+        self.wants_path(&line.path.bytes())
+            || from.is_some_and(|from| self.wants_path(&from.bytes()))
     }
 
     /// Whether a commit with these changes has changed something at or below one of the paths.
-    pub fn wants_commit(&self, changes: &[ChangeLine]) -> bool {
+    pub fn wants_commit(&self, changes: &[ChangeLine<impl AnyPath>]) -> bool {
         self.paths.is_empty()
             || changes.iter().any(|line| self.wants(line))
             || !self.around(changes).is_empty()
@@ -62,27 +62,35 @@ impl PathFilter {
 
     /// The changes of directories above a path that are also changes of what is at the path: a
     /// directory that was renamed, or brought back by an undo, is one change for everything in it.
-    fn around<'a>(&self, changes: &'a [ChangeLine]) -> Vec<&'a ChangeLine> {
+    fn around<'a, P: AnyPath>(&self, changes: &'a [ChangeLine<P>]) -> Vec<&'a ChangeLine<P>> {
         let above = changes.iter().filter(|line| self.is_below(line));
-        let mut above: Vec<&ChangeLine> = above.collect();
-        if above.is_empty() {
-            return above;
-        }
-        let paths: BTreeSet<&[u8]> = changes.iter().map(|line| &*line.path).collect();
+        let mut above: Vec<&ChangeLine<P>> = above.collect();
+        // There are few of them: each is about a directory above a wanted path.
         above.retain(|line| match line.change {
             Change::Renamed => true,
-            Change::Added => !has_below(&paths, &line.path),
+            Change::Added => !has_below(changes, &line.path.bytes()),
             _ => false,
         });
         above
     }
 
     /// Whether one of the paths lies at or below the change's own paths.
-    fn is_below(&self, line: &ChangeLine) -> bool {
+    fn is_below(&self, line: &ChangeLine<impl AnyPath>) -> bool {
         let above = std::iter::once(&line.path).chain(&line.from);
-        let mut above = above.map(|path| Path::new(OsStr::from_bytes(path)));
-        above.any(|above| self.paths.iter().any(|wanted| wanted.starts_with(above)))
+        let mut above = above.map(AnyPath::bytes);
+        above.any(|above| {
+            let above = Path::new(OsStr::from_bytes(&above));
+            self.paths.iter().any(|wanted| wanted.starts_with(above))
+        })
     }
+}
+
+fn has_below(changes: &[ChangeLine<impl AnyPath>], path: &[u8]) -> bool {
+    changes.iter().any(|line| {
+        let below = line.path.bytes();
+        let below = below.strip_prefix(path);
+        below.is_some_and(|below| below.first() == Some(&b'/'))
+    })
 }
 
 #[cfg(test)]

@@ -10,12 +10,14 @@ use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, reason};
 use atomdir_engine as engine;
 use atomdir_protocol::PastView;
-use atomdir_types::{CommitDetails, CommitSummary, HistoryStatus, Sequence, Side, Timestamp};
+use atomdir_types::{
+    CommitDetails, CommitSummary, HistoryStatus, Sequence, Side, Timestamp, TreePath,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 impl Embedded {
-    fn for_each_commit(&self, each: impl FnMut(CommitDetails)) -> Result<(), StoreError> {
+    fn for_each_commit(&self, each: impl FnMut(CommitDetails<TreePath>)) -> Result<(), StoreError> {
         let listed = self.here()?.for_each_commit(each);
         listed.map_err(convert::store_error)
     }
@@ -46,6 +48,7 @@ impl Embedded {
             }
         });
         listed.map_err(BeginError::from)?;
+        let found = found.map(CommitDetails::written_out);
         found.ok_or_else(|| no_such_commit(sequence))
     }
 

@@ -433,14 +433,16 @@ impl Session for EmbeddedTransaction {
         let paths = bytes_of(paths);
         let mut committed =
             self.commit_by(|store| store.commit_part(&self.transaction, &paths, &mut |_| {}))?;
-        let landed = std::mem::take(&mut committed.landed);
+        let landed = std::mem::take(&mut committed.landed).into_iter();
+        let landed = landed.map(ChangeLine::written_out).collect();
         Ok((convert::committed(committed), landed))
     }
 
     fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError> {
         self.store.here()?;
         let dropped = self.transaction.drop_part(&bytes_of(paths));
-        Ok(dropped.map_err(convert::drop_error)?.changes)
+        let dropped = dropped.map_err(convert::drop_error)?.changes.into_iter();
+        Ok(dropped.map(ChangeLine::written_out).collect())
     }
 
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Extent, Identity, Kind, Stat};
 use atomdir_format::record::{Before, Former, FormerPages, Run};
+use atomdir_types::TreePath;
 
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
@@ -61,7 +62,7 @@ pub(crate) fn look_before<D: Disk>(
         })
     });
     let total: Result<u64, Errno> = lengths.sum();
-    let total = total.map_err(|errno| failed(b"", errno))?;
+    let total = total.map_err(|errno| failed(&TreePath::default(), errno))?;
     let carries = total <= CARRIED_BYTES_MAX.min(core.options.carried_bytes_max);
     for object in in_place {
         look.add_object(object, carries)?;
@@ -266,6 +267,6 @@ fn place_of(base: &Base) -> (Identity, Place) {
     (state.identity, state.place.clone())
 }
 
-fn failed(path: &[u8], errno: Errno) -> CommitError {
+fn failed(path: &TreePath, errno: Errno) -> CommitError {
     CommitError::io("keep for the history the old state of", path, errno)
 }

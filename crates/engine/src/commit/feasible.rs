@@ -10,10 +10,13 @@
 //! Invariant: no check changes the base, whatever an outside writer puts there at
 //! that moment. The kernel is asked about a name by a rename that cannot succeed.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Attributes, Disk, Errno, Kind, Name, NewNode, Owner, RenameMode};
+use atomdir_types::TreePath;
+use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, without_set_id};
@@ -78,7 +81,7 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
         }
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
-                let path = directory.path().unwrap_or_default();
+                let path = InBase(directory);
                 check_changeable(core, seen, (directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
             }
@@ -88,16 +91,14 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
-            let path = after.path().unwrap_or_default();
-            check_changeable(core, seen, (after, &path), "rename or link")?;
+            check_changeable(core, seen, (after, &InBase(after)), "rename or link")?;
         }
     }
     for removed in &set.removed_directories {
         check_goes_to_limbo(core, &removed.base, &removed.path)?;
     }
     for base in set.dying.values() {
-        let path = base.path().unwrap_or_default();
-        check_changeable(core, seen, (base, &path), "remove")?;
+        check_changeable(core, seen, (base, &InBase(base)), "remove")?;
     }
     for object in &set.objects {
         check_changeable(core, seen, (&object.base, &object.path), "change")?;
@@ -115,7 +116,7 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
 /// Refuses to give a file more names than file systems allow. All of the new names are there before
 /// an old one is taken away, unless the file is only moved.
 fn check_link_counts<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
-    let mut names: HashMap<u64, (u32, bool, &Base, &[u8])> = HashMap::new();
+    let mut names: HashMap<u64, (u32, bool, &Base, &TreePath)> = HashMap::new();
     for entry in &set.entries {
         if let Some(Object::Base(after)) = &entry.after
             && after.kind != Kind::Directory
@@ -141,6 +142,15 @@ fn check_link_counts<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     Ok(())
 }
 
+/// The present path of a base object, for messages.
+struct InBase<'a>(&'a Base);
+
+impl AnyPath for InBase<'_> {
+    fn bytes(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.0.path().unwrap_or_default())
+    }
+}
+
 fn has_new_inode(object: &ObjectWrite) -> bool {
     let contents = object.contents.as_ref();
     contents.is_some_and(|contents| contents.replacement.is_some())
@@ -151,7 +161,7 @@ fn has_new_inode(object: &ObjectWrite) -> bool {
 fn check_changeable<D: Disk>(
     core: &Core<D>,
     seen: &Seen,
-    (base, path): (&Base, &[u8]),
+    (base, path): (&Base, &(impl AnyPath + ?Sized)),
     step: &'static str,
 ) -> Outcome<()> {
     match core.stat_now(base) {
@@ -216,7 +226,11 @@ fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> 
 
 /// Refuses to change names in a directory that its owner has closed to this process. If that is this
 /// process, apply opens it up: see `apply::rights`.
-fn check_open<D: Disk>(core: &Core<D>, directory: &Arc<Base>, path: &[u8]) -> Outcome<()> {
+fn check_open<D: Disk>(
+    core: &Core<D>,
+    directory: &Arc<Base>,
+    path: &(impl AnyPath + ?Sized),
+) -> Outcome<()> {
     if owned_by_another(core, directory).is_none() {
         return Ok(());
     }
@@ -229,7 +243,7 @@ fn check_open<D: Disk>(core: &Core<D>, directory: &Arc<Base>, path: &[u8]) -> Ou
 
 /// Refuses to remove a directory that cannot be moved to limbo: the kernel moves no
 /// directory to another one unless it may be written to.
-fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &[u8]) -> Outcome<()> {
+fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &TreePath) -> Outcome<()> {
     if owned_by_another(core, base).is_none() {
         return Ok(());
     }
@@ -247,7 +261,7 @@ fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &[u8]) -
 fn check_removable<D: Disk>(
     core: &Core<D>,
     (directory, name): (&Arc<Base>, &Name),
-    path: &[u8],
+    path: &TreePath,
 ) -> Outcome<()> {
     let occupied = core
         .occupied()

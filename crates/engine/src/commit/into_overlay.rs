@@ -56,7 +56,9 @@ impl<D: Disk> Store<D> {
 
     /// Ends the commit after all steps were carried out.
     pub fn finish_merge(&self, transaction: &Transaction<D>) -> Result<Committed, CommitError> {
-        let changes = transaction.changes().map_or(0, |lines| lines.len() as u64);
+        let changes = transaction
+            .changed_paths()
+            .map_or(0, |lines| lines.len() as u64);
         match self.abort(transaction) {
             true => Ok(Committed {
                 changes,

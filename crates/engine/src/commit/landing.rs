@@ -63,7 +63,7 @@ pub(crate) fn refuse_merged<D: Disk>(view: &View<D>, set: &WriteSet) -> Result<(
             changed.newest_but(|sequence| sequence <= view.at || view.landed.is_own(sequence))
         })?;
         Rule::LandedWhole.holds().then(|| Conflict {
-            path: object.path.clone(),
+            path: object.path.to_bytes(),
             what: ConflictKind::OtherPart,
             by: ChangedBy::commit(newest),
         })

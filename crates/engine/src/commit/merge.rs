@@ -65,7 +65,7 @@ pub(crate) fn refuse_linked_since<D: Disk>(
     let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
     if is_linked && Rule::ChangeLinkedInPlace.holds() {
         return Err(CommitError::Conflict(vec![Conflict {
-            path: object.path.clone(),
+            path: object.path.to_bytes(),
             what: ConflictKind::Contents,
             by: ChangedBy::Outside,
         }]));

@@ -60,7 +60,7 @@ pub(crate) mod validate;
 
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
-use atomdir_types::ChangeLine;
+use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
@@ -95,9 +95,9 @@ pub struct Committed {
     /// and in the transaction's own view for the commit of a part.
     pub outdated: Vec<Outdated>,
     /// The changes that a commit of a part has landed, sorted by path.
-    pub landed: Vec<ChangeLine>,
+    pub landed: Vec<ChangeLine<TreePath>>,
     /// The changes for which their side was taken, sorted by path.
-    pub dropped: Vec<ChangeLine>,
+    pub dropped: Vec<ChangeLine<TreePath>>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Attributes, Disk, Errno, Kind};
 use atomdir_format::record::CommitRecord;
+use atomdir_types::TreePath;
 
 use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
@@ -37,8 +38,8 @@ pub(crate) fn check_again<D: Disk>(
 /// Checks that the directories and the objects let the user make these changes to the base
 /// themselves.
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, user: &Credentials) -> Outcome<()> {
-    let refused = |path: &[u8]| {
-        let path = path.to_vec();
+    let refused = |path: &TreePath| {
+        let path = path.clone();
         move |errno| CommitError::io("change", &path, errno)
     };
     let may_change = |directory: &Arc<Base>| {

@@ -14,7 +14,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name};
-use atomdir_types::ChangeLine;
+use atomdir_types::path::AnyPath;
+use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
@@ -44,7 +45,7 @@ pub(crate) struct Taken {
     /// Everything but the changes for which their side is taken; `None`: everything.
     pub part: Option<Part>,
     /// The changes that are not committed.
-    pub dropped: Vec<ChangeLine>,
+    pub dropped: Vec<ChangeLine<TreePath>>,
     pub mine: Vec<Listed>,
 }
 
@@ -57,8 +58,8 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    pub fn has_entry(&self, path: &[u8]) -> bool {
-        self.entries.contains(path)
+    pub fn has_entry(&self, path: &(impl AnyPath + ?Sized)) -> bool {
+        !self.entries.is_empty() && self.entries.contains(&*path.bytes())
     }
 
     pub fn takes(&self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) -> bool {
@@ -135,7 +136,9 @@ pub(crate) fn take_sides<D: Disk>(
         let is_dropped = |mine: &&Listed| {
             let path = &mine.conflict.path;
             let mut dropped = taken.dropped.iter();
-            dropped.any(|line| line.path == *path || line.from.as_ref() == Some(path))
+            dropped.any(|line| {
+                line.path == **path || line.from.as_ref().is_some_and(|from| *from == **path)
+            })
         };
         if let Some(mine) = taken.mine.iter().find(is_dropped) {
             return Err(not_taken(&mine.conflict.path, GOES_WITH_THEIRS));
@@ -179,7 +182,7 @@ fn changed_at<D: Disk>(view: &mut View<D>, mut path: Vec<u8>) -> Vec<u8> {
 /// The state in the base of each path of the write set.
 pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> PathState {
     let path = if path == b"." { b"" } else { path };
-    let object = set.objects.iter().find(|object| object.path == path);
+    let object = set.objects.iter().find(|object| object.path == *path);
     let object = object.and_then(|object| core.stat_now(&object.base).ok());
     let entry = changed_entry(set, path);
     let entry = entry.and_then(|(directory, name)| {
@@ -198,7 +201,7 @@ pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Path
 
 /// The entry of the base that the write set changes, perhaps by removing its directory.
 fn changed_entry<'a>(set: &'a WriteSet, path: &[u8]) -> Option<(&'a Arc<Base>, &'a Name)> {
-    let entry = set.entries.iter().find(|entry| entry.path == path);
+    let entry = set.entries.iter().find(|entry| entry.path == *path);
     if let Some(entry) = entry {
         return match &entry.directory {
             Object::Base(directory) => Some((directory, &entry.name)),
@@ -254,7 +257,7 @@ fn replace_present<D: Disk>(
     set: &mut WriteSet,
     path: &[u8],
 ) -> Result<bool, CommitError> {
-    let Some(entry) = set.entries.iter_mut().find(|entry| entry.path == path) else {
+    let Some(entry) = set.entries.iter_mut().find(|entry| entry.path == *path) else {
         return Ok(false);
     };
     let Object::Base(directory) = &entry.directory else {

@@ -1,14 +1,17 @@
 //! The history of commits: those that have left the log, and those still in it.
 //!
-//! It does not grow for ever: when it gets long, a checkpoint drops its older half.
+//! It does not grow for ever: when it gets long, a checkpoint makes it half as long. `shares` says
+//! who loses what then.
 
 use atomdir_disk::{Disk, Errno, RenameMode, reason};
+use atomdir_format::frame::Record;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::journal::Journal;
+use crate::log::shares::{Claim, excessive};
 use crate::log::{Log, Records};
 use crate::names;
 
@@ -32,25 +35,41 @@ impl<D: Disk> Journal<D> {
         })
     }
 
+    /// If the history is longer than this, makes it half as long. The oldest commits of the users
+    /// who take the most go: as a whole, if there are no others before them, otherwise all but
+    /// their number of changes. The newest is always listed.
     pub fn shorten_history(&mut self, core: &Core<D>, bytes_max: u64) -> Result<(), StoreError> {
-        let length = self.history.length();
-        if length <= bytes_max {
+        if self.history.length() <= bytes_max {
             return Ok(());
         }
-        let id = self.header.store_id;
-        let file = self.history.file();
-        let start = self
-            .history
-            .start_of_last::<SummaryRecord>(&core.disk, bytes_max / 2)?;
-        if start == 0 {
-            return Ok(());
-        }
-        let durable = self.header.last_sequence;
+        let mut claims = Vec::new();
+        self.history
+            .end_of_prefix(&core.disk, |record: SummaryRecord, bytes| {
+                let user = record.commit.map_or(0, |commit| commit.user);
+                claims.push(Claim {
+                    user,
+                    bytes,
+                    may_go: true,
+                });
+                true
+            })?;
+        let gone = excessive(&claims, bytes_max / 2, core.options.privileges.user);
+        let oldest = (0..claims.len().saturating_sub(1)).take_while(|place| gone.contains(place));
+        let dropped = oldest.count();
+        let mut place = 0;
+        let change = |record: SummaryRecord| {
+            place += 1;
+            match gone.contains(&(place - 1)) {
+                _ if place <= dropped => None,
+                true => Some(record.without_lines()),
+                false => Some(record),
+            }
+        };
         let names = (names::HISTORY_NEW, names::HISTORY);
-        let shorter = copy_tail(core, names, &file, start, length).map_err(failed)?;
         // The shorter file's name becomes durable with the next header, which is in
         // the same directory and is written after everything that is appended.
-        self.history = Log::new(shorter, id, length - start, durable);
+        let last = self.header.last_sequence;
+        self.history = rewrite(core, names, (&self.history, last), change)?;
         Ok(())
     }
 }
@@ -88,6 +107,47 @@ impl<D: Disk> Summaries<D> {
         self.logged.into_iter().for_each(take);
         Ok(())
     }
+}
+
+/// Replaces the file by one with the records that `change` makes of the present ones; `None` for
+/// some of the oldest. If this fails, the file stays, and nothing else. `last`: the sequence up to
+/// which the new file counts as durable.
+pub(super) fn rewrite<D: Disk, R: Record>(
+    core: &Core<D>,
+    (new, name): (&str, &str),
+    (log, last): (&Log<D>, u64),
+    mut change: impl FnMut(R) -> Option<R>,
+) -> Result<Log<D>, StoreError> {
+    let (disk, directory) = (&core.disk, &core.control.directory);
+    let (new, name) = (names::fixed(new), names::fixed(name));
+    let remove = || match disk.unlink(directory, &new) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let mut write = || {
+        let file = disk.create(directory, &new, 0o600).map_err(failed)?;
+        let mut written = Log::new(file, core.control.applied.store(), 0, 0);
+        log.for_each(disk, |record: R| {
+            if let Some(record) = change(record) {
+                // The file is flushed as a whole before anybody reads it.
+                written.note_durable(record.sequence().saturating_sub(1));
+                written.append(disk, &record).map_err(failed)?;
+            }
+            Ok(())
+        })?;
+        written.give_back(disk).map_err(failed)?;
+        disk.sync(&written.file()).map_err(failed)?;
+        let renamed = disk.rename((directory, &new), (directory, &name), RenameMode::Replace);
+        renamed.map_err(failed)?;
+        written.note_durable(last);
+        Ok(written)
+    };
+    remove().map_err(failed)?;
+    write().inspect_err(|_| {
+        if let Err(errno) = remove() {
+            tracing::warn!(errno = %reason(errno), "a part of a shorter history is left");
+        }
+    })
 }
 
 /// Replaces the file by a copy that begins at `start`. If this fails, the file stays, and nothing

@@ -17,7 +17,7 @@ use crate::log::forgotten::Forgotten;
 use crate::log::past::{PastFile, limbo_bytes};
 use crate::log::past_limits::{Excess, HistoryStatus};
 use crate::log::recent::RecentCommits;
-use crate::names;
+use crate::names::{self, InLimbo};
 use crate::options::HistoryLimits;
 
 pub(crate) struct Journal<D: Disk> {
@@ -153,18 +153,24 @@ impl<D: Disk> Journal<D> {
             }
             excess = excess.with_room();
         }
+        let given_up = self.in_tails(core, |journal| match &mut journal.past {
+            Some(past) => past.give_up(core, &excess, held),
+            None => Ok(None),
+        })?;
         let forgotten = self.in_tails(core, |journal| match &mut journal.past {
             Some(past) => past.forget(core, &excess, held),
             None => Ok(None),
-        })?;
-        if let (Some(forgotten), Some(past)) = (forgotten, &self.past) {
+        });
+        let some = [given_up, forgotten.as_ref().ok().cloned().flatten()];
+        let gone: Vec<InLimbo> = some.into_iter().flatten().flatten().collect();
+        if let Some(past) = self.past.as_ref().filter(|past| past.figures() != figures) {
             self.has_garbage = true;
             let in_limbo = |bytes: u64, file_bytes: u64| bytes.saturating_sub(file_bytes);
             let before = in_limbo(figures.bytes, file_bytes);
             let left = in_limbo(past.figures().bytes, past.file_bytes());
-            self.forgotten.add(forgotten, before.saturating_sub(left));
+            self.forgotten.add(gone, before.saturating_sub(left));
         }
-        Ok(())
+        forgotten.map(drop)
     }
 
     /// The newest commit whose base is that of `at`, if none has happened between the two. Later

@@ -3,7 +3,7 @@
 //! This module reads and writes a file of records. A `journal` is a store's log together with
 //! its history and the header that says where one ends and the other begins; `history`
 //! lists commits from both. `past` is what commits have replaced, `past_limits` says how much
-//! of that is kept. `recent` finds the newest commits. `record_builder` writes a write set down as a record.
+//! of that is kept, and `shares` whose part of it goes first. `recent` finds the newest commits. `record_builder` writes a write set down as a record.
 //!
 //! Invariants
 //! 1. `tail` is the end of the last whole record. Nothing behind it was ever acknowledged.
@@ -17,6 +17,7 @@ pub(crate) mod past;
 pub(crate) mod past_limits;
 pub(crate) mod recent;
 pub(crate) mod record_builder;
+pub(crate) mod shares;
 
 use std::sync::Arc;
 
@@ -256,19 +257,6 @@ impl<D: Disk> Log<D> {
             start = next_offset;
         }
         Ok(start)
-    }
-
-    /// Where the records begin that make up the last `bytes` bytes, or where the last record
-    /// begins if it alone is longer.
-    pub fn start_of_last<R: Record>(&self, disk: &D, bytes: u64) -> Result<u64, StoreError> {
-        let mut scanner = scanner::<D, R>(disk, &self.file, self.tail, self.id, u64::MAX);
-        let (mut start, mut next) = (0, 0);
-        while self.tail - next > bytes
-            && let Scanned::Record { next_offset, .. } = scanner.step().map_err(unread)?
-        {
-            (start, next) = (next, next_offset);
-        }
-        Ok(if next < self.tail { next } else { start })
     }
 }
 

@@ -10,7 +10,7 @@
 //!    into the base. It is durably there before `past` names it: the base is flushed first.
 //! 3. A commit is forgotten durably before the objects that it alone keeps in limbo are removed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Timestamp};
 use atomdir_format::past::PastRecord;
@@ -20,8 +20,9 @@ use crate::base::core::Core;
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::lock;
-use crate::log::history::copy_tail;
+use crate::log::history::{copy_tail, rewrite};
 use crate::log::past_limits::{Excess, HistoryStatus};
+use crate::log::shares::{Claim, excessive};
 use crate::log::{Log, read_records};
 use crate::names::{self, InLimbo};
 
@@ -232,6 +233,82 @@ impl<D: Disk> PastFile<D> {
 
     pub fn keeps(&self, object: &InLimbo) -> bool {
         self.counts.kept.contains_key(object)
+    }
+
+    /// If commits are too many, gives up the oldest of the users who have the most, as far as they
+    /// are not after `held`. Returns what no commit keeps in limbo any more; `None` if nothing was
+    /// given up.
+    pub fn give_up(
+        &mut self,
+        core: &Core<D>,
+        excess: &Excess,
+        held: Option<Sequence>,
+    ) -> Result<Option<Vec<InLimbo>>, StoreError> {
+        let Some(gone) = self.excessive(core, excess, held)? else {
+            return Ok(None);
+        };
+        let names = (names::PAST_NEW, names::PAST);
+        let log = (&self.records, self.counts.newest);
+        self.records = rewrite(core, names, log, |record: PastRecord| {
+            Some(match gone.contains(&record.record.sequence()) {
+                true => record.given_up(),
+                false => record,
+            })
+        })?;
+        self.flushed = self.records.length();
+        let kept = std::mem::take(&mut self.counts).kept;
+        lock(&core.past_sizes).clear();
+        let counts = &mut self.counts;
+        self.records
+            .end_of_prefix(&core.disk, |record: PastRecord, bytes| {
+                counts.add(core, &record, bytes);
+                true
+            })?;
+        let synced = core.disk.sync_directory(&core.control.directory);
+        synced.map_err(failed("shorten the past"))?;
+        let kept = kept.into_keys();
+        Ok(Some(kept.filter(|one| !self.keeps(one)).collect()))
+    }
+
+    /// The sequences of the commits to give up; `None` if nothing is to be rewritten.
+    fn excessive(
+        &self,
+        core: &Core<D>,
+        excess: &Excess,
+        held: Option<Sequence>,
+    ) -> Result<Option<HashSet<u64>>, StoreError> {
+        let mut claims = Vec::new();
+        let mut file_claims = Vec::new();
+        let mut sequences = Vec::new();
+        self.records
+            .end_of_prefix(&core.disk, |record: PastRecord, bytes| {
+                let sequence = record.record.sequence();
+                let Some(commit) = record.record.commit() else {
+                    return true;
+                };
+                let claim = |bytes| Claim {
+                    user: commit.user,
+                    bytes,
+                    may_go: held.is_none_or(|held| sequence <= held.0),
+                };
+                sequences.push(sequence);
+                claims.push(claim(bytes + limbo_bytes(commit)));
+                file_claims.push(claim(bytes));
+                true
+            })?;
+        // If the oldest commits of all users are to go, `forget` takes less work.
+        let users: HashSet<u32> = claims.iter().map(|claim| claim.user).collect();
+        let owner = core.options.privileges.user;
+        let (bytes_max, file_bytes_max) = excess.bytes_max();
+        if users.len() < 2 || bytes_max == 0 {
+            return Ok(None);
+        }
+        let gone = excessive(&claims, bytes_max, owner);
+        let places = gone
+            .into_iter()
+            .chain(excessive(&file_claims, file_bytes_max, owner));
+        let gone: HashSet<u64> = places.map(|place| sequences[place]).collect();
+        Ok((!gone.is_empty()).then_some(gone))
     }
 
     /// Forgets the oldest commits as far as they are too many and not after `held`. Returns what no

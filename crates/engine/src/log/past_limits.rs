@@ -78,6 +78,11 @@ impl Excess {
         is_old || self.is_large(figures, file_bytes)
     }
 
+    /// The most bytes of all commits, and of the file.
+    pub fn bytes_max(&self) -> (u64, u64) {
+        (self.bytes_max, self.file_bytes_max)
+    }
+
     fn is_old(&self, time: Timestamp) -> bool {
         time < self.older_than
     }

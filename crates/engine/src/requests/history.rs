@@ -1,7 +1,7 @@
 //! Lists past commits from the history and the log.
 
 use atomdir_disk::Disk;
-use atomdir_types::CommitDetails;
+use atomdir_types::{CommitDetails, TreePath};
 
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
@@ -13,14 +13,17 @@ impl<D: Disk> Store<D> {
     /// Every commit, oldest first.
     pub fn commits(&self) -> Result<Vec<CommitDetails>, StoreError> {
         let mut commits = Vec::new();
-        self.for_each_commit(|commit| commits.push(commit))?;
+        self.for_each_commit(|commit| commits.push(commit.written_out()))?;
         Ok(commits)
     }
 
     /// Like [`Store::commits`], one commit at a time. Other commits go on meanwhile, and are not
     /// listed. Lazy commits are applied or set aside first, so none is listed that is set aside
     /// later.
-    pub fn for_each_commit(&self, mut each: impl FnMut(CommitDetails)) -> Result<(), StoreError> {
+    pub fn for_each_commit(
+        &self,
+        mut each: impl FnMut(CommitDetails<TreePath>),
+    ) -> Result<(), StoreError> {
         let core = &*self.0.core;
         // Under the lock, so that no lazy commit is appended before they are listed.
         let state = self.lock_without_pending().unwrap_or_else(|error| {

@@ -8,6 +8,10 @@
 //! - the reads of a serializable transaction: one for every four objects, names and runs of pages;
 //! - each lock that it holds.
 //!
+//! Nodes that were only looked up are in memory until the kernel, or the program that has looked
+//! them up, forgets them. They are counted apart: a budget for n changed objects allows
+//! n * [`LOOKED_UP_PER_OBJECT`] of them.
+//!
 //! The engine knows no users: its caller decides which transactions share a budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,11 +24,14 @@ use crate::view::View;
 
 /// About how much memory a changed object takes.
 const OBJECT_BYTES: u64 = 1024;
+/// About how many nodes without changes take as much.
+pub const LOOKED_UP_PER_OBJECT: u64 = 4;
 
 #[derive(Debug)]
 pub struct Budget {
     changed_objects_max: u64,
     changed_objects: AtomicU64,
+    looked_up: AtomicU64,
 }
 
 impl Budget {
@@ -32,7 +39,13 @@ impl Budget {
         Budget {
             changed_objects_max,
             changed_objects: AtomicU64::new(0),
+            looked_up: AtomicU64::new(0),
         }
+    }
+
+    /// How many nodes the open transactions have looked up and not forgotten.
+    pub fn looked_up(&self) -> u64 {
+        self.looked_up.load(Ordering::Relaxed)
     }
 
     /// How many changed objects the open transactions use.
@@ -49,6 +62,7 @@ pub(crate) struct Share {
     /// Bytes of extended attributes and link targets.
     bytes_set: AtomicU64,
     locks: AtomicU64,
+    looked_up: AtomicU64,
 }
 
 impl Share {
@@ -76,16 +90,35 @@ impl Share {
         if self.budget.get().is_some() {
             let bytes_set = self.bytes_set.load(Ordering::Relaxed);
             let now = kept_objects() + bytes_set / OBJECT_BYTES;
-            self.set_used(&self.changed_objects, now);
+            self.set_used(&self.changed_objects, now, |budget| &budget.changed_objects);
         }
+    }
+
+    /// Fails with `EDQUOT` if no further nodes may be looked up.
+    pub fn require_room_to_look(&self) -> Result<()> {
+        let Some(budget) = self.budget.get() else {
+            return Ok(());
+        };
+        let most = budget
+            .changed_objects_max
+            .saturating_mul(LOOKED_UP_PER_OBJECT);
+        match budget.looked_up() >= most {
+            true => Err(Errno::DQUOT),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets how many nodes the view has.
+    pub fn update_looked_up(&self, nodes: u64) {
+        self.set_used(&self.looked_up, nodes, |budget| &budget.looked_up);
     }
 
     /// Sets how many locks the transaction holds.
     pub fn update_locks(&self, locks: u64) {
-        self.set_used(&self.locks, locks);
+        self.set_used(&self.locks, locks, |budget| &budget.changed_objects);
     }
 
-    fn set_used(&self, used: &AtomicU64, now: u64) {
+    fn set_used(&self, used: &AtomicU64, now: u64, of: impl FnOnce(&Budget) -> &AtomicU64) {
         let Some(budget) = self.budget.get() else {
             return;
         };
@@ -94,16 +127,15 @@ impl Share {
         // transaction's view or the table of locks. If the number falls, the wrapping
         // difference subtracts.
         let difference = now.wrapping_sub(before);
-        budget
-            .changed_objects
-            .fetch_add(difference, Ordering::Relaxed);
+        of(budget).fetch_add(difference, Ordering::Relaxed);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.set_used(&self.changed_objects, 0);
-        self.set_used(&self.locks, 0);
+        self.set_used(&self.changed_objects, 0, |budget| &budget.changed_objects);
+        self.update_locks(0);
+        self.update_looked_up(0);
     }
 }
 

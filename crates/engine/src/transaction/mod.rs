@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Owner, Result, Timestamp};
 use atomdir_format::record::Before;
-use atomdir_types::{ChangeLine, Deviation};
+use atomdir_types::{ChangeLine, Deviation, TreePath};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
@@ -393,6 +393,12 @@ impl<D: Disk> Transaction<D> {
 
     /// The changes that a commit would land, sorted by path.
     pub fn changes(&self) -> Result<Vec<ChangeLine>> {
+        let lines = self.changed_paths()?.into_iter();
+        Ok(lines.map(ChangeLine::written_out).collect())
+    }
+
+    /// Like [`changes`](Self::changes), with paths that share memory.
+    pub fn changed_paths(&self) -> Result<Vec<ChangeLine<TreePath>>> {
         let looked = self.wait_with(|view| match view.lower {
             true => view.reader_of_upper().map(Err),
             false => view.changes().map(Ok),

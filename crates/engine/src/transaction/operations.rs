@@ -17,15 +17,20 @@ impl<D: Disk> Transaction<D> {
     /// Finding the name does not count as reading the attributes that are returned
     /// with it: a caller that uses those calls [`Transaction::attributes`].
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.share.require_room_to_look()?;
         self.with(|view| {
-            let mut entry = view.lookup(parent, name)?;
+            let found = view.lookup(parent, name);
+            self.share.update_looked_up(view.nodes.count());
+            let mut entry = found?;
             entry.attributes = view.lower_attributes(entry.attributes);
             Ok(entry)
         })
     }
 
     pub fn forget(&self, node: NodeId, count: u64) {
-        self.view.forget(node, count);
+        if let Some(left) = self.view.forget(node, count) {
+            self.share.update_looked_up(left);
+        }
     }
 
     pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {

@@ -1,7 +1,7 @@
 //! Drops a part of a transaction's changes: see `view::part`.
 
 use atomdir_disk::Disk;
-use atomdir_types::ChangeLine;
+use atomdir_types::{ChangeLine, TreePath};
 
 use crate::error::DropError;
 use crate::transaction::Transaction;
@@ -12,7 +12,7 @@ use crate::view::part::NoPart;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     /// Sorted by path.
-    pub changes: Vec<ChangeLine>,
+    pub changes: Vec<ChangeLine<TreePath>>,
     /// The data that caches of the view must drop.
     pub outdated: Vec<Outdated>,
 }

@@ -81,13 +81,16 @@ impl<D: Disk> ViewSlot<D> {
         }
     }
 
-    pub fn forget(&self, node: NodeId, count: u64) {
+    /// Returns how many nodes are left, if that is known at once.
+    pub fn forget(&self, node: NodeId, count: u64) -> Option<u64> {
         let mut slot = lock(&self.slot);
         if slot.is_committing {
             slot.forgotten.push((node, count));
-        } else if let Some(view) = &mut slot.view {
-            view.forget(node, count);
+            return None;
         }
+        let view = slot.view.as_mut()?;
+        view.forget(node, count);
+        Some(view.nodes.count())
     }
 
     /// Without a view there is nothing to put back: a lazy commit that is set aside meanwhile gives

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno};
 
 use crate::base::Base;
-use crate::error::{Conflict, ConflictKind, UndoError};
+use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
 use crate::ids::Sequence;
 use crate::options::{BeginOptions, Conflicts, Isolation};
 use crate::store::Store;
@@ -87,12 +87,19 @@ impl<D: Disk> Store<D> {
         let since = self.since(transaction, &later)?;
         let selection = Selection::everything();
         let changes = Changes::new(&since, &selection);
-        let not_as_then = self.change_view(transaction, |view| {
+        let mut not_as_then = self.change_view(transaction, |view| {
             let reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
             let not_as_then = reverse.run()?.not_as_then;
             view.frozen = true;
             Ok(not_as_then)
         })?;
+        // The view shows what these commits changed as they left it, wherever that is.
+        let given_up = since.steps.iter().filter(|step| step.is_given_up);
+        not_as_then.extend(given_up.map(|step| Conflict {
+            path: b".".to_vec(),
+            what: ConflictKind::Forgotten,
+            by: ChangedBy::commit(step.sequence),
+        }));
         transaction.show_past(commit);
         Ok(self.described(not_as_then))
     }

@@ -87,6 +87,9 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), UndoError> {
         let since = self.since(transaction, commits)?;
         let mut asked_for = since.steps.iter().filter(|step| step.is_undone);
+        if let Some(lost) = asked_for.clone().find(|step| step.is_given_up) {
+            return Err(UndoError::NotKept(lost.sequence));
+        }
         if let Some(first) = commits.first()
             && asked_for.all(|step| !step.is_commit())
         {

@@ -30,6 +30,8 @@ pub(super) struct Step {
     /// See [`PastRecord::settled`].
     pub settled: Timestamp,
     pub is_settled_late: bool,
+    /// See [`PastRecord::is_given_up`].
+    pub is_given_up: bool,
     pub record: LogRecord,
 }
 
@@ -74,6 +76,7 @@ impl<D: Disk> Store<D> {
                     is_neutral: false,
                     settled: record.settled,
                     is_settled_late: record.is_settled_late,
+                    is_given_up: record.is_given_up,
                     record: record.record,
                 });
             }

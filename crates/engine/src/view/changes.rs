@@ -4,11 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Kind, Name, Result};
-use atomdir_types::{Change, ChangeLine};
+use atomdir_types::path::{PathTable, sort_by_path};
+use atomdir_types::{Change, ChangeLine, TreePath};
 
 use super::View;
 use super::node::{EntryDelta, Node, OwnBody, Touched};
 use super::part::Part;
+use super::paths::Paths;
 use crate::base::Base;
 use crate::ids::NodeId;
 
@@ -16,7 +18,7 @@ use crate::ids::NodeId;
 type Vacated = HashMap<u64, Vec<LostName>>;
 
 struct LostName {
-    path: Vec<u8>,
+    path: TreePath,
     base: Arc<Base>,
     /// Whether another object has the name in the same directory now.
     is_replaced: bool,
@@ -24,7 +26,7 @@ struct LostName {
 
 /// The line of a name that an object has now.
 struct NamedLine {
-    line: ChangeLine,
+    line: ChangeLine<TreePath>,
     now: NodeId,
     kind: Kind,
     /// The object of the base that had the name.
@@ -34,8 +36,11 @@ struct NamedLine {
 #[derive(Default)]
 struct NamedLines {
     all: Vec<NamedLine>,
-    /// Places in `all`, by path.
-    places: HashMap<Vec<u8>, usize>,
+    paths: PathTable,
+    /// Places in `all`, by the numbers of the paths.
+    places: HashMap<u32, usize>,
+    /// Whether the path with this number is in a renamed directory, where that is known.
+    in_renamed: HashMap<u32, bool>,
 }
 
 impl<D: Disk> View<D> {
@@ -61,13 +66,13 @@ impl<D: Disk> View<D> {
     }
 
     /// The changes that a commit would land, sorted by path.
-    pub fn changes(&mut self) -> Result<Vec<ChangeLine>> {
+    pub fn changes(&mut self) -> Result<Vec<ChangeLine<TreePath>>> {
         let put_back = self.put_back()?;
         self.changes_but(&put_back, None)
     }
 
     /// The changes in a part.
-    pub fn changes_in(&mut self, part: &Part) -> Result<Vec<ChangeLine>> {
+    pub fn changes_in(&mut self, part: &Part) -> Result<Vec<ChangeLine<TreePath>>> {
         let put_back = self.put_back()?;
         self.changes_but(&put_back, Some(part))
     }
@@ -78,12 +83,13 @@ impl<D: Disk> View<D> {
         &mut self,
         put_back: &BTreeSet<NodeId>,
         part: Option<&Part>,
-    ) -> Result<Vec<ChangeLine>> {
+    ) -> Result<Vec<ChangeLine<TreePath>>> {
+        let mut paths = Paths::default();
         let mut named = NamedLines::default();
-        let mut vacated = self.vacated(part)?;
+        let mut vacated = self.vacated(&mut paths, part)?;
         for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(now) = entry.now {
-                let path = self.path_of_entry(directory, name);
+                let path = paths.entry(self, directory, name);
                 let line = self.entry_line(path, entry, now, &mut vacated)?;
                 // In a directory that was made again an object may have its old path.
                 if line.from.as_ref() != Some(&line.path) {
@@ -98,7 +104,7 @@ impl<D: Disk> View<D> {
         }
         let lost = vacated.into_values().flatten();
         let lost = lost.filter(|lost| !lost.is_replaced);
-        let mut lines: Vec<ChangeLine> = lost.filter_map(|lost| named.lose(lost)).collect();
+        let mut lines: Vec<_> = lost.filter_map(|lost| named.lose(lost)).collect();
         for NamedLine {
             line, now, before, ..
         } in named.all
@@ -114,10 +120,10 @@ impl<D: Disk> View<D> {
         for id in self.changed_nodes() {
             let is_meant = part.is_none_or(|part| part.has_node(id));
             if is_meant && self.node(id)?.is_modified() && !put_back.contains(&id) {
-                lines.push(line(Change::Modified, self.path(id)));
+                lines.push(line(Change::Modified, paths.node(self, id)));
             }
         }
-        lines.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));
+        sort_by_path(&mut lines, |line| &line.path, |line| line.change);
         Ok(lines)
     }
 
@@ -134,11 +140,11 @@ impl<D: Disk> View<D> {
         Ok(deltas)
     }
 
-    fn vacated(&self, part: Option<&Part>) -> Result<Vacated> {
+    fn vacated(&self, paths: &mut Paths, part: Option<&Part>) -> Result<Vacated> {
         let mut vacated = Vacated::new();
         for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(before) = &entry.before {
-                let path = self.old_path(before, directory, name);
+                let path = paths.old(self, before, directory, name);
                 vacated.entry(before.serial).or_default().push(LostName {
                     path,
                     base: before.clone(),
@@ -166,11 +172,11 @@ impl<D: Disk> View<D> {
 
     fn entry_line(
         &self,
-        path: Vec<u8>,
+        path: TreePath,
         entry: &EntryDelta,
         now: NodeId,
         vacated: &mut Vacated,
-    ) -> Result<ChangeLine> {
+    ) -> Result<ChangeLine<TreePath>> {
         let node = self.node(now)?;
         let moved_from = node
             .base
@@ -193,18 +199,21 @@ impl<D: Disk> View<D> {
 
 impl NamedLines {
     fn push(&mut self, named: NamedLine) {
-        self.places.insert(named.line.path.clone(), self.all.len());
+        if let Some(path) = self.paths.add(&named.line.path) {
+            self.places.insert(path, self.all.len());
+        }
         self.all.push(named);
     }
 
     /// Returns the line of an object that has lost its name. If the path has a new object, since
     /// its directory was removed and made again, that is one change.
-    fn lose(&mut self, lost: LostName) -> Option<ChangeLine> {
-        let Some(&place) = self.places.get(&lost.path) else {
+    fn lose(&mut self, lost: LostName) -> Option<ChangeLine<TreePath>> {
+        let path = self.paths.add(&lost.path)?;
+        let Some(&place) = self.places.get(&path) else {
             return Some(line(Change::Deleted, lost.path));
         };
         // What is new in a renamed directory is known by the directory's old path.
-        if !self.is_in_renamed(&lost.path) {
+        if !self.is_in_renamed(path) {
             let named = &mut self.all[place];
             if named.line.change == Change::Added {
                 named.line.change = replacement(lost.base.kind, named.kind);
@@ -214,13 +223,26 @@ impl NamedLines {
         None
     }
 
-    fn is_in_renamed(&self, path: &[u8]) -> bool {
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        let mut above = slashes.map(|(end, _)| &path[..end]);
-        above.any(|above| {
+    fn is_in_renamed(&mut self, path: u32) -> bool {
+        let mut asked = Vec::new();
+        let mut at = path;
+        let is_in = loop {
+            if let Some(known) = self.in_renamed.get(&at) {
+                break *known;
+            }
+            asked.push(at);
+            let Some((Some(above), _)) = self.paths.get(at) else {
+                break false;
+            };
             let place = self.places.get(above);
-            place.is_some_and(|place| self.all[*place].line.change == Change::Renamed)
-        })
+            if place.is_some_and(|place| self.all[*place].line.change == Change::Renamed) {
+                break true;
+            }
+            at = *above;
+        };
+        self.in_renamed
+            .extend(asked.into_iter().map(|path| (path, is_in)));
+        is_in
     }
 }
 
@@ -244,7 +266,7 @@ impl Node {
     }
 }
 
-fn line(change: Change, path: Vec<u8>) -> ChangeLine {
+fn line(change: Change, path: TreePath) -> ChangeLine<TreePath> {
     ChangeLine {
         change,
         path,

@@ -23,6 +23,7 @@ pub(crate) mod node;
 mod nodes;
 mod numbers;
 pub(crate) mod part;
+pub(crate) mod paths;
 mod put_back;
 pub(crate) mod read_set;
 mod reads;

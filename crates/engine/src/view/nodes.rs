@@ -20,6 +20,8 @@ use crate::ids::NodeId;
 pub(crate) struct Nodes {
     /// Indexed by node id; 0 is never used.
     by_id: Vec<Option<Arc<Node>>>,
+    /// How many there are.
+    count: u64,
     pub by_base: HashMap<u64, NodeId>,
     /// Nodes with changes of their own.
     pub changed: BTreeSet<NodeId>,
@@ -49,6 +51,7 @@ impl Nodes {
     pub fn new(root: &Arc<Base>) -> Nodes {
         let mut nodes = Nodes {
             by_id: Vec::new(),
+            count: 0,
             by_base: HashMap::from([(root.serial, NodeId::ROOT)]),
             changed: BTreeSet::new(),
             dying: BTreeMap::new(),
@@ -67,6 +70,11 @@ impl Nodes {
         };
         nodes.put(NodeId::ROOT, Arc::new(root));
         nodes
+    }
+
+    /// The number of nodes.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
     /// An upper bound for the number of nodes.
@@ -97,7 +105,8 @@ impl Nodes {
         if self.by_id.len() <= place {
             self.by_id.resize(place + 1, None);
         }
-        self.by_id[place] = Some(node);
+        let before = self.by_id[place].replace(node);
+        self.count += u64::from(before.is_none());
     }
 
     pub fn take(&mut self, id: NodeId) -> Option<Arc<Node>> {
@@ -106,6 +115,7 @@ impl Nodes {
             unlogged.gone.insert(id);
         });
         let node = self.by_id.get_mut(id.0 as usize)?.take()?;
+        self.count -= 1;
         if let Some(base) = &node.base {
             self.by_base.remove(&base.serial);
         }
@@ -178,6 +188,7 @@ impl Nodes {
         let renumbered = |id: &NodeId| new_ids.get(id).copied();
         for (old, new) in new_ids {
             if let Some(node) = self.by_id.get_mut(old.0 as usize).and_then(Option::take) {
+                self.count -= 1;
                 self.put(*new, node);
             }
         }

@@ -20,6 +20,7 @@ mod history;
 mod history_age;
 mod history_costs;
 mod in_use;
+mod history_shares;
 mod inode_numbers;
 mod late_rights;
 mod lazy;

@@ -12,8 +12,10 @@ use crate::record::{Before, Former, FormerPages, Succession};
 const PAGES_LIMBO: u8 = 0;
 const PAGES_CARRIED: u8 = 1;
 
-/// The last byte of a past commit whose settled time recovery has taken.
+/// The last byte, if there is one: recovery has taken the settled time.
 const SETTLED_LATE: u8 = 1;
+/// The commit had to make room for others.
+const GIVEN_UP: u8 = 2;
 
 impl Record for PastRecord {
     const KIND: FrameKind = FrameKind::Past;
@@ -26,8 +28,14 @@ impl Record for PastRecord {
         let mut writer = Writer::default();
         writer.time(self.settled);
         put_log_record(&mut writer, &self.record);
-        if self.is_settled_late {
-            writer.byte(SETTLED_LATE);
+        assert!(
+            !self.is_given_up || self.record.is_own_cancellation(),
+            "nothing is left of a commit that was given up"
+        );
+        match (self.is_settled_late, self.is_given_up) {
+            (false, false) => {}
+            (true, false) => writer.byte(SETTLED_LATE),
+            (_, true) => writer.byte(GIVEN_UP),
         }
         writer.bytes
     }
@@ -36,16 +44,18 @@ impl Record for PastRecord {
         let mut reader = Reader::new(payload);
         let settled = reader.time()?;
         let record = take_log_record(&mut reader, sequence)?;
-        let is_settled_late = !reader.is_at_end();
-        if is_settled_late {
-            match reader.byte()? {
-                SETTLED_LATE => {}
+        let (is_settled_late, is_given_up) = match reader.is_at_end() {
+            true => (false, false),
+            false => match reader.byte()? {
+                SETTLED_LATE => (true, false),
+                GIVEN_UP if record.is_own_cancellation() => (false, true),
                 other => return reader.fail(Problem::Tag(other)),
-            }
-        }
+            },
+        };
         let record = PastRecord {
             settled,
             is_settled_late,
+            is_given_up,
             record,
         };
         reader.finish()?;

@@ -1,8 +1,6 @@
 //! Summaries of commits.
 
-use atomdir_types::{Change, ChangeLine};
-
-use super::{NO_COMMIT, flag};
+use super::{NO_COMMIT, changes};
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
 use crate::primitives::{Reader, Result, Writer};
@@ -24,13 +22,14 @@ impl Record for SummaryRecord {
                 writer.time(self.time);
                 writer.number(commit.user.into());
                 writer.string(&commit.label);
-                writer.list(&commit.lines, put_change_line);
+                changes::put(&mut writer, &commit.lines);
+                writer.number(commit.left_out);
             }
             None => {
                 writer.number(NO_COMMIT);
                 writer.time(self.time);
-                // No user, label or lines.
-                (0..3).for_each(|_| writer.number(0));
+                // No user, label, paths or lines.
+                (0..5).for_each(|_| writer.number(0));
             }
         }
         writer.bytes
@@ -44,9 +43,16 @@ impl Record for SummaryRecord {
             transaction,
             user: reader.number_u32()?,
             label: reader.string()?.to_vec(),
-            lines: reader.list(take_change_line)?,
+            lines: changes::take(&mut reader)?,
+            left_out: reader.number()?,
         };
-        let is_empty = commit.user == 0 && commit.label.is_empty() && commit.lines.is_empty();
+        if commit.left_out > 0 && !commit.lines.is_empty() {
+            return reader.fail(Problem::NotEmpty);
+        }
+        let is_empty = commit.user == 0
+            && commit.label.is_empty()
+            && commit.lines.is_empty()
+            && commit.left_out == 0;
         let commit = match transaction {
             NO_COMMIT if is_empty => None,
             NO_COMMIT => return reader.fail(Problem::NotEmpty),
@@ -59,33 +65,4 @@ impl Record for SummaryRecord {
             commit,
         })
     }
-}
-
-/// Writes the letter that `diff` prints. Its high bit says that the line also
-/// has the object's old path.
-pub(super) fn put_change_line(writer: &mut Writer, line: &ChangeLine) {
-    writer.byte(line.change.letter() as u8 | flag(&line.from, 0x80));
-    writer.string(&line.path);
-    if let Some(from) = &line.from {
-        writer.string(from);
-    }
-}
-
-pub(super) fn take_change_line(reader: &mut Reader<'_>) -> Result<ChangeLine> {
-    let tag = reader.byte()?;
-    let change = match tag & 0x7f {
-        b'A' => Change::Added,
-        b'M' => Change::Modified,
-        b'D' => Change::Deleted,
-        b'R' => Change::Renamed,
-        b'T' => Change::TypeChanged,
-        _ => return reader.fail(Problem::Tag(tag)),
-    };
-    let path = reader.string()?.to_vec();
-    let from = (tag & 0x80 != 0).then(|| reader.string()).transpose()?;
-    Ok(ChangeLine {
-        change,
-        path,
-        from: from.map(<[u8]>::to_vec),
-    })
 }

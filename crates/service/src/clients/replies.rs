@@ -2,6 +2,7 @@
 //! memory twice.
 
 use crate::clients::socket::Stream;
+use atomdir_engine::TreePath;
 use atomdir_protocol::{ChangeLine, Conflict, Failure, Reply};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -87,7 +88,16 @@ pub(crate) fn send_one(stream: &Stream, reply: &Reply) -> Result<(), Unanswered>
     stream.send_reply(reply).map_err(Unanswered::PeerLost)
 }
 
-pub(crate) fn change_length(line: &ChangeLine) -> usize {
+/// Sends changes, whose paths are written out one at a time.
+pub(crate) fn send_changes(
+    stream: &Stream,
+    lines: Vec<ChangeLine<TreePath>>,
+) -> Result<(), Unanswered> {
+    let lines = lines.into_iter().map(ChangeLine::written_out);
+    send_parts(stream, lines, change_length, Reply::Changes)
+}
+
+fn change_length(line: &ChangeLine) -> usize {
     16 + line.path.len() + line.from.as_ref().map_or(0, Vec::len)
 }
 

@@ -1,7 +1,7 @@
 //! The request to commit, and the failures that its client gets.
 
 use crate::clients::connection::Connection;
-use crate::clients::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
+use crate::clients::replies::{Unanswered, conflict_length, send_changes, send_one, send_parts};
 use crate::requests::parts;
 use crate::requests::sharing;
 use crate::requests::undo;
@@ -80,7 +80,7 @@ pub(crate) fn commit_part(
     })?;
     service.maintenance.wake();
     let landed = std::mem::take(&mut committed.landed);
-    send_parts(&connection.stream, landed, change_length, Reply::Changes)?;
+    send_changes(&connection.stream, landed)?;
     Ok(answer(connection, committed))
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn commit_with_sides(
     })?;
     service.maintenance.wake();
     let dropped = std::mem::take(&mut committed.dropped);
-    send_parts(&connection.stream, dropped, change_length, Reply::Changes)?;
+    send_changes(&connection.stream, dropped)?;
     Ok(answer(connection, committed))
 }
 

@@ -4,13 +4,14 @@
 //! second time, so a list of any length takes two readings and little memory.
 
 use crate::clients::connection::Connection;
-use crate::clients::replies::{PartSender, Unanswered, change_length, send_parts};
+use crate::clients::replies::{PartSender, Unanswered, send_changes};
 use crate::requests::store_failure;
 use crate::rights::convert;
 use crate::rights::permissions::Peer;
 use crate::service::Service;
 use atomdir::client::CommitDetails;
 use atomdir::client::compare::PathFilter;
+use atomdir_engine::TreePath;
 use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, Sequence};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -64,7 +65,7 @@ struct Newest<'a> {
 }
 
 impl Newest<'_> {
-    fn consider(&mut self, commit: &CommitDetails) {
+    fn consider(&mut self, commit: &CommitDetails<TreePath>) {
         let CommitDetails { summary, changes } = commit;
         let Wanted { before, filter, .. } = self.wanted;
         if before.is_some_and(|before| summary.sequence >= before) {
@@ -146,8 +147,7 @@ fn show(
     if !peer.may_use(commit.summary.user) {
         peer.require_administer(SEE_CHANGES)?;
     }
-    let changes = commit.changes;
-    send_parts(&connection.stream, changes, change_length, Reply::Changes)?;
+    send_changes(&connection.stream, commit.changes)?;
     Ok(Answer::Commit(convert::commit_summary(
         commit.summary,
         peer,

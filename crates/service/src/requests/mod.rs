@@ -15,7 +15,7 @@ pub(crate) mod status;
 pub(crate) mod undo;
 
 use crate::clients::connection::Connection;
-use crate::clients::replies::{Outcome, Unanswered, change_length, send_parts};
+use crate::clients::replies::{Outcome, Unanswered, send_changes, send_parts};
 use crate::requests::side_access::SideReader;
 use crate::rights::convert;
 use crate::rights::permissions::{Peer, Reach, no_such_transaction};
@@ -438,9 +438,9 @@ fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Res
     leases::gather(service, &connection.stream, &one.transaction)?;
     let lines = one
         .transaction
-        .changes()
+        .changed_paths()
         .map_err(|errno| transaction_failure(id, errno))?;
-    send_parts(&connection.stream, lines, change_length, Reply::Changes)?;
+    send_changes(&connection.stream, lines)?;
     Ok(Answer::Nothing)
 }
 

@@ -1,7 +1,7 @@
 //! Requests that commit, drop or list only some paths of a transaction.
 
 use crate::clients::connection::Connection;
-use crate::clients::replies::{Unanswered, change_length, send_parts};
+use crate::clients::replies::{Unanswered, send_changes};
 use crate::requests::commit;
 use crate::requests::sealing;
 use crate::rights::permissions::no_such_transaction;
@@ -10,7 +10,7 @@ use crate::transactions::leases;
 use crate::transactions::refusals;
 use crate::views::native;
 use atomdir_engine::DropError;
-use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Request, TransactionId};
 
 pub(crate) fn handle(
     service: &Service,
@@ -46,12 +46,7 @@ fn abort(
     let dropped = dropped.map_err(|error| failure(id, error))?;
     let owner = one.transaction.owner();
     service.views.forget(owner, id, &dropped.outdated);
-    send_parts(
-        &connection.stream,
-        dropped.changes,
-        change_length,
-        Reply::Changes,
-    )?;
+    send_changes(&connection.stream, dropped.changes)?;
     Ok(Answer::Nothing)
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Stat};
+use atomdir_types::TreePath;
 
 use super::{Outcome, Preparation, failed};
 use crate::base::core::Core;
@@ -19,7 +20,7 @@ use crate::write_set::ContentsWrite;
 const REPLACE_LENGTH_MAX: u64 = 1 << 20;
 
 impl<D: Disk> Preparation<'_, '_, D> {
-    pub(super) fn write_contents(&mut self, id: NodeId, path: &[u8]) -> Outcome<ContentsWrite> {
+    pub(super) fn write_contents(&mut self, id: NodeId, path: &TreePath) -> Outcome<ContentsWrite> {
         let staging = |errno| failed("stage", path, errno);
         let node = self.view.node(id).map_err(staging)?;
         let base = node.base.clone().ok_or_else(|| staging(Errno::STALE))?;

@@ -151,7 +151,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
                 finished.map_err(|errno| failed("set the attributes of", &self.path(id), errno))?;
             self.set.created.push(created);
             if object.kind == Kind::Directory {
-                let depth = self.path(id).iter().filter(|byte| **byte == b'/').count();
+                let depth = self.tree_path(id).depth();
                 depths.entry(depth).or_default().push(index);
             }
         }

@@ -8,6 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::AttributesChange;
+use atomdir_types::TreePath;
+use atomdir_types::path::AnyPath;
 
 pub(crate) use contents::Fill;
 
@@ -18,6 +20,7 @@ use crate::ids::NodeId;
 use crate::progress::Meter;
 use crate::view::node::{DirectoryDelta, StagedParent, Touched};
 use crate::view::part::Part;
+use crate::view::paths::Paths;
 use crate::view::{LINKS_MAX, NodeAttributes, View};
 use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, Staging, WriteSet};
 
@@ -46,6 +49,7 @@ pub(crate) fn prepare<D: Disk>(
         created: HashMap::new(),
         staged: Vec::new(),
         put_back: BTreeSet::new(),
+        paths: Paths::default(),
         meter,
     };
     let staging = preparation.run()?;
@@ -64,6 +68,8 @@ struct Preparation<'a, 'r, D: Disk> {
     staged: Vec<StagedObject>,
     /// Nodes whose changes cancel out. Nothing is written to them.
     put_back: BTreeSet<NodeId>,
+    /// Nothing gets another name while the changes are prepared.
+    paths: Paths,
 }
 
 /// A new object in the staging directory that has no final place or attributes yet.
@@ -134,8 +140,13 @@ impl<D: Disk> Preparation<'_, '_, D> {
         Ok(())
     }
 
+    /// For messages.
     fn path(&self, id: NodeId) -> Vec<u8> {
         self.view.path(id)
+    }
+
+    fn tree_path(&mut self, id: NodeId) -> TreePath {
+        self.paths.node(self.view, id)
     }
 
     fn is_alive(&self, id: NodeId) -> bool {
@@ -242,7 +253,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             false => own.xattrs.clone().into_iter().collect(),
         };
         let (stamp, reported) = (own.stamp, node.reported);
-        let path = self.path(id);
+        let path = self.tree_path(id);
         let contents = match self.view.node(id).ok().and_then(|node| node.contents()) {
             Some(_) if !is_put_back => Some(self.write_contents(id, &path)?),
             _ => None,
@@ -272,7 +283,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
                 let names = entries
                     .filter_map(|(name, entry)| Some((name.clone(), entry.before.clone()?)))
                     .collect();
-                let path = self.path(id);
+                let path = self.paths.node(self.view, id);
                 self.set
                     .removed_directories
                     .push(RemovedDirectory { base, names, path });
@@ -304,7 +315,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
                 Some(now) => Some(self.object(now)?),
                 None => None,
             };
-            let path = self.view.path_of_entry(id, &name);
+            let path = self.paths.entry(self.view, id, &name);
             let directory = directory.clone();
             self.set.entries.push(EntryWrite {
                 directory,
@@ -411,7 +422,7 @@ pub(crate) fn unflushed(errno: Errno) -> CommitError {
     CommitError::Store(StoreError::Poisoned { reason })
 }
 
-fn failed(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
+fn failed(step: &'static str, path: &(impl AnyPath + ?Sized), errno: Errno) -> CommitError {
     CommitError::io(step, path, errno)
 }
 

@@ -17,6 +17,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Timestamp};
+use atomdir_types::TreePath;
+use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::landed::Landed;
@@ -28,6 +30,10 @@ use crate::rules::Rule;
 use crate::seen::Seen;
 use crate::write_set::{CreatedPlace, Object, WriteSet};
 use names::Losing;
+
+/// Once the paths of the conflicts take so many bytes, further ones are not listed. One refuses the
+/// commit as well as all of them, and no side can be taken in those that are not listed.
+const CONFLICT_BYTES_MAX: usize = 8 << 20;
 
 pub(crate) struct Validation<'a, D: Disk> {
     pub core: &'a Core<D>,
@@ -45,6 +51,8 @@ pub(crate) struct Validation<'a, D: Disk> {
     /// Objects that come back from limbo, by serial.
     restored: HashSet<u64>,
     pub conflicts: Vec<Conflict>,
+    /// Of the conflicts.
+    path_bytes: usize,
     pub seen: Seen,
     /// The conflicts in which the commit takes the transaction's side.
     pub accepted: Accepted,
@@ -71,6 +79,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             losing: HashMap::new(),
             restored: HashSet::new(),
             conflicts: Vec::new(),
+            path_bytes: 0,
             seen: Seen::default(),
             accepted: Accepted::default(),
             is_undo: false,
@@ -79,7 +88,7 @@ impl<'a, D: Disk> Validation<'a, D> {
 
     /// Also decides which objects die, since the snapshot's link counts may be
     /// outdated. An error comes with the path that could not be looked at.
-    pub fn run(&mut self, set: &mut WriteSet) -> std::result::Result<(), (Vec<u8>, Errno)> {
+    pub fn run(&mut self, set: &mut WriteSet) -> std::result::Result<(), (TreePath, Errno)> {
         self.restored.clone_from(&set.restored);
         for entry in &set.entries {
             let checked = self.check_entry(entry);
@@ -132,10 +141,21 @@ impl<'a, D: Disk> Validation<'a, D> {
 
     /// Notes which rule is broken, where, and by which commit (`None`: by an outside
     /// writer).
-    fn conflict(&mut self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
-        if !rule.holds() || self.accepted.takes(rule, path, what, by) {
+    fn conflict(
+        &mut self,
+        rule: Rule,
+        path: &(impl AnyPath + ?Sized),
+        what: ConflictKind,
+        by: Option<Sequence>,
+    ) {
+        if self.path_bytes > CONFLICT_BYTES_MAX || !rule.holds() {
             return;
         }
+        let path = &*path.bytes();
+        if self.accepted.takes(rule, path, what, by) {
+            return;
+        }
+        self.path_bytes += path.len();
         let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);
         // The root's own path is empty.
         let path = if path.is_empty() { b"." } else { path };

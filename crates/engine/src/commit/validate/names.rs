@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name, Result, Stat};
+use atomdir_types::TreePath;
 
 use super::Validation;
 use crate::base::{Base, Place, Stamp, above, space_of};
@@ -23,7 +24,7 @@ use crate::write_set::{EntryWrite, Object, RemovedDirectory, WriteSet};
 pub(super) struct Losing {
     base: Arc<Base>,
     /// One of these names, as a path in the view.
-    pub path: Vec<u8>,
+    pub path: TreePath,
     /// How many it loses.
     names: u32,
     /// Its attributes in the base; `None` if one of the names is in a conflict.
@@ -79,7 +80,7 @@ impl<D: Disk> Validation<'_, D> {
     }
 
     /// `present`: the object's attributes in the base; `None` if the name is in a conflict.
-    fn loses_name(&mut self, base: Option<&Arc<Base>>, path: &[u8], present: Option<Stat>) {
+    fn loses_name(&mut self, base: Option<&Arc<Base>>, path: &TreePath, present: Option<Stat>) {
         let Some(base) = base else {
             return;
         };
@@ -90,7 +91,7 @@ impl<D: Disk> Validation<'_, D> {
         }
         let losing = self.losing.entry(base.serial).or_insert_with(|| Losing {
             base: base.clone(),
-            path: path.to_vec(),
+            path: path.clone(),
             names: 0,
             present,
         });
@@ -164,7 +165,7 @@ impl<D: Disk> Validation<'_, D> {
             present.entry(entry.name).or_insert(None);
         }
         for (name, present) in present {
-            let path = [path, &b"/"[..], name.as_bytes()].concat();
+            let path = path.join(name.as_bytes());
             let before = names.get(&name);
             let expected = before.map(|base| base.identity());
             let rule = Rule::RemovedDirectoryChanged;
@@ -256,7 +257,7 @@ impl<D: Disk> Validation<'_, D> {
 
     /// An object that an undo brings back must still be in limbo: another undo may have been
     /// faster.
-    fn check_restored(&mut self, base: &Arc<Base>, path: &[u8]) -> Result<()> {
+    fn check_restored(&mut self, base: &Arc<Base>, path: &TreePath) -> Result<()> {
         let limbo = Place::Limbo(names::limbo(base.identity()));
         let is_there = self.core.stat_place(&limbo, base.identity());
         match is_there {

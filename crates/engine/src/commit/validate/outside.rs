@@ -17,6 +17,7 @@
 //! as made at the begin or later.
 
 use atomdir_disk::Disk;
+use atomdir_types::TreePath;
 
 use super::Validation;
 use crate::base::{Base, Stamp};
@@ -66,7 +67,7 @@ impl<D: Disk> Validation<'_, D> {
         doubt.map(|(_, by)| Suspect::AlsoOutside { by })
     }
 
-    pub(super) fn conflict_with(&mut self, suspect: Suspect, rule: Rule, path: &[u8]) {
+    pub(super) fn conflict_with(&mut self, suspect: Suspect, rule: Rule, path: &TreePath) {
         let (what, by) = match suspect {
             Suspect::Outside => (ConflictKind::Contents, None),
             Suspect::AlsoOutside { by } => (ConflictKind::UnknownParts, Some(by)),
