@@ -470,6 +470,7 @@ impl Filesystem for Memory {
             name_length_max: 255,
             read_only: false,
             layered: false,
+            id: FileSystemId::default(),
         })
     }
 }

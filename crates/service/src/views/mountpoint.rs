@@ -12,6 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -175,7 +176,44 @@ pub(crate) fn parent(user: u32) -> PathBuf {
             return runtime.join("atomdir");
         }
     }
-    PathBuf::from(format!("/tmp/atomdir-{user}"))
+    in_shared(Path::new("/tmp"), user)
+}
+
+/// A directory of the user in one where anybody can make names. If a stranger has taken the usual
+/// name, it is one whose name nobody could guess before, and which is found again by its owner.
+fn in_shared(shared: &Path, user: u32) -> PathBuf {
+    let usual = format!("atomdir-{user}");
+    let path = shared.join(&usual);
+    let is_free_or_own = match lstat(&path) {
+        Ok(stat) => is_private(&stat, user),
+        Err(errno) => errno == Errno::NOENT,
+    };
+    if is_free_or_own {
+        return path;
+    }
+    find_own(shared, &format!("{usual}."), user)
+        .or_else(|| make_unguessable(shared, &format!("{usual}."), user))
+        .unwrap_or(path)
+}
+
+/// The first by name, so that all services of the user find the same.
+fn find_own(shared: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(shared, flags, Mode::empty()).ok()?;
+    let entries = Dir::read_from(directory).ok()?.flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_bytes().starts_with(prefix.as_bytes()));
+    let paths = ours.map(|entry| shared.join(OsStr::from_bytes(entry.file_name().to_bytes())));
+    let mut own = paths.filter(|path| lstat(path).is_ok_and(|stat| is_private(&stat, user)));
+    let first = own.next()?;
+    Some(own.fold(first, std::cmp::min))
+}
+
+fn make_unguessable(shared: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
+    let mut random = [0; 16];
+    getrandom(&mut random, GetRandomFlags::empty()).ok()?;
+    let path = shared.join(format!("{prefix}{:032x}", u128::from_ne_bytes(random)));
+    make(&path, mode(user), user).ok()?;
+    Some(path)
 }
 
 fn make(path: &Path, mode: u32, user: u32) -> Result<(), MountpointError> {
@@ -230,4 +268,33 @@ fn unmount(place: &Path) -> Result<(), Errno> {
             .is_ok_and(|status| status.success())
     });
     if done { Ok(()) } else { Err(Errno::PERM) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_name_that_a_stranger_has_taken_keeps_nobody_out() {
+        let scratch = atomdir_testing::Scratch::new("shared");
+        let user = rustix::process::geteuid().as_raw();
+        let usual = scratch.join(format!("atomdir-{user}"));
+        assert_eq!(in_shared(scratch.path(), user), usual);
+        // What others can write is as good as a stranger's.
+        fs::create_dir(&usual).unwrap();
+        rustix::fs::chmod(&usual, Mode::RWXU | Mode::RWXG | Mode::RWXO).unwrap();
+        let own = in_shared(scratch.path(), user);
+        assert_ne!(own, usual);
+        assert!(is_private(&lstat(&own).unwrap(), user));
+        let squatted = scratch.join(format!("atomdir-{user}.0"));
+        fs::create_dir(&squatted).unwrap();
+        rustix::fs::chmod(&squatted, Mode::RWXU | Mode::RWXG | Mode::RWXO).unwrap();
+        assert_eq!(in_shared(scratch.path(), user), own, "it is found again");
+        fs::remove_dir(&usual).unwrap();
+        std::os::unix::fs::symlink("/etc", &usual).unwrap();
+        assert_eq!(in_shared(scratch.path(), user), own, "links are not followed");
+        fs::remove_file(&usual).unwrap();
+        assert_eq!(in_shared(scratch.path(), user), usual);
+    }
 }

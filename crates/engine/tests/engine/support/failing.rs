@@ -380,6 +380,7 @@ impl Disk for FailingDisk {
         Ok(FileSystemStatus {
             blocks_available,
             layered: false,
+            id: FileSystemId::default(),
             ..status
         })
     }
