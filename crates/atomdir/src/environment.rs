@@ -40,14 +40,13 @@ pub(crate) fn of_service(names: &[&'static str]) -> Vec<(&'static str, OsString)
 }
 
 /// The path of a program. A bare name is looked up by the caller's `PATH`, or in the system's
-/// directories if that cannot be trusted. Then only a program that nobody but root can change is taken.
+/// directories if that cannot be trusted. Then only a program is taken that nobody can change but root and the user whose rights this process has.
 pub(crate) fn program(program: &Path) -> Option<PathBuf> {
     if !is_untrusted() {
         return Some(program.to_owned());
     }
     let is_safe = |path: &PathBuf| {
-        let owned = Owned::at(path);
-        owned.is_ok_and(|owned| owned.user == 0 && owned.check_closed().is_ok())
+        Owned::at(path).is_ok_and(|owned| owned.check_closed().is_ok())
     };
     let candidates: Vec<PathBuf> = match program.is_absolute() {
         true => vec![program.to_owned()],

@@ -24,7 +24,7 @@ const PREPARE: &str = "umask 022; mkdir private group shared; chmod 2770 group
 fn flags(base: &std::path::Path) -> String {
     let script = "lsattr -pRd . 2>/dev/null; find . -name .atomdir -prune -o -type f -print | sort |
         xargs lsattr -p 2>/dev/null | sed 's/e//; s/-*//'";
-    shell(base, script).stdout
+    shell(base, script).text()
 }
 
 #[test]

@@ -14,9 +14,10 @@ mod outcome;
 mod ran;
 mod status_descriptor;
 mod summary;
+mod terminal;
 
-pub use ask::Terminal;
 use ask::ask;
+pub use terminal::Terminal;
 pub use backoff::Backoff;
 pub use landed::PartDone;
 pub use met::refuse_met;
