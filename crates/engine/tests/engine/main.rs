@@ -36,7 +36,6 @@ mod refresh;
 mod replaced;
 mod restore;
 mod serializable;
-
 mod set_aside;
 mod several_names;
 mod siblings;
@@ -45,6 +44,7 @@ mod store_lock;
 mod subdirectories;
 mod support;
 mod survival;
+mod survivors;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;

@@ -79,10 +79,11 @@ impl<D: Disk> Trace<'_, D> {
             let is_buried = matches!(self.objects[object].place, Whereabouts::Limbo);
             self.add_links(object, more - i64::from(is_buried), sequence);
         }
-        let formers = step.formers.keys().map(|index| {
-            let object = self.number(step.object(*index));
-            (object, true)
-        });
+        // Nothing has the inodes that the commit has replaced any more.
+        let replaced: HashSet<&Identity> = step.replacements.values().collect();
+        let formers = step.formers.keys().map(|index| step.object(*index));
+        let formers = formers.filter(|former| !replaced.contains(former));
+        let formers = formers.map(|former| (self.number(former), true));
         touched.extend(formers.collect::<Vec<_>>());
         for (object, is_living) in touched {
             self.touch(step, object, is_living);

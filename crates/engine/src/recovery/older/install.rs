@@ -231,7 +231,7 @@ impl<'a, D: Disk> Install<'a, D> {
         attributes.reverse();
         let mut bodies = Vec::new();
         for (until, body) in &object.bodies {
-            bodies.push((*until, Arc::new(self.body(body)?)));
+            bodies.push((*until, Arc::new(self.body(number, body)?)));
         }
         let mut changed = object.changed.clone();
         if base.kind != Kind::Directory
@@ -250,11 +250,10 @@ impl<'a, D: Disk> Install<'a, D> {
         })
     }
 
-    fn body(&mut self, body: &Body) -> Outcome<OldBody> {
+    fn body(&mut self, number: Number, body: &Body) -> Outcome<OldBody> {
         Ok(match body {
-            Body::Moved(identity) => match self.trace.by_identity.get(identity) {
-                // An undo has brought it back.
-                Some(restored) => OldBody::Restored(self.find(*restored)?),
+            Body::Moved(identity) => match self.trace.restored_as(number, *identity) {
+                Some(restored) => OldBody::Restored(self.find(restored)?),
                 None => OldBody::Moved {
                     identity: *identity,
                     limbo: names::limbo(*identity),
@@ -287,13 +286,13 @@ impl<'a, D: Disk> Install<'a, D> {
         let base = self.find(number)?;
         let place = base.state().place.clone();
         let mut was = match object.replaced_last() {
-            Some(replaced) => self.replaced(replaced)?,
+            Some(replaced) => self.replaced(number, replaced)?,
             None => self.look_at(&place, object.identity)?,
         };
         let links = was.stat.links;
         for state in object.states.iter().rev() {
             if let Some(replaced) = state.replaced {
-                was = self.replaced(replaced)?;
+                was = self.replaced(number, replaced)?;
             }
             if let Some((attributes, changed, length)) = state.former {
                 was.stat.attributes = attributes;
@@ -320,10 +319,10 @@ impl<'a, D: Disk> Install<'a, D> {
         Ok(was)
     }
 
-    /// The attributes of an inode that a commit has replaced.
-    fn replaced(&mut self, identity: Identity) -> Outcome<OldAttributes> {
-        match self.trace.by_identity.get(&identity) {
-            Some(restored) => self.walk_back(*restored, |_, _| {}),
+    /// The attributes of an inode of the object when a commit replaced it.
+    fn replaced(&mut self, number: Number, identity: Identity) -> Outcome<OldAttributes> {
+        match self.trace.restored_as(number, identity) {
+            Some(restored) => self.walk_back(restored, |_, _| {}),
             None => self.look_at(&Place::Limbo(names::limbo(identity)), identity),
         }
     }

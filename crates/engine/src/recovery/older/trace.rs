@@ -22,6 +22,9 @@ pub(super) struct Trace<'a, D: Disk> {
     pub snapshots: &'a [Sequence],
     pub objects: Vec<Traced>,
     pub by_identity: HashMap<Identity, Number>,
+    /// The objects that have had each inode, oldest first. A commit moves an inode that it replaces
+    /// to limbo, and an undo may bring it back as another object.
+    incarnations: HashMap<Identity, Vec<Number>>,
     /// Objects that got a new inode, by the old one, until that commit.
     pub replaced: Vec<(Identity, Sequence, Number)>,
 }
@@ -147,6 +150,7 @@ impl<'a, D: Disk> Trace<'a, D> {
             snapshots,
             objects: Vec::new(),
             by_identity: HashMap::new(),
+            incarnations: HashMap::new(),
             replaced: Vec::new(),
         };
         let root = trace.number(core.root_base.identity());
@@ -159,7 +163,7 @@ impl<'a, D: Disk> Trace<'a, D> {
         if let Some(number) = self.by_identity.get(&identity) {
             return *number;
         }
-        self.by_identity.insert(identity, self.objects.len());
+        self.set_identity(self.objects.len(), identity);
         self.objects.push(Traced {
             identity,
             kind: None,
@@ -172,6 +176,20 @@ impl<'a, D: Disk> Trace<'a, D> {
             touched: None,
         });
         self.objects.len() - 1
+    }
+
+    fn set_identity(&mut self, object: Number, identity: Identity) {
+        self.by_identity.insert(identity, object);
+        let incarnations = self.incarnations.entry(identity).or_default();
+        incarnations.push(object);
+    }
+
+    /// The object as which an undo has brought back an inode that this object had until a commit
+    /// replaced it. Later commits may have replaced the inode again.
+    pub(super) fn restored_as(&self, object: Number, identity: Identity) -> Option<Number> {
+        let mut incarnations = self.incarnations.get(&identity)?.iter();
+        incarnations.find(|one| **one == object)?;
+        incarnations.next().copied()
     }
 
     /// Whether a snapshot shows the version that was there from `since` until the commit.
@@ -275,7 +293,7 @@ impl<'a, D: Disk> Trace<'a, D> {
         let old = self.objects[object].identity;
         let new = step.object(new);
         self.by_identity.remove(&old);
-        self.by_identity.insert(new, object);
+        self.set_identity(object, new);
         self.replaced.push((old, sequence, object));
         // Saved pages are a version only together with the pages that were not overwritten.
         let last = self.objects[object].bodies.last();
