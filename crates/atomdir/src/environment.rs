@@ -45,14 +45,13 @@ pub(crate) fn program(program: &Path) -> Option<PathBuf> {
     if !is_untrusted() {
         return Some(program.to_owned());
     }
-    let is_safe = |path: &PathBuf| {
-        Owned::at(path).is_ok_and(|owned| owned.check_closed().is_ok())
-    };
+    let is_safe = |path: &PathBuf| Owned::at(path).is_ok_and(|owned| owned.check_closed().is_ok());
     let candidates: Vec<PathBuf> = match program.is_absolute() {
         true => vec![program.to_owned()],
-        false if program.components().count() == 1 => {
-            PROGRAMS.iter().map(|place| Path::new(place).join(program)).collect()
-        }
+        false if program.components().count() == 1 => PROGRAMS
+            .iter()
+            .map(|place| Path::new(place).join(program))
+            .collect(),
         false => Vec::new(),
     };
     candidates.into_iter().find(is_safe)

@@ -133,9 +133,11 @@ fn choose(way: &Way, found: Vec<Found>, trust: Trust) -> Result<StoreLocation, F
             Err(_) => {}
         }
     }
-    chosen.map(|(_, location)| location).ok_or(FindError::NoStore {
-        start: way.steps[way.steps.len() - 1].path.clone(),
-    })
+    chosen
+        .map(|(_, location)| location)
+        .ok_or(FindError::NoStore {
+            start: way.steps[way.steps.len() - 1].path.clone(),
+        })
 }
 
 /// Resolves symbolic links.

@@ -133,7 +133,10 @@ fn what_lies_in_a_store_belongs_to_it() {
         assert_eq!(found.root, outer, "{control}");
         assert_eq!(found.start, Path::new(control).join("a/b"), "{control}");
         let error = StoreLocation::at(&inner).unwrap_err();
-        assert!(matches!(error, FindError::Inside { .. }), "{control}: {error}");
+        assert!(
+            matches!(error, FindError::Inside { .. }),
+            "{control}: {error}"
+        );
         for refused in [
             init(&inner, None).unwrap_err(),
             adopt_with(&inner, Trust::Everyone).unwrap_err(),

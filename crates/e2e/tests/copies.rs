@@ -12,14 +12,32 @@ use atomdir_testing::{Fixture, Outcome, Store, User, capture_output, shell, tool
 /// Commits of each kind, and how to see that the first of them was undone.
 const COMMITS: [(&str, &str); 9] = [
     ("echo new > replaced", "grep -q old replaced"),
-    ("printf X | dd of=pages bs=1 seek=100000 conv=notrunc status=none", "! grep -q X pages"),
+    (
+        "printf X | dd of=pages bs=1 seek=100000 conv=notrunc status=none",
+        "! grep -q X pages",
+    ),
     ("rm removed", "grep -q old removed"),
     ("rm -r tree", "grep -q deep tree/a/b/c"),
-    ("mkdir -p fresh/x/y; echo f > fresh/x/y/z; echo g > fresh/g", "[ ! -e fresh ]"),
-    ("mv dir moved; echo more >> moved/f", "[ $(cat dir/f) = old ] && [ ! -e moved ]"),
-    ("chmod 600 mode; ln linked linked2", "[ $(stat -c %a mode) = 644 ] && [ ! -e linked2 ]"),
-    ("ln -sfn nowhere symlink", "[ $(readlink symlink) = replaced ]"),
-    ("rm several/one; echo x >> several/two", "[ several/one -ef several/two ]"),
+    (
+        "mkdir -p fresh/x/y; echo f > fresh/x/y/z; echo g > fresh/g",
+        "[ ! -e fresh ]",
+    ),
+    (
+        "mv dir moved; echo more >> moved/f",
+        "[ $(cat dir/f) = old ] && [ ! -e moved ]",
+    ),
+    (
+        "chmod 600 mode; ln linked linked2",
+        "[ $(stat -c %a mode) = 644 ] && [ ! -e linked2 ]",
+    ),
+    (
+        "ln -sfn nowhere symlink",
+        "[ $(readlink symlink) = replaced ]",
+    ),
+    (
+        "rm several/one; echo x >> several/two",
+        "[ several/one -ef several/two ]",
+    ),
 ];
 
 const PREPARE: &str = "for f in replaced removed linked mode; do echo old > $f; done
@@ -29,8 +47,16 @@ const PREPARE: &str = "for f in replaced removed linked mode; do echo old > $f; 
 /// Ways to copy the directory `base` to `copy`.
 const WAYS: [(&str, &str, &[&str]); 3] = [
     ("cp", "cp -a base copy", &[]),
-    ("tar", "mkdir copy; tar -C base -c --acls --xattrs . | tar -C copy -xp --acls --xattrs", &[]),
-    ("rsync", "rsync -aHAX --exclude socket base/ copy/", &["rsync"]),
+    (
+        "tar",
+        "mkdir copy; tar -C base -c --acls --xattrs . | tar -C copy -xp --acls --xattrs",
+        &[],
+    ),
+    (
+        "rsync",
+        "rsync -aHAX --exclude socket base/ copy/",
+        &["rsync"],
+    ),
 ];
 
 struct Copied {
@@ -115,9 +141,18 @@ fn each_commit_can_be_undone_in_an_adopted_copy() {
             copy.call(["undo", &number]).expect(0);
             shell(&fixture.scratch.join("copy"), undone);
         }
-        copy.call(["restore", &COMMITS.len().to_string(), "--", "replaced", "moved"])
-            .expect(0);
-        shell(&fixture.scratch.join("copy"), "grep -q new replaced; grep -q more moved/f");
+        copy.call([
+            "restore",
+            &COMMITS.len().to_string(),
+            "--",
+            "replaced",
+            "moved",
+        ])
+        .expect(0);
+        shell(
+            &fixture.scratch.join("copy"),
+            "grep -q new replaced; grep -q more moved/f",
+        );
         copy.call(["check"]).expect(0);
         copy.assert_at_rest();
         // The original knows nothing of it.
@@ -131,17 +166,41 @@ fn each_commit_can_be_undone_in_an_adopted_copy() {
 #[test]
 fn undo_in_an_adopted_copy_overwrites_no_later_change() {
     let later = [
-        ("echo new > replaced", "echo outside > replaced", "grep -q outside replaced"),
+        (
+            "echo new > replaced",
+            "echo outside > replaced",
+            "grep -q outside replaced",
+        ),
         (
             "printf X | dd of=pages bs=1 seek=100000 conv=notrunc status=none",
             "printf Y | dd of=pages bs=1 seek=100001 conv=notrunc status=none",
             "grep -q Y pages",
         ),
-        ("mkdir fresh; echo f > fresh/f", "echo outside > fresh/g", "grep -q outside fresh/g"),
-        ("mkdir fresh; echo f > fresh/f", "echo outside > fresh/f", "grep -q outside fresh/f"),
-        ("rm removed", "echo outside > removed", "grep -q outside removed"),
-        ("mv dir moved", "mkdir dir; echo outside > dir/f", "grep -q outside dir/f"),
-        ("chmod 600 mode", "chmod 640 mode", "[ $(stat -c %a mode) = 640 ]"),
+        (
+            "mkdir fresh; echo f > fresh/f",
+            "echo outside > fresh/g",
+            "grep -q outside fresh/g",
+        ),
+        (
+            "mkdir fresh; echo f > fresh/f",
+            "echo outside > fresh/f",
+            "grep -q outside fresh/f",
+        ),
+        (
+            "rm removed",
+            "echo outside > removed",
+            "grep -q outside removed",
+        ),
+        (
+            "mv dir moved",
+            "mkdir dir; echo outside > dir/f",
+            "grep -q outside dir/f",
+        ),
+        (
+            "chmod 600 mode",
+            "chmod 640 mode",
+            "[ $(stat -c %a mode) = 640 ]",
+        ),
     ];
     for (commit, outside, kept) in later {
         for before_the_copy in [true, false] {
@@ -194,11 +253,20 @@ fn a_clone_with_a_control_directory_belongs_to_the_store_around_it() {
         shell_as(user, &clone);
         let inner = Store::existing(&one.base.join("clone"), user);
         inner
-            .call(["run", "--dry-run", "--", "sh", "-c", "echo hacked > ../important"])
+            .call([
+                "run",
+                "--dry-run",
+                "--",
+                "sh",
+                "-c",
+                "echo hacked > ../important",
+            ])
             .expect(0);
         shell(&one.base, "grep -q mine important");
         inner.call(["init"]).says(&["lies inside the store"]);
-        inner.call(["init", "--adopt"]).says(&["lies inside the store"]);
+        inner
+            .call(["init", "--adopt"])
+            .says(&["lies inside the store"]);
         shell(&one.base, "rm -rf clone/.atomdir");
     });
 }

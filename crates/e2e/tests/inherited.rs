@@ -22,7 +22,8 @@ const PREPARE: &str = "umask 022; mkdir private group shared; chmod 2770 group
     setfacl -d -m u:1:rwx,o::- shared; for d in private group shared; do echo old > $d/old; done";
 
 fn flags(base: &std::path::Path) -> String {
-    let script = "lsattr -pRd . 2>/dev/null; find . -name .atomdir -prune -o -type f -print | sort |
+    let script =
+        "lsattr -pRd . 2>/dev/null; find . -name .atomdir -prune -o -type f -print | sort |
         xargs lsattr -p 2>/dev/null | sed 's/e//; s/-*//'";
     shell(base, script).text()
 }

@@ -468,7 +468,10 @@ fn no_message_about_locks_names_what_its_reader_could_not_list() {
             let refused = store.call_as(&reader, words.iter().chain(json));
             let said = format!("{}{}", refused.text(), refused.error_text());
             assert_eq!(refused.code, CONFLICT, "{refused}");
-            assert!(!said.contains("SECRET") && said.contains("deadlock"), "{said}");
+            assert!(
+                !said.contains("SECRET") && said.contains("deadlock"),
+                "{said}"
+            );
         }
         store.call(["abort", "--all"]).expect(0);
         store.call_as(&owner, ["abort", "--all"]).expect(0);

@@ -85,10 +85,16 @@ fn a_sealed_command_cannot_hide_the_listing() {
         let asked = lines
             .iter()
             .position(|line| line.starts_with("Commit 1 change"));
-        assert!(listed.is_some() && listed < asked, "{hiding} {settings}:\n{seen}");
+        assert!(
+            listed.is_some() && listed < asked,
+            "{hiding} {settings}:\n{seen}"
+        );
         let script = format!("atomdir run --dry-run -- sh {}", command.display());
         let seen = shown(&fixture, &script, "are dropped");
-        assert!(seen.contains("M authorized_keys"), "{hiding} {settings}:\n{seen}");
+        assert!(
+            seen.contains("M authorized_keys"),
+            "{hiding} {settings}:\n{seen}"
+        );
     }
     fixture.store.call(["abort", "--all"]).expect(0);
 }
@@ -191,7 +197,9 @@ fn a_completed_name_is_never_executed() {
         let mut command = Command::new("python3");
         command.arg(scratch.join("type.py")).arg(name);
         command.arg(scratch.join("rc")).args(lines);
-        command.env("PATH", format!("{folder}:{system}")).env("HOME", scratch);
+        command
+            .env("PATH", format!("{folder}:{system}"))
+            .env("HOME", scratch);
         capture_output(command.current_dir(&directory)).expect(0);
         let made = fs::read_dir(&directory).expect("listed");
         let made = made.map(|entry| entry.expect("an entry").file_name());

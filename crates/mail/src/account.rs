@@ -9,7 +9,7 @@
 
 use crate::failure::Failure;
 use atomdir::client::{Account, Allow, io_reason};
-use rustix::process::{getgroups, geteuid};
+use rustix::process::{geteuid, getgroups};
 use std::path::PathBuf;
 
 /// NGROUPS_MAX of Linux.

@@ -74,7 +74,9 @@ pub enum FindError {
         root: PathBuf,
     },
     /// Something called `.atomdir` came into a store with an archive, a clone or a move.
-    #[error("'{root}' lies inside the store '{store}', to which it belongs; stores cannot be nested")]
+    #[error(
+        "'{root}' lies inside the store '{store}', to which it belongs; stores cannot be nested"
+    )]
     Inside {
         /// The directory.
         root: PathBuf,

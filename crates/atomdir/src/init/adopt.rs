@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::{InitError, Trust};
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{Adoption, Placed, Store};
-use rustix::fs::{Dir, Mode, AtFlags, fchmod, fstat, fsync, statat};
+use rustix::fs::{AtFlags, Dir, Mode, fchmod, fstat, fsync, statat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -236,7 +236,9 @@ impl Settings {
             Err(ReadError::Damaged(_)) => Settings::default(),
             Err(ReadError::Io(errno)) => return Err(errno),
         };
-        settings.values.retain(|key, _| KEPT_OF_COPY.contains(&key.as_str()));
+        settings
+            .values
+            .retain(|key, _| KEPT_OF_COPY.contains(&key.as_str()));
         settings.write(control, owner)
     }
 

@@ -17,7 +17,6 @@ mod summary;
 mod terminal;
 
 use ask::ask;
-pub use terminal::Terminal;
 pub use backoff::Backoff;
 pub use landed::PartDone;
 pub use met::refuse_met;
@@ -28,6 +27,7 @@ pub use options::{
 pub use outcome::{Finished, Outcome};
 pub use ran::{Closed, Closing, Ran, attach};
 pub use status_descriptor::StatusDescriptor;
+pub use terminal::Terminal;
 
 use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, EnterError, ServiceWatch, Tree, ViewBinding};

@@ -173,7 +173,9 @@ impl EnvCompleter for Lines {
 /// Which word is being completed.
 fn index() -> usize {
     let index = std::env::var(super::INDEX).ok();
-    index.and_then(|index| index.parse().ok()).unwrap_or_default()
+    index
+        .and_then(|index| index.parse().ok())
+        .unwrap_or_default()
 }
 
 /// One word of bash that means exactly these bytes.

@@ -114,7 +114,14 @@ mod tests {
         assert_eq!(escaped(b"a\x1b[31m\nb\r\xff"), r"a\033[31m\nb\r\377");
         assert_eq!(escaped("größe\u{9b}".as_bytes()), r"größe\302\233");
         assert_eq!(escape(b"a\tb\n\x07", &['\t', '\n']), "a\tb\n\\a");
-        for unseen in ["\u{202e}", "\u{200b}", "\u{2028}", "\u{2066}", "\u{feff}", "\u{e0041}"] {
+        for unseen in [
+            "\u{202e}",
+            "\u{200b}",
+            "\u{2028}",
+            "\u{2066}",
+            "\u{feff}",
+            "\u{e0041}",
+        ] {
             assert!(escaped(unseen.as_bytes()).is_ascii(), "{unseen:?}");
         }
     }

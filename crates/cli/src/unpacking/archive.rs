@@ -38,7 +38,7 @@ impl Archive {
             [0x1f, 0x8b, ..] => tar::read(MultiGzDecoder::new(whole), sink),
             [0xfd, b'7', b'z', b'X', b'Z', 0] => {
                 tar::read(XzReader::new(Limited::new(whole), true), sink)
-            },
+            }
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
                 tar::read(Zstd::new(whole), sink)
             }

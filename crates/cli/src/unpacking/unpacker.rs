@@ -230,7 +230,9 @@ fn checked(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     }
     // Whoever packed it must not make a store of what is unpacked.
     if parts.contains(&CONTROL_NAME.as_bytes()) {
-        return Err(invalid("a path with '.atomdir', which is a store's, is refused"));
+        return Err(invalid(
+            "a path with '.atomdir', which is a store's, is refused",
+        ));
     }
     Ok(parts)
 }

@@ -263,7 +263,11 @@ mod tests {
 
     /// Sets the size of the dictionary in the header of the first block after `from`.
     fn with_dictionary(bytes: &mut [u8], from: usize, code: u8) {
-        let at = from + bytes[from..].windows(2).position(|two| two == [0x21, 1]).unwrap();
+        let at = from
+            + bytes[from..]
+                .windows(2)
+                .position(|two| two == [0x21, 1])
+                .unwrap();
         bytes[at + 2] = code;
     }
 

@@ -12,8 +12,8 @@ use crate::output::{escaped, to_json};
 use atomdir::client::BeginOptions;
 use atomdir::{Conflicts, TransactionId};
 use clap::{Args, ValueHint};
-use std::io::IsTerminal;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::fd::RawFd;
 use std::time::Duration;
 

@@ -25,13 +25,14 @@ const FLAGS: IFlags = IFlags::NOATIME
     .union(IFlags::DIRSYNC)
     .union(IFlags::NODUMP)
     .union(IFlags::COMPRESSED)
-    .union(IFlags::NOCOMP)
+    .union(IFlags::JOURNALING)
     .union(IFlags::NOCOW)
     .union(IFlags::NOTAIL)
     .union(IFlags::UNRM)
     .union(IFlags::SECURE_REMOVAL)
-    .union(IFlags::from_bits_retain(CASE_FOLDED | DIRECT_ACCESS));
-/// `FS_CASEFOLD_FL` and `FS_DAX_FL` of Linux's `include/uapi/linux/fs.h`.
+    .union(IFlags::from_bits_retain(UNCOMPRESSED | CASE_FOLDED | DIRECT_ACCESS));
+/// `FS_NOCOMP_FL`, `FS_CASEFOLD_FL` and `FS_DAX_FL` of Linux's `include/uapi/linux/fs.h`.
+const UNCOMPRESSED: u32 = 0x400;
 const CASE_FOLDED: u32 = 0x4000_0000;
 const DIRECT_ACCESS: u32 = 0x0200_0000;
 
@@ -128,7 +129,11 @@ fn clear_extended(directory: &OwnedFd) -> Result<bool> {
         return Ok(true);
     }
     extended.flags &= !EXTENDED_FLAGS;
-    (extended.project, extended.extent_size, extended.copied_extent_size) = (0, 0, 0);
+    (
+        extended.project,
+        extended.extent_size,
+        extended.copied_extent_size,
+    ) = (0, 0, 0);
     // SAFETY: The call reads a structure of this size.
     match unsafe { ioctl(directory, Setter::<SET, Extended>::new(extended)) } {
         Ok(()) => Ok(true),

@@ -43,7 +43,12 @@ pub(crate) fn check<D: Disk>(
 ) -> Result<(), StoreError> {
     let name = names::fixed(names::HEADER);
     let file = disk.open(control, &name, Access::Read);
-    let present = present(disk, root, control, &file.map_err(failed("open the header"))?)?;
+    let present = present(
+        disk,
+        root,
+        control,
+        &file.map_err(failed("open the header"))?,
+    )?;
     let made = header.place;
     let unknown = Default::default();
     // An id may be unknown where the store is now, but never become another one.

@@ -128,12 +128,19 @@ impl<D: Disk> Adopting<'_, D> {
         let (disk, handles) = (self.disk, &self.control.handles);
         let mut header = self.control.header;
         let (log, applied) = (&self.control.log, &handles.applied);
-        if !read_log(disk, log, applied, &header, drop)?.records.is_empty() {
+        if !read_log(disk, log, applied, &header, drop)?
+            .records
+            .is_empty()
+        {
             return Err(StoreError::CopiedTail);
         }
         let mut adoption = Adoption::default();
-        let staged = disk.list(&handles.stage).map_err(failed("list staged files"))?;
-        let staged = staged.iter().filter_map(|entry| names::slot_number(&entry.name));
+        let staged = disk
+            .list(&handles.stage)
+            .map_err(failed("list staged files"))?;
+        let staged = staged
+            .iter()
+            .filter_map(|entry| names::slot_number(&entry.name));
         adoption.transactions_dropped = staged.count() as u64;
         self.rewrite_past(&mut adoption)?;
         for name in [names::TRANSACTIONS, names::PRIVILEGES] {
@@ -141,8 +148,11 @@ impl<D: Disk> Adopting<'_, D> {
             removed.map_err(failed("remove what was open"))?;
         }
         control::purge(disk, &handles.stage, |_| false).map_err(failed("remove staged files"))?;
-        applied.clear(disk).map_err(failed("clear the applied mark"))?;
-        disk.sync_directory(&handles.limbo).map_err(failed("flush the past"))?;
+        applied
+            .clear(disk)
+            .map_err(failed("clear the applied mark"))?;
+        disk.sync_directory(&handles.limbo)
+            .map_err(failed("flush the past"))?;
         header.place = place::present(disk, self.root, &handles.directory, log)?;
         control::write_header(disk, &handles.directory, &header)?;
         Ok(adoption)
@@ -153,14 +163,21 @@ impl<D: Disk> Adopting<'_, D> {
             return Ok(());
         };
         let (disk, directory) = (self.disk, &self.control.handles.directory);
-        let (id, last) = (self.control.header.store_id, self.control.header.last_sequence);
+        let (id, last) = (
+            self.control.header.store_id,
+            self.control.header.last_sequence,
+        );
         let limbo = Limbo::look(disk, &self.control.handles.limbo)?;
         let mut places = Places::new(self.control.header.place.root);
         let mut newest = 0;
         let read = read_records(disk, past, id, u64::MAX, |record: PastRecord| {
             if record.record.sequence() <= last {
                 newest = record.record.sequence();
-                record.record.commit().into_iter().for_each(|commit| places.note(commit));
+                record
+                    .record
+                    .commit()
+                    .into_iter()
+                    .for_each(|commit| places.note(commit));
             }
             None::<()>
         })?;
@@ -187,7 +204,9 @@ impl<D: Disk> Adopting<'_, D> {
                 }
                 matcher.take_over(&places, &mut record)?;
                 adoption.commits += u64::from(record.record.commit().is_some());
-                written.append(disk, &record).map_err(failed("write the past"))
+                written
+                    .append(disk, &record)
+                    .map_err(failed("write the past"))
             })?;
             adoption.objects_found = matcher.taken.len() as u64;
             adoption.objects_missing = matcher.known.len() as u64 - adoption.objects_found;
@@ -248,11 +267,9 @@ impl<D: Disk> Matcher<'_, D> {
         };
         let kept: Vec<_> = kept_by(commit).collect();
         let mut failure = None;
-        for_each_identity(commit, |identity| {
-            match self.find(places, *identity) {
-                Ok(found) => *identity = found,
-                Err(error) => failure = Some(error),
-            }
+        for_each_identity(commit, |identity| match self.find(places, *identity) {
+            Ok(found) => *identity = found,
+            Err(error) => failure = Some(error),
         });
         if let Some(error) = failure {
             return Err(error);

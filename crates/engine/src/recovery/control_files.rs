@@ -6,8 +6,8 @@ use atomdir_disk::{Access, Disk, Errno, NewNode};
 use atomdir_format::header::StoreHeader;
 
 use crate::control::applied_mark::AppliedFile;
-use crate::control::{inheritance, place};
 use crate::control::{ControlHandles, PRIVATE_DIRECTORY, exists, failed, read_header};
+use crate::control::{inheritance, place};
 use crate::error::StoreError;
 use crate::names;
 use crate::recovery::read_log;

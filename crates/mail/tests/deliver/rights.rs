@@ -217,18 +217,28 @@ fn bytes_waiting(pipe: &std::process::ChildStdin) -> i32 {
 /// Whoever may read a mailbox can lock it, and need not give the lock back.
 #[test]
 fn no_delivery_waits_for_ever_for_a_lock() {
-    let Some(fixture) = fixture("mail-locked", "mkdir -m 755 Inbox; touch ann; chmod 644 ann") else {
+    let Some(fixture) = fixture(
+        "mail-locked",
+        "mkdir -m 755 Inbox; touch ann; chmod 644 ann",
+    ) else {
         return;
     };
     let lock = |name: &str| {
         let path = fixture.base.join(name);
         let mut holder = Command::new("python3");
-        holder.args(["-c", "import fcntl, os, sys, time
+        holder.args([
+            "-c",
+            "import fcntl, os, sys, time
 held = os.open(sys.argv[1], os.O_RDONLY)
 fcntl.flock(held, fcntl.LOCK_SH) if os.path.isdir(sys.argv[1]) else fcntl.lockf(held, fcntl.LOCK_SH)
 print('locked', flush=True)
-time.sleep(1000)"]);
-        let mut holder = holder.arg(path).stdout(Stdio::piped()).spawn().expect("started");
+time.sleep(1000)",
+        ]);
+        let mut holder = holder
+            .arg(path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
         let mut line = String::new();
         let output = holder.stdout.take().expect("piped");
         std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).expect("read");

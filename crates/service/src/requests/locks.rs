@@ -10,8 +10,8 @@
 use crate::clients::connection::Connection;
 use crate::clients::latch::Latch;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
-use crate::rights::{convert, discretion};
 use crate::rights::permissions::no_such_transaction;
+use crate::rights::{convert, discretion};
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::transactions::expiry::{Due, Ending};
@@ -106,11 +106,7 @@ fn refuse(
     };
     let message = match error {
         engine::LockError::Held(waits) => match waits.first() {
-            Some(first) => format!(
-                "{} is locked by transaction {}",
-                shown(first),
-                first.holder
-            ),
+            Some(first) => format!("{} is locked by transaction {}", shown(first), first.holder),
             None => "others have asked for these locks before".to_owned(),
         },
         engine::LockError::Deadlock(cycle) => describe(&cycle, shown),

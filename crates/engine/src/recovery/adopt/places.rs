@@ -108,7 +108,9 @@ impl Places {
             });
             let stat = match found {
                 Ok(Some(stat)) => stat,
-                Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP) => continue,
+                Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP) => {
+                    continue;
+                }
                 Err(errno) => return Err(errno),
             };
             let is_same = self.objects.get(&object).is_none_or(|known| {

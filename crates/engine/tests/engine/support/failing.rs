@@ -380,7 +380,6 @@ impl Disk for FailingDisk {
         Ok(FileSystemStatus {
             blocks_available,
             layered: false,
-            id: FileSystemId::default(),
             ..status
         })
     }
