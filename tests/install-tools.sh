@@ -17,7 +17,7 @@ packages="
     zsh fish tmux   # completion in shells, beside bash; what a terminal shows
     sqlite3 libsqlite3-dev  # the header that the extension is compared with
     zip unzip zstd  # archives, beside tar and xz
-    git
+    git mercurial
     perl
     libdb5.3 libicu72 libnsl2 libsasl2-2 libssl3    # what Postfix needs, see below
     libcrypt1 libgnutls30 libgnutls-dane0 libidn12 libidn2-0 libpcre2-8-0   # Exim

@@ -66,7 +66,7 @@ pub fn init_with(
         }
         return Err(error);
     }
-    ignore::write(&handle).map_err(root.failed("writing .gitignore"))?;
+    ignore::write(&handle).map_err(root.failed("hiding it from git and Mercurial"))?;
     fsync(&root.handle).map_err(root.failed("making it durable"))?;
     Ok(InitOutcome {
         store: StoreLocation::at_with(&root.path, trust)?,

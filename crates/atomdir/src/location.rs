@@ -159,8 +159,9 @@ fn walk(path: &Path) -> Result<(Way, Vec<Found>), FindError> {
     let mut found = Vec::new();
     let way = Way::visiting(path, |number, directory| {
         let entry = match statat(directory, CONTROL_NAME, AtFlags::SYMLINK_NOFOLLOW) {
-            // A directory that may not be searched does not end the search.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return,
+            // A directory that may not be searched does not end the search, and neither does the
+            // root of a native view, which refuses the name.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM) => return,
             Err(errno) => Err(errno),
             Ok(stat) => rustix::io::fcntl_dupfd_cloexec(directory, 3)
                 .map(|root| (root, FileType::from_raw_mode(stat.st_mode))),

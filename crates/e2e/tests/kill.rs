@@ -361,3 +361,24 @@ fn outside_changes_stay_when_the_service_is_killed() {
     std::fs::remove_file(store.path().join("another")).ok();
     assert_equal("after another", &before, &fixture.look(), &options());
 }
+
+/// The service waits for its mounts by a child process.
+#[test]
+fn killed_child_of_the_service_is_replaced() {
+    Fixture::for_each_view("kill-child", "echo 0 > file", |fixture, view| {
+        let open = fixture.store.begin();
+        for round in 1..4 {
+            let script = format!("echo {round} > file");
+            // Before the begin, and while a transaction is open.
+            assert!(fixture.store.kill_barrier_processes());
+            fixture.store.run_with(&["--view", view], &script).expect(0);
+            let committed = fs::read_to_string(fixture.base.join("file")).expect("it is there");
+            assert_eq!(committed, format!("{round}\n"));
+        }
+        assert!(fixture.store.kill_barrier_processes());
+        fixture.store.exec(&open, "echo last > other").expect(0);
+        assert!(fixture.store.kill_barrier_processes());
+        fixture.store.commit(&open).expect(0);
+        assert!(fixture.base.join("other").exists());
+    });
+}

@@ -45,6 +45,7 @@ pub use atomdir_types::{
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
+pub use base::inode_numbers::INODES_END;
 pub use commit::Committed;
 pub use commit::checkpoint::SpaceWatch;
 pub use commit::refresh::Refreshed;

@@ -177,6 +177,28 @@ impl Store {
             .collect()
     }
 
+    /// Kills the child processes by which services wait for mounts. Returns whether there was one.
+    pub fn kill_barrier_processes(&self) -> bool {
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return false;
+        };
+        let services = self.service_processes();
+        let ids = processes
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let children: Vec<Pid> = ids
+            .filter_map(Pid::from_raw)
+            .filter(|pid| {
+                is_barrier_process(*pid)
+                    && parent_of(*pid).is_some_and(|parent| services.contains(&parent))
+            })
+            .collect();
+        for pid in &children {
+            let _ = rustix::process::kill_process(*pid, Signal::KILL);
+        }
+        !children.is_empty()
+    }
+
     /// Kills the service as a crash would, and waits until it is gone. Returns whether there
     /// was one.
     pub fn kill_service(&self) -> bool {
@@ -275,6 +297,12 @@ fn living_threads(pid: Pid) -> Vec<String> {
 fn is_barrier_process(pid: Pid) -> bool {
     let comm = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
     comm.is_ok_and(|comm| comm.trim_end() == "atomdir-barrier")
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    Pid::from_raw(parent.trim().parse().ok()?)
 }
 
 /// A zombie has no command line, so a service whose parent has not waited for it counts as gone.

@@ -6,7 +6,7 @@ use atomdir_disk::{Disk, Errno, FileSystemId, FileSystemStatus, Kind, Name, Rena
 use atomdir_engine::{self as engine, Isolation, NodeId, Transaction, TransactionId};
 
 use super::slots::{Borrowed, Within};
-use super::{Views, root_attributes, wrapper_attributes};
+use super::{Views, root_attributes, wrapper_attributes, wrapper_inode};
 use atomdir_fuse::{
     Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Notifier, ROOT_NODE, Request, Result,
     Seek, SetAttributes, Validity,
@@ -73,7 +73,7 @@ impl<D: Disk> Views<D> {
             let name = Name::new(id.to_string().as_bytes()).map_err(|_| Errno::IO)?;
             Ok(ListEntry {
                 name,
-                inode: super::OWN_INODES | id.0,
+                inode: wrapper_inode(id),
                 kind: Kind::Directory,
             })
         });

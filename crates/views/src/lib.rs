@@ -20,13 +20,15 @@ use atomdir_disk::sync;
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp, reason};
-use atomdir_engine::{NodeId, Outdated, Transaction, TransactionId};
+use atomdir_engine::{INODES_END, NodeId, Outdated, Transaction, TransactionId};
 use slots::{Slots, Within};
 
 use atomdir_fuse::{NodeAttributes, Notifier, ROOT_NODE};
 
-/// Set in the inode numbers of the upper two levels, to keep them apart from the base's.
-const OWN_INODES: u64 = 1 << 63;
+/// The inode number of the mount's root. Those of the level below follow it, and all are below
+/// 2^53, as views' are.
+const ROOT_INODE: u64 = INODES_END;
+const IDS_MAX: u64 = (1 << 51) - 2;
 
 pub struct Views<D: Disk = LinuxDisk> {
     /// The name of each view's root.
@@ -132,7 +134,7 @@ impl<D: Disk> Views<D> {
 /// may list it.
 fn root_attributes() -> NodeAttributes {
     own_attributes(
-        ROOT_NODE,
+        ROOT_INODE,
         0o711,
         rustix::process::geteuid().as_raw(),
         Timestamp::default(),
@@ -141,8 +143,13 @@ fn root_attributes() -> NodeAttributes {
 
 /// The directory that holds a transaction's view.
 fn wrapper_attributes<D: Disk>(transaction: &Transaction<D>) -> NodeAttributes {
-    let inode = OWN_INODES | transaction.id().0;
+    let inode = wrapper_inode(transaction.id());
     own_attributes(inode, 0o700, transaction.owner(), transaction.began())
+}
+
+fn wrapper_inode(id: TransactionId) -> u64 {
+    assert!(id.0 <= IDS_MAX, "no store lives for so many transactions");
+    ROOT_INODE + 1 + id.0
 }
 
 fn own_attributes(inode: u64, mode: u32, user: u32, time: Timestamp) -> NodeAttributes {

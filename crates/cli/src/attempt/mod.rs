@@ -154,7 +154,7 @@ pub fn left_open(
 ) -> Result<(Ended, Outcome), Error> {
     match error {
         Error::Commit { transaction, .. }
-        | Error::Enter(EnterError::StillWriting { transaction })
+        | Error::Enter(EnterError::StillWriting { transaction, .. })
             if wish == Wish::Keep =>
         {
             report(context, transaction, ended, &Outcome::Kept);

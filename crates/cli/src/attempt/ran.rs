@@ -51,6 +51,9 @@ pub enum Closed {
     InUse(Error),
 }
 
+/// The exit code of an ssh that did not get to the command.
+const SSH_FAILED: u8 = 255;
+
 /// Attaches to an open transaction.
 pub fn attach(
     connected: &mut Connected,
@@ -74,6 +77,12 @@ impl Ran {
             context.output.note(
                 "if the command met ENODATA, EOVERFLOW, EXDEV or EINVAL, use `--view exact` or \
                  ATOMDIR_VIEW=exact: in a native view ordinary users cannot change every old file",
+            );
+        }
+        if self.ended == Ended::Exited(SSH_FAILED) && !rustix::process::geteuid().is_root() {
+            context.output.note(
+                "if ssh found bad owners of its configuration: an ordinary user's command sees \
+                 nobody as the owner of root's files; work in the path that `atomdir begin` prints",
             );
         }
     }
@@ -147,11 +156,12 @@ impl Ran {
         match self.end_writing(context) {
             // Others have left this behind.
             Err(EnterError::LeftBehind(Errno::BUSY)) => {
+                let Tree::Native(overlay) = &self.view else {
+                    return Ok(Closed::Exact(transaction));
+                };
+                let error = EnterError::still_writing(transaction.id, overlay);
                 self.leave_open(context, connected, &transaction)?;
-                let transaction = transaction.id;
-                return Ok(Closed::InUse(
-                    EnterError::StillWriting { transaction }.into(),
-                ));
+                return Ok(Closed::InUse(error.into()));
             }
             ended => ended?,
         }

@@ -40,13 +40,20 @@ pub fn explain(error: &EnterError) -> (u8, Option<String>) {
                     .to_owned(),
             ),
         ),
-        EnterError::StillWriting { transaction } => (
-            ExitCode::Conflict.code(),
-            Some(format!(
-                "it is still open: once they have ended, `atomdir commit {transaction}` lands its \
-                 changes; `atomdir abort {transaction}` drops them"
-            )),
-        ),
+        EnterError::StillWriting {
+            transaction,
+            loop_devices,
+        } => {
+            let until = match &loop_devices[..] {
+                [] => "once they are closed".to_owned(),
+                devices => format!("after `losetup -d {}`", devices.join(" ")),
+            };
+            let hint = format!(
+                "it is still open: {until}, `atomdir commit {transaction}` lands its changes; \
+                 `atomdir abort {transaction}` drops them"
+            );
+            (ExitCode::Conflict.code(), Some(hint))
+        }
         EnterError::Unseen { .. } => (
             ExitCode::Configuration.code(),
             Some(

@@ -14,6 +14,7 @@ mod descendants;
 mod explain;
 mod launch;
 mod lent_mount;
+mod loop_devices;
 mod merge;
 mod namespace;
 mod outside;
@@ -188,10 +189,13 @@ pub enum EnterError {
     #[error("cannot enter the transaction's native view: {0}")]
     NotLent(OverlayFailure),
     #[error(
-        "programs whose `atomdir exec` or `atomdir shell` has ended are still writing in the native \
-         view of transaction {transaction}"
+        "files of the native view of transaction {transaction} are still open for writing: {}",
+        openers(loop_devices)
     )]
-    StillWriting { transaction: TransactionId },
+    StillWriting {
+        transaction: TransactionId,
+        loop_devices: Vec<String>,
+    },
     #[error(
         "cannot leave a process behind for the programs that are still in the native view: {}",
         io_reason(.0)
@@ -199,6 +203,29 @@ pub enum EnterError {
     StayBehind(std::io::Error),
     #[error("cannot wait for the command: {}", io_reason(.0))]
     Wait(std::io::Error),
+}
+
+/// Who has files open that no process of the command has open.
+fn openers(loop_devices: &[String]) -> String {
+    match loop_devices {
+        [] => {
+            "programs of an `atomdir exec` or `atomdir shell` that has ended, or programs outside \
+               to which the command has passed them"
+                .to_owned()
+        }
+        [one] => format!("the loop device {one} uses one"),
+        several => format!("the loop devices {} use some", several.join(", ")),
+    }
+}
+
+impl EnterError {
+    /// Call it when the command's own processes have ended, and the overlay can still be written.
+    pub fn still_writing(transaction: TransactionId, overlay: &Overlay) -> EnterError {
+        EnterError::StillWriting {
+            transaction,
+            loop_devices: loop_devices::on_files_of(overlay),
+        }
+    }
 }
 
 fn c_path(path: &Path) -> Result<CString, NulError> {

@@ -15,17 +15,23 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Makes the view look like a plain tree: links stay links, directories can be
-/// renamed, a change of mode copies no contents, and inode numbers stay.
+/// renamed, and a change of mode copies no contents.
+///
+/// Without `xino` files have the inode numbers of their layers and a device number for
+/// each layer. With it, there would be one device number, but overlayfs would add 2^63 to the
+/// numbers of the lower layer. JavaScript and other languages without 64-bit integers round such
+/// numbers, and then take different files for one.
 const OPTIONS: [(&str, &str); 4] = [
     ("index", "on"),
     ("redirect_dir", "on"),
     ("metacopy", "on"),
-    ("xino", "on"),
+    XINO,
 ];
+const XINO: (&str, &str) = ("xino", "off");
 
-/// In a user namespace the kernel supports only the last of those. overlayfs then
+/// In a user namespace the kernel supports none of the others. overlayfs then
 /// keeps its attributes where the user may write them.
-const USER_OPTIONS: [(&str, &str); 1] = [("xino", "on")];
+const USER_OPTIONS: [(&str, &str); 1] = [XINO];
 const USER_MARKS: &str = "userxattr";
 
 /// Why there is no native view.

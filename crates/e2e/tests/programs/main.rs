@@ -6,6 +6,8 @@ mod cargo;
 mod git;
 mod limits;
 mod making;
+mod mercurial;
+mod node;
 mod packages;
 mod posix;
 mod random_files;

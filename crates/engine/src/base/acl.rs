@@ -16,6 +16,11 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
+/// Whether this sets no list: then one that is there goes.
+pub(crate) fn is_empty(bytes: &[u8]) -> bool {
+    bytes.is_empty() || bytes == VERSION.to_le_bytes()
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessControlList {
     entries: Vec<AclEntry>,

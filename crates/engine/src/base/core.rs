@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat, reason};
 
 use crate::base::handles::{HandleCache, HandleKey};
+use crate::base::inode_numbers::InodeNumbers;
 use crate::base::mount_point::is_mount_point;
 use crate::base::moving::{LookedFor, Moving};
 use crate::base::past_sizes::PastSizes;
@@ -33,6 +34,7 @@ pub(crate) struct Core<D: Disk> {
     /// it: see [`Moving`].
     pub applying: RwLock<()>,
     pub moving: Moving,
+    pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
     /// Made when it is first needed: see [`Core::occupied`].
@@ -70,6 +72,7 @@ impl<D: Disk> Core<D> {
             options,
             applying: RwLock::new(()),
             moving: Moving::default(),
+            inode_numbers: InodeNumbers::new(),
         })
     }
 

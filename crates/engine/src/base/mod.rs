@@ -7,7 +7,7 @@
 //! `core` is what everything in the engine shares: the disk, the control directory, and the base
 //! objects that are known. A `snapshot` is the base as it was at one point of the commit order.
 //! `landed` holds the changes that an open transaction has already committed. `handles` keeps files
-//! open, `present` and `acl` say what a user may do to an object, `privileges` says what a file
+//! open, `inode_numbers` are the numbers that views show, `present` and `acl` say what a user may do to an object, `privileges` says what a file
 //! loses when a user writes it, `mount_point` keeps the engine off what is mounted inside the
 //! store, `older` finds objects for transactions that have survived, and `rights` opens staged
 //! objects that are closed to their owner.
@@ -24,6 +24,7 @@ pub(crate) mod core;
 pub(crate) mod credentials;
 pub(crate) mod entry_place;
 pub(crate) mod handles;
+pub(crate) mod inode_numbers;
 pub(crate) mod landed;
 pub(crate) mod mount_point;
 pub(crate) mod moving;

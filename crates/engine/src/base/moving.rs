@@ -5,10 +5,13 @@
 //! another place since, or if an apply has begun or ended since. At its end, an apply first updates
 //! the places that the engine knows, and then removes the notes.
 //!
-//! A reader must not wait for apply instead. It may be answering overlayfs, which copies a
-//! directory of a native view up. The kernel then lets no other process rename from one
-//! directory to another in the whole file system, and apply waits for that. Neither would ever
-//! go on, and not even a signal that kills the service would end it.
+//! Invariants
+//! 1. A reader of a view does not wait for apply. It may be answering overlayfs, which copies a
+//!    directory of a native view up. The kernel then lets no other process rename from one
+//!    directory to another in the whole file system, and apply waits for that. Neither would ever
+//!    go on, and not even a signal that kills the service would end it.
+//! 2. For the same reason no thread takes `commit` or `applying` while it has locked the view that
+//!    is the lower layer of a native view.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -33,10 +33,12 @@ impl<D: Disk> Store<D> {
             conflicts: outer.conflicts(),
             ..options
         };
+        // This may wait for a commit, which must not happen with the view locked: see invariant 2 of
+        // `base::moving`.
+        let id = self.take_id()?;
         let mut guard = outer.view.lock();
         let view = may_begin_in(&mut guard)?;
         outer.leave_to_user();
-        let id = self.take_id()?;
         if view.lower {
             let reader = view.reader_of_upper().map_err(BeginError::Upper)?;
             drop(guard);

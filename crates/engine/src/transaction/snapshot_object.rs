@@ -72,7 +72,7 @@ impl<D: Disk> Transaction<D> {
             Kind::Symlink => snapshot.read_link(&base)?,
             _ => Vec::new(),
         };
-        let attributes = crate::view::node::attributes_of(&stat);
+        let attributes = self.core.inode_numbers.attributes_of(&stat);
         let mut xattrs = snapshot.xattrs(&base)?;
         xattrs.sort();
         Ok(Some(SnapshotObject {

@@ -3,7 +3,7 @@
 use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
 
 use super::View;
-use super::node::{OwnBody, attributes_of};
+use super::node::OwnBody;
 use super::types::{Caller, NodeAttributes, SetAttributes, SetTime};
 use crate::base::acl::{self, AccessControlList};
 use crate::base::privileges::{CAPABILITY, without_set_id};
@@ -53,7 +53,7 @@ impl<D: Disk> View<D> {
     /// Returns the attributes of a node without changes, from those in the
     /// snapshot.
     pub(super) fn report(&mut self, id: NodeId, stat: &Stat) -> Result<NodeAttributes> {
-        let attributes = attributes_of(stat);
+        let attributes = self.core.inode_numbers.attributes_of(stat);
         let reported = (attributes.mode, attributes.owner);
         self.node_mut(id)?.reported.get_or_insert(reported);
         Ok(attributes)

@@ -412,13 +412,7 @@ impl<D: Disk> View<D> {
         }
         let reaches = if mode & KEEP_SIZE != 0 { total } else { end };
         match mode & !KEEP_SIZE {
-            0 => {
-                self.contents_mut(id)?;
-                if self.is_private_file(id)? {
-                    let file = self.staged_file_to_change(id, u64::MAX)?;
-                    self.core.disk.allocate(&file, offset, length)?;
-                }
-            }
+            0 => self.reserve_blocks(id, offset, length, reaches)?,
             PUNCH_HOLE if mode & KEEP_SIZE != 0 => self.zero_range(id, offset, end.min(total))?,
             ZERO_RANGE => self.zero_range(id, offset, end.min(reaches))?,
             _ => return Err(Errno::OPNOTSUPP),
@@ -427,7 +421,7 @@ impl<D: Disk> View<D> {
     }
 
     /// Makes a range read as zeros, with holes where whole pages allow it.
-    fn zero_range(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
+    pub(super) fn zero_range(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
         if offset >= end {
             return Ok(());
         }

@@ -10,6 +10,7 @@
 
 mod access;
 mod alike;
+mod allocation;
 mod attributes;
 mod changes;
 mod contents;

@@ -62,7 +62,7 @@ impl<D: Disk> View<D> {
     }
 
     /// Fails for the control directory's name.
-    fn refuse_hidden(&self, parent: NodeId, name: &Name) -> Result<()> {
+    pub(super) fn refuse_hidden(&self, parent: NodeId, name: &Name) -> Result<()> {
         if parent == NodeId::ROOT && self.core.hidden.as_ref() == Some(name) {
             return Err(Errno::PERM);
         }
@@ -125,7 +125,7 @@ impl<D: Disk> View<D> {
     fn new_attributes(&self, kind: Kind, owner: Owner) -> NodeAttributes {
         let now = self.now();
         NodeAttributes {
-            inode: self.numbers.new_inode(),
+            inode: self.core.inode_numbers.new_object(),
             kind,
             mode: 0,
             links: if kind == Kind::Directory { 2 } else { 1 },

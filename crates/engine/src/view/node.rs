@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Identity, Kind, Name, Owner, Stat};
+use atomdir_disk::{Identity, Kind, Name, Owner};
 
 use super::types::NodeAttributes;
 use crate::base::{Base, Stamp};
@@ -193,22 +193,5 @@ impl Node {
                 own.attributes.links == 0 && !(self.is_removed_directory() && self.base.is_some())
             }
         }
-    }
-}
-
-pub(crate) fn attributes_of(stat: &Stat) -> NodeAttributes {
-    let attributes = stat.attributes;
-    NodeAttributes {
-        inode: stat.identity.inode,
-        kind: stat.kind,
-        mode: attributes.mode,
-        links: stat.links,
-        owner: attributes.owner,
-        device_number: stat.device_number,
-        length: stat.length,
-        blocks: stat.blocks,
-        accessed: attributes.times.accessed,
-        modified: attributes.times.modified,
-        changed: stat.changed,
     }
 }

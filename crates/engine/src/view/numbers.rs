@@ -1,4 +1,4 @@
-//! The numbers of nodes, slots and new inodes, and how far they were when a state of a view was saved.
+//! The numbers of nodes and slots, and how far they were when a state of a view was saved.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,16 +6,11 @@ use super::node::{Staged, StagedParent};
 use crate::ids::NodeId;
 use crate::names;
 
-/// New objects get inode numbers from here on until they are committed. They are above
-/// those that file systems use, and exact in a double, for programs that need that.
-pub(super) const NEW_INODE_FIRST: u64 = 1 << 52;
-
-/// The next numbers for nodes, slots and new inodes, shared by all views over one staging
+/// The next numbers for nodes and slots, shared by all views over one staging
 /// directory.
 pub(crate) struct Numbers {
     next_node: AtomicU64,
     last_slot: AtomicU64,
-    last_inode: AtomicU64,
 }
 
 impl Numbers {
@@ -23,16 +18,14 @@ impl Numbers {
         Numbers {
             next_node: AtomicU64::new(NodeId::ROOT.0 + 1),
             last_slot: AtomicU64::new(0),
-            last_inode: AtomicU64::new(NEW_INODE_FIRST),
         }
     }
 
     /// For a view that was made again: these numbers are the last in use.
-    pub fn after(last_node: NodeId, last_slot: u64, last_inode: u64) -> Numbers {
+    pub fn after(last_node: NodeId, last_slot: u64) -> Numbers {
         Numbers {
             next_node: AtomicU64::new(last_node.0 + 1),
             last_slot: AtomicU64::new(last_slot),
-            last_inode: AtomicU64::new(last_inode),
         }
     }
 
@@ -46,10 +39,6 @@ impl Numbers {
 
     pub fn new_node(&self) -> NodeId {
         NodeId(self.next_node.fetch_add(1, Ordering::Relaxed))
-    }
-
-    pub fn new_inode(&self) -> u64 {
-        self.last_inode.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub fn fork_point(&self) -> ForkPoint {

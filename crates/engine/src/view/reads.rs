@@ -80,7 +80,9 @@ impl<D: Disk> View<D> {
         // Only the base of a file that others have replaced has another inode number by now.
         let (alike, others): (Vec<NodeId>, Vec<NodeId>) = known.into_iter().partition(|id| {
             let base = self.node(*id).ok().and_then(|node| node.base.as_ref());
-            base.is_some_and(|base| wanted.contains_key(&base.identity().inode))
+            base.is_some_and(|base| {
+                wanted.contains_key(&self.core.inode_numbers.shown(base.identity().inode))
+            })
         });
         for id in alike.into_iter().chain(others) {
             if wanted.is_empty() {

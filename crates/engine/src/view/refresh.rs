@@ -21,7 +21,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
 
 use super::View;
-use super::node::{Node, OwnBody, attributes_of};
+use super::node::{Node, OwnBody};
 use super::sparse::HolesRead;
 use crate::base::snapshot::{Snapshot, SnapshotPoint};
 use crate::base::{Base, Place, Stamp};
@@ -172,6 +172,7 @@ impl<D: Disk> View<D> {
 
     /// Updates the data that the node has copied from its snapshot and not changed.
     fn renew_own(&mut self, id: NodeId, before: &Stat, now: &Stat) {
+        let mut renewed = self.core.inode_numbers.attributes_of(now);
         let Ok(node) = self.node_mut(id) else { return };
         let of_snapshot = (now.attributes.mode, now.attributes.owner);
         node.reported = node.reported.map(|_| of_snapshot);
@@ -183,7 +184,6 @@ impl<D: Disk> View<D> {
             return;
         }
         let (old, touched) = (own.attributes, own.touched);
-        let mut renewed = attributes_of(now);
         renewed.links = (now.links + old.links).saturating_sub(before.links).max(1);
         renewed.changed = old.changed.max(now.changed);
         if touched.mode {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, NameError, Result, Stat};
 
 use super::View;
-use super::node::{DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Touched, attributes_of};
+use super::node::{DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Touched};
 use super::types::{Entry, ListEntry, NodeAttributes};
 use crate::base::credentials::Permission;
 use crate::base::snapshot::Found;
@@ -52,6 +52,10 @@ impl<D: Disk> View<D> {
 
     pub fn lookup(&mut self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let name = parse_name(name)?;
+        if self.lower {
+            // overlayfs would let a program create it in the upper layer.
+            self.refuse_hidden(parent, &name)?;
+        }
         let (node, stat) = self.find_child(parent, &name)?.ok_or(Errno::NOENT)?;
         let attributes = match stat {
             // The lookup has just read the object's attributes.
@@ -278,7 +282,7 @@ impl<D: Disk> View<D> {
             let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
             let stat = self.snapshot().stat(&base)?;
             let own = Own {
-                attributes: attributes_of(&stat),
+                attributes: self.core.inode_numbers.attributes_of(&stat),
                 touched: Touched::default(),
                 stamp: Some(Stamp::of(&stat)),
                 xattrs: Default::default(),
@@ -387,7 +391,11 @@ impl<D: Disk> View<D> {
         let mut listing: Vec<ListEntry> = below
             .into_iter()
             .filter(|(name, ..)| !changed(name))
-            .map(|(name, inode, kind)| ListEntry { name, inode, kind })
+            .map(|(name, inode, kind)| ListEntry {
+                name,
+                inode: self.core.inode_numbers.shown(inode),
+                kind,
+            })
             .collect();
         let entries = delta.into_iter().flat_map(|delta| &delta.entries);
         let added = entries.filter_map(|(name, entry)| Some((name.clone(), entry.now?)));

@@ -103,6 +103,9 @@ impl<D: Disk> View<D> {
             }
         }
         match name {
+            acl::ACCESS | acl::DEFAULT if acl::is_empty(value) => {
+                return self.remove_xattr(id, name);
+            }
             acl::ACCESS => self.set_access_acl(id, value, kill_set_group_id)?,
             acl::DEFAULT => self.set_default_acl(id, Some(value))?,
             _ => {
@@ -119,7 +122,11 @@ impl<D: Disk> View<D> {
         if name != CAPABILITY {
             self.refuse_privileged(name)?;
         }
-        self.xattr(id, name)?;
+        match self.xattr(id, name) {
+            // As removexattr(2) does. The kernel also removes a list to set an empty one.
+            Err(Errno::NODATA) if name == acl::ACCESS || name == acl::DEFAULT => return Ok(()),
+            present => drop(present?),
+        }
         match name {
             acl::DEFAULT => self.set_default_acl(id, None)?,
             _ => {

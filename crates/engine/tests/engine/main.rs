@@ -2,6 +2,7 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod allocation;
 mod cancelled;
 mod carried_pages;
 mod contested_names;
@@ -15,6 +16,7 @@ mod histories;
 mod history;
 mod history_age;
 mod history_costs;
+mod inode_numbers;
 mod lazy;
 mod listed_changes;
 mod lock_waits;

@@ -9,9 +9,12 @@ use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{ChangedBy, CommitError, NewNode, NodeId, SetAttributes, Store, Transaction};
 
 use crate::support::cache::Cache;
+use crate::support::failing::FailingDisk;
 use crate::support::model::{Model, Tree, caller};
 use crate::support::trees::{tree_of_base, tree_of_view};
-use crate::support::{Random, Scratch, begin, begin_nested, create, open, seeds};
+use crate::support::{
+    Random, Scratch, begin, begin_nested, create, create_with, open, open_with, seeds,
+};
 
 type Open = Arc<Transaction<LinuxDisk>>;
 
@@ -387,4 +390,40 @@ fn recreated_directory_gets_a_new_node() {
     }
     store.commit(&transaction).expect("nobody is in the way");
     assert!(scratch.0.join("new").exists() && scratch.0.join("old").exists());
+}
+
+/// A program's lookup may be overlayfs's, which copies something up meanwhile, and then apply waits
+/// for its end (`base::moving`). So the begin must not wait for apply with the view locked.
+#[test]
+fn view_answers_while_a_nested_begin_waits_for_an_apply() {
+    /// So many ids are reserved at first.
+    const IDS: usize = 16;
+    const LOOKUPS: usize = 300;
+    let scratch = Scratch::new();
+    let disk = FailingDisk::new(Errno::IO, false);
+    create_with(&disk, &scratch.0);
+    let store = Arc::new(open_with(disk.clone(), &scratch.0).expect("the store opens"));
+    let (outer, other) = (begin(&store), begin(&store));
+    for _ in 2..IDS {
+        store.abort(&begin(&store));
+    }
+    other
+        .create(NodeId::ROOT, b"file", NewNode::File, 0o644, 0, caller())
+        .expect("the name is free");
+    let nesting = Arc::new(std::sync::Mutex::new(None));
+    let (started, of_store, of_outer) = (nesting.clone(), store.clone(), outer.clone());
+    disk.intrude_at_apply(move || {
+        let (store, outer) = (of_store, of_outer.clone());
+        let thread = std::thread::spawn(move || begin_nested(&store, &outer).id());
+        *started.lock().expect("no test panics with it") = Some(thread);
+        for _ in 0..LOOKUPS {
+            let found = of_outer.lookup(NodeId::ROOT, b"missing");
+            assert_eq!(found.err(), Some(Errno::NOENT));
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    });
+    store.commit(&other).expect("nobody else changes it");
+    let thread = nesting.lock().expect("no test panics with it").take();
+    let nested = thread.expect("the commit was applied").join();
+    assert_eq!(nested.expect("it has begun").0, IDS as u64 + 1);
 }

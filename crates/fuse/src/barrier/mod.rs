@@ -65,6 +65,9 @@ pub fn workers_max() -> usize {
 /// invalidation of its own, of which there is one for each transaction that begins or ends.
 const ROOT_TRIES_MAX: usize = 1000;
 
+/// How many children may be killed during one order before it fails.
+const CHILDREN_MAX: usize = 10;
+
 /// How often to change the barrier's pages. Each repetition needs a WRITE of the kernel's own within
 /// the microseconds that a change takes.
 const CHANGES_MAX: usize = 10_000;
@@ -92,6 +95,13 @@ pub struct Barrier {
     process: AtomicU32,
     meeting: Mutex<Meeting>,
     changed: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterError {
+    Keep,
+    /// The child may be out of step, so the next order gets a new one.
+    Renew,
 }
 
 #[derive(Default)]
@@ -134,19 +144,15 @@ impl Barrier {
 
     /// Runs the barrier. A worker must not call this.
     pub fn run(&self, mountpoint: &Path, rings: Option<&Arc<Inboxes>>) -> Result<()> {
-        let mut turn = sync::lock(&self.turn);
-        let child = self.child(&mut turn, mountpoint)?;
-        self.process.store(child.process(), Ordering::Release);
-        let result = match rings {
-            Some(rings) => child.sync().and_then(|()| rings.drain()),
-            None => self.meet(child),
-        };
-        self.process.store(0, Ordering::Release);
-        if result.is_err() {
-            // The child may be out of step, so the next barrier gets a new one.
-            *turn = None;
-        }
-        result
+        self.with_child(mountpoint, AfterError::Renew, |child| {
+            self.process.store(child.process(), Ordering::Release);
+            let result = match rings {
+                Some(rings) => child.sync().and_then(|()| rings.drain()),
+                None => self.meet(child),
+            };
+            self.process.store(0, Ordering::Release);
+            result
+        })
     }
 
     fn meet(&self, child: &BarrierProcess) -> Result<()> {
@@ -171,13 +177,10 @@ impl Barrier {
 
     /// Opens a directory of the mount. A worker must not call this.
     pub fn open_directory(&self, mountpoint: &Path, path: &Path) -> Result<OwnedFd> {
-        let mut turn = sync::lock(&self.turn);
-        let child = self.child(&mut turn, mountpoint)?;
-        let opened = child.open_directory(&mountpoint.join(path));
-        if child.has_ended() {
-            *turn = None;
-        }
-        opened
+        let path = mountpoint.join(path);
+        self.with_child(mountpoint, AfterError::Keep, |child| {
+            child.open_directory(&path)
+        })
     }
 
     /// Makes the kernel ask for the attributes of the mount's root. Before it knows them, it lets
@@ -205,17 +208,41 @@ impl Barrier {
     /// stale: first when it asks for attributes of the cached node, then when it looks up
     /// the name again. Then it forgets the name.
     pub fn forget_name(&self, mountpoint: &Path, name: &[u8]) -> Result<()> {
-        let mut turn = sync::lock(&self.turn);
-        let child = self.child(&mut turn, mountpoint)?;
-        self.process.store(child.process(), Ordering::Release);
-        let looked = child.look(&mountpoint.join(OsStr::from_bytes(name)));
-        self.process.store(0, Ordering::Release);
-        if child.has_ended() {
-            *turn = None;
-        }
+        let path = mountpoint.join(OsStr::from_bytes(name));
+        let looked = self.with_child(mountpoint, AfterError::Keep, |child| {
+            self.process.store(child.process(), Ordering::Release);
+            let looked = child.look(&path);
+            self.process.store(0, Ordering::Release);
+            looked
+        });
         match looked {
             Err(Errno::STALE | Errno::NOENT) => Ok(()),
             looked => looked,
+        }
+    }
+
+    /// Has the child do something. If somebody kills the child, another one does it again.
+    fn with_child<T>(
+        &self,
+        mountpoint: &Path,
+        after_error: AfterError,
+        act: impl Fn(&BarrierProcess) -> Result<T>,
+    ) -> Result<T> {
+        let mut turn = sync::lock(&self.turn);
+        let mut tries_left = CHILDREN_MAX;
+        loop {
+            // It may have been killed since it was last needed.
+            turn.take_if(|child| child.has_ended());
+            let child = self.child(&mut turn, mountpoint)?;
+            tries_left -= 1;
+            let result = act(child);
+            let is_killed = result.is_err() && child.has_ended();
+            if is_killed || result.is_err() && after_error == AfterError::Renew {
+                *turn = None;
+            }
+            if !is_killed || tries_left == 0 {
+                return result;
+            }
         }
     }
 

@@ -90,7 +90,7 @@ impl BarrierProcess {
         Breaker(Arc::clone(&self.channel))
     }
 
-    /// Whether the child has ended: somebody has killed it.
+    /// Whether the child has ended. It ends if somebody kills it, or if its [`Breaker`] is pulled.
     pub fn has_ended(&self) -> bool {
         let mut poll = [PollFd::new(&*self.channel, PollFlags::RDHUP)];
         let now = Timespec::default();

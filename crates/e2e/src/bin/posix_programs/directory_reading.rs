@@ -58,7 +58,8 @@ fn names(directory: &mut Dir) -> Outcome<Vec<String>> {
     std::iter::from_fn(|| next_name(directory).transpose()).collect()
 }
 
-/// A listing reports the same for each name as stat(2).
+/// A listing reports the same for each name as stat(2), except that overlayfs numbers directories
+/// itself.
 fn types_and_numbers() -> Outcome {
     fs::create_dir("mixed/directory")?;
     std::os::unix::fs::symlink("nowhere", "mixed/link")?;
@@ -66,7 +67,9 @@ fn types_and_numbers() -> Outcome {
     for entry in fs::read_dir("mixed")? {
         let entry = entry?;
         let found = fs::symlink_metadata(entry.path())?;
-        same("inode", entry.ino(), found.ino())?;
+        if !found.is_dir() {
+            same("inode", entry.ino(), found.ino())?;
+        }
         same("type", entry.file_type()?, found.file_type())?;
         listed += 1;
     }

@@ -27,7 +27,7 @@ use crate::view::node::{
     Contents, DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Staged, StagedParent, Touched,
 };
 use crate::view::nodes::Nodes;
-use crate::view::numbers::{NEW_INODE_FIRST, Numbers};
+use crate::view::numbers::Numbers;
 
 /// A view as its log has it, without gaps: the last word about everything.
 pub(crate) struct LoggedView {
@@ -179,8 +179,8 @@ impl<D: Disk> View<D> {
         let objects = make_objects(core, &logged.objects, (older, view.at))?;
         let note = logged.note.clone();
         let mut stage = StageTree::read(&view)?;
-        let (node_last, inode_last) = view.take_logged(logged, &objects)?;
-        view.numbers = Arc::new(Numbers::after(node_last, stage.last_slot, inode_last));
+        let node_last = view.take_logged(logged, &objects)?;
+        view.numbers = Arc::new(Numbers::after(node_last, stage.last_slot));
         stage.put_right(&mut view)?;
         view.has_placed = true;
         // Until the new log is durable, a crash may bring back the state that was flushed last.
@@ -193,16 +193,16 @@ impl<D: Disk> View<D> {
         Ok(view)
     }
 
-    /// Returns the last node id in use, and the last inode number of a new object.
+    /// Returns the last node id in use.
     fn take_logged(
         &mut self,
         logged: LoggedView,
         objects: &HashMap<u64, Arc<Base>>,
-    ) -> Result<(NodeId, u64)> {
+    ) -> Result<NodeId> {
         let object = |number: u64| objects.get(&number).cloned().ok_or(Errno::STALE);
+        let numbers = &self.core.inode_numbers;
         let root = self.core.root_base.clone();
         let mut nodes = Nodes::new(&root);
-        let mut inode_last = NEW_INODE_FIRST;
         let mut node_last = NodeId::ROOT;
         for logged in logged.nodes.into_values() {
             let id = NodeId(logged.node);
@@ -211,10 +211,11 @@ impl<D: Disk> View<D> {
             if let Some(base) = &base {
                 nodes.by_base.insert(base.serial, id);
             }
-            let own = logged.own.map(own_of);
-            if let Some(own) = &own {
+            let mut own = logged.own.map(own_of);
+            if let Some(own) = &mut own {
                 nodes.changed.insert(id);
-                inode_last = inode_last.max(own.attributes.inode);
+                let base = base.as_ref().map(|base| base.identity().inode);
+                own.attributes.inode = numbers.revived(own.attributes.inode, base);
             }
             let node = Node {
                 kind: logged.kind,
@@ -261,7 +262,7 @@ impl<D: Disk> View<D> {
             self.successions.push((object(before)?, object(after)?));
         }
         self.nodes = nodes;
-        Ok((node_last, inode_last))
+        Ok(node_last)
     }
 
     /// Takes back what calls that were not recorded have written to staged files: bytes behind

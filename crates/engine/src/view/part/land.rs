@@ -107,7 +107,10 @@ impl<D: Disk> View<D> {
             // It has got or lost a name. The snapshot does not have that number of names.
             return;
         }
-        let inode = node.base.as_ref().map(|base| base.identity().inode);
+        let inode = node
+            .base
+            .as_ref()
+            .map(|base| self.core.inode_numbers.shown(base.identity().inode));
         if let Some(reported) = self
             .nodes
             .get_mut(id)

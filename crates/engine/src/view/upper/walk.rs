@@ -12,7 +12,7 @@ use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
 use crate::names;
 use crate::view::node::{
-    Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched, attributes_of,
+    Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched,
 };
 use crate::view::xattrs::{XattrChanges, set_all};
 
@@ -370,7 +370,7 @@ impl<D: Disk> Reading<'_, D> {
         } else {
             self.stage_in_slot(&item.in_upper())
         };
-        let mut attributes = attributes_of(&item.stat);
+        let mut attributes = self.new.core.inode_numbers.attributes_of(&item.stat);
         // Counted as the names are found.
         attributes.links = if item.stat.kind == Kind::Directory {
             2

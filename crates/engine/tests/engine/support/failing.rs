@@ -29,6 +29,8 @@ pub struct FailingDisk {
     /// Directories have one link, as on Btrfs.
     counts_no_subdirectories: bool,
     modifies_exchanged_directories: bool,
+    /// What is added to all inode numbers.
+    inodes_from: u64,
     intruder: Arc<Mutex<Option<Intruder>>>,
     /// A name, and an action to run once, right after that name was looked up in a directory.
     after_lookup: Arc<Mutex<Option<AfterLookup>>>,
@@ -98,6 +100,7 @@ impl FailingDisk {
             flushes_nothing: false,
             counts_no_subdirectories: false,
             modifies_exchanged_directories: false,
+            inodes_from: 0,
             intruder: Arc::default(),
             after_lookup: Arc::default(),
             after_open: Arc::default(),
@@ -130,6 +133,14 @@ impl FailingDisk {
     pub fn counting_no_subdirectories(self) -> FailingDisk {
         FailingDisk {
             counts_no_subdirectories: true,
+            ..self
+        }
+    }
+
+    /// Inode numbers as some file systems have them.
+    pub fn with_inodes_from(self, inodes_from: u64) -> FailingDisk {
+        FailingDisk {
+            inodes_from,
             ..self
         }
     }
@@ -218,6 +229,7 @@ impl FailingDisk {
         if self.counts_no_subdirectories && stat.kind == Kind::Directory {
             stat.links = 1;
         }
+        stat.identity.inode += self.inodes_from;
         stat
     }
 
@@ -384,8 +396,16 @@ impl Disk for FailingDisk {
         })
     }
 
+    fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>> {
+        self.look("list")?;
+        let mut entries = self.inner.list(directory)?;
+        for entry in &mut entries {
+            entry.inode += self.inodes_from;
+        }
+        Ok(entries)
+    }
+
     delegate! { look:
-        fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>>;
         fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>>;
         fn next_data(&self, file: &OwnedFd, offset: u64) -> Result<Option<Extent>>;
         fn uncover(&self, directory: &OwnedFd, name: &Name) -> Result<bool>;
