@@ -132,8 +132,8 @@ fn each_commit_can_be_undone_in_an_adopted_copy() {
         let Copied { fixture, copy } = copied(&format!("adopted-{way}"), &commits, copying);
         let log = fixture.store.call(["log"]).expect(0).stdout.clone();
         copy.call(["init", "--adopt"]).expect(0);
-        let again = copy.call(["init", "--adopt"]);
-        again.expect(0).says(&["was a store already"]);
+        let again = copy.call(["init", "--adopt"]).expect(0).text();
+        assert!(again.contains("was a store already"), "{again}");
         assert_eq!(copy.call(["log"]).expect(0).stdout, log, "{way}");
         copy.call(["check"]).expect(0);
         for (number, (_, undone)) in COMMITS.iter().enumerate() {
@@ -239,11 +239,11 @@ fn a_clone_with_a_control_directory_belongs_to_the_store_around_it() {
     Fixture::for_each_owner("planted-clone", "echo mine > important", |one| {
         let planted = one.scratch.join("planted");
         fs::create_dir(&planted).expect("made");
-        shell(&planted, "chmod 777 .");
-        let planted = Store::existing(&planted, one.store.user());
+        let user = one.store.user();
+        shell(&planted, &format!("chown {}:{} .", user.uid, user.gid));
+        let planted = Store::existing(&planted, user);
         planted.call(["init"]).expect(0);
         planted.call(["service", "stop"]).expect(0);
-        let user = one.store.user();
         let clone = format!(
             "cd {0}; rm .atomdir/.gitignore; echo x > f; git init -q .; git add -Af .;
              git -c user.name=m -c user.email=m@x commit -qm x; git clone -q . {1}/clone",

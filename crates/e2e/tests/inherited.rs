@@ -40,7 +40,7 @@ fn new_objects_inherit_from_their_directory_alone() {
             for view in ["exact", "native"] {
                 let above = one.base.join(format!("../above-{number}-{view}"));
                 fs::create_dir(&above).expect("made");
-                shell(&above, "chmod 777 .");
+                shell(&above, &format!("chown {}:{} .", user.uid, user.gid));
                 let as_user = |script: &str| {
                     let mut command = std::process::Command::new("sh");
                     user.dress(&mut command);
