@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use atomdir_testing::{Fixture, binary, capture_output, tools_present};
 
@@ -36,7 +37,10 @@ fn pane(socket: &str) -> String {
 
 /// Runs a script on a terminal of its own until it shows the text, and returns what it shows then.
 fn shown(fixture: &Fixture, script: &str, until: &str) -> String {
-    let socket = format!("atomdir-test-{}", std::process::id());
+    // A server that ends refuses the next session.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let socket = format!("atomdir-test-{}-{number}", std::process::id());
     let file = fixture.scratch.join("on-terminal.sh");
     let home = fixture.store.user().home();
     let text = format!(

@@ -30,7 +30,9 @@ const FLAGS: IFlags = IFlags::NOATIME
     .union(IFlags::NOTAIL)
     .union(IFlags::UNRM)
     .union(IFlags::SECURE_REMOVAL)
-    .union(IFlags::from_bits_retain(UNCOMPRESSED | CASE_FOLDED | DIRECT_ACCESS));
+    .union(IFlags::from_bits_retain(
+        UNCOMPRESSED | CASE_FOLDED | DIRECT_ACCESS,
+    ));
 /// `FS_NOCOMP_FL`, `FS_CASEFOLD_FL` and `FS_DAX_FL` of Linux's `include/uapi/linux/fs.h`.
 const UNCOMPRESSED: u32 = 0x400;
 const CASE_FOLDED: u32 = 0x4000_0000;
