@@ -100,6 +100,8 @@ pub(crate) struct View<D: Disk> {
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
     pub lower: bool,
+    /// A part of the overlay's upper layer has been taken over, and the rest cannot be.
+    is_torn: bool,
     /// For each nested transaction, the state of the overlay when it began.
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
@@ -138,6 +140,7 @@ impl<D: Disk> View<D> {
             is_layer: false,
             is_written_ahead: false,
             lower: false,
+            is_torn: false,
             begun_over: BTreeMap::new(),
             frozen: false,
             restricted_to: None,

@@ -48,6 +48,7 @@ impl<D: Disk> View<D> {
             holes_read: Default::default(),
             generations: Vec::new(),
             lower: false,
+            is_torn: false,
             begun_over: Default::default(),
             frozen: false,
             restricted_to: self.restricted_to.clone(),
