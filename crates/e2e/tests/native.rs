@@ -454,3 +454,30 @@ fn nested_transactions_begin_and_commit_while_files_are_copied_up() {
     assert!(fixture.base.join("new").exists() && fixture.base.join("one/400/d").exists());
     fixture.store.assert_at_rest();
 }
+
+/// While overlayfs copies a directory up, the kernel lets nobody move a file to another directory on
+/// the file system. It waits for the snapshot meanwhile, and a commit waits for the move.
+#[test]
+fn commits_move_files_while_native_views_copy_directories_up() {
+    const ROUNDS: usize = 6;
+    let test = "commits_move_files_while_native_views_copy_directories_up";
+    if !is_possible(test) {
+        return;
+    }
+    let prepare = "mkdir a b one; echo x > a/f; for i in $(seq 300); do mkdir -p one/$i/d; done";
+    let fixture = Fixture::new(test, prepare);
+    std::thread::scope(|scope| {
+        let copying = scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                let script = "for i in one/*; do touch $i/d/new; chmod 700 $i; done; exit 9";
+                let outcome = fixture.store.run_with(&["--view", "native"], script);
+                assert_eq!(outcome.code, 9, "{outcome}");
+            }
+        });
+        while !copying.is_finished() {
+            fixture.store.run_exact("mv a/f b/f").expect(0);
+            fixture.store.run_exact("mv b/f a/f").expect(0);
+        }
+    });
+    fixture.store.assert_at_rest();
+}

@@ -5,8 +5,8 @@
 
 use std::fs;
 
-use atomdir_testing::exit_code::CONFIGURATION;
-use atomdir_testing::{Fixture, Scenario, shell, tools_present};
+use atomdir_testing::exit_code::{CONFIGURATION, INPUT_OUTPUT};
+use atomdir_testing::{Fixture, Scenario, Scratch, Store, User, shell, tools_present, wait_until};
 
 const TREE: &str = "mkdir -p old/sub; echo f > old/f; echo s > old/sub/s";
 
@@ -170,4 +170,35 @@ fn views_refuse_the_name_of_the_control_directory() {
         let unpacked = fs::read_to_string(fixture.base.join("file"));
         assert_eq!(unpacked.expect("it is unpacked"), "2\n");
     });
+}
+
+/// The objects of a native view are moved when its command has ended, which takes space as well.
+#[test]
+fn full_disk_keeps_the_transaction() {
+    const FILES: usize = 300;
+    let test = "full_disk_keeps_the_transaction";
+    if !tools_present(test, &["mkfs.ext4"]) {
+        return;
+    }
+    for view in ["native", "exact"] {
+        let scratch = Scratch::new(test);
+        let make = "truncate -s 64M image; mkfs.ext4 -q image; mkdir small
+            mount -o loop image small; mkdir -p small/base/old; echo kept > small/ballast
+            dd if=/dev/zero of=small/ballast bs=1M count=8 status=none";
+        shell(scratch.path(), make);
+        let base = scratch.join("small/base");
+        let store = Store::init(&base, &User::root(scratch.path()));
+        let script = format!(
+            "n=$(printf 'n%.0s' $(seq 200)); for i in $(seq {FILES}); do echo x > old/$n$i; done
+             dd if=/dev/zero of=fill bs=4k 2> /dev/null; dd if=/dev/zero of=rest bs=512 2> /dev/null
+             true"
+        );
+        let outcome = store.run_with(&["--view", view], &script);
+        outcome.expect(INPUT_OUTPUT).says(&["is still open"]);
+        fs::remove_file(scratch.join("small/ballast")).expect("it is there");
+        wait_until("the commit", || store.call(["commit", "1"]).code == 0);
+        let landed = fs::read_dir(base.join("old")).expect("it is there");
+        assert_eq!(landed.count(), FILES);
+        store.assert_at_rest();
+    }
 }

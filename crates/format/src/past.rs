@@ -62,22 +62,6 @@ impl SettledBy {
     }
 }
 
-/// What has taken the time at which a commit was settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettledBy {
-    Commit,
-    /// A recovery, later. Outside writers may have changed the same objects before that.
-    Recovery,
-    /// The adoption of a copied store, likewise. All objects were made after the commit.
-    Adoption,
-}
-
-impl SettledBy {
-    pub fn is_late(self) -> bool {
-        self != SettledBy::Commit
-    }
-}
-
 /// Returns false if the record does not say what the commit replaces.
 fn leave_out_new_contents(commit: &mut CommitRecord) -> bool {
     let Some(before) = &commit.before else {

@@ -51,6 +51,9 @@ pub enum Closed {
     InUse(Error),
 }
 
+/// How often a process that was left behind tries to take a view over.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The exit code of an ssh that did not get to the command.
 const SSH_FAILED: u8 = 255;
 
@@ -177,10 +180,22 @@ impl Ran {
             }
             ended => ended?,
         }
-        let mut taken = connected.connection.take_over(transaction.id, opened)?;
-        taken.deviations.extend(refused(&self.remainder));
-        taken.deviations.sort_by_key(|one| one.kind);
-        Ok(Closed::Exact(taken))
+        match connected.connection.take_over(transaction.id, opened) {
+            Err(error) if may_pass(&error) => {
+                self.leave_open(context, connected, &transaction)?;
+                Ok(Closed::InUse(Error::Commit {
+                    transaction: transaction.id,
+                    source: error.into(),
+                    open: true,
+                }))
+            }
+            taken => {
+                let mut taken = taken?;
+                taken.deviations.extend(refused(&self.remainder));
+                taken.deviations.sort_by_key(|one| one.kind);
+                Ok(Closed::Exact(taken))
+            }
+        }
     }
 
     /// Keeps others out, once they have left.
@@ -272,7 +287,12 @@ impl Ran {
             // fails.
             self.wait_until_alone(context, connected, transaction, Others::Wait)?;
         }
-        connected.connection.take_over(transaction.id, false)?;
+        while let Err(error) = connected.connection.take_over(transaction.id, false) {
+            if !may_pass(&error) {
+                return Err(error.into());
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+        }
         Ok(connected.connection.keep(transaction.id)?)
     }
 }
@@ -284,4 +304,10 @@ fn refused(remainder: &Remainder) -> Vec<Deviation> {
         kind: DeviationKind::ChangeRefused,
     };
     refused.map(deviation).collect()
+}
+
+/// Whether it may be possible later to read what was changed: the disk is full, for example. The
+/// transaction stays open for that.
+fn may_pass(error: &RequestError) -> bool {
+    matches!(error.kind(), Some(FailureKind::Io | FailureKind::NoSpace))
 }

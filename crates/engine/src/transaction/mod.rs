@@ -480,8 +480,8 @@ impl<D: Disk> Transaction<D> {
     }
 
     /// Makes an upper layer's changes the view's own. The overlay must have ended, or be
-    /// read-only for good. If this fails, either nothing has changed, or the transaction has
-    /// ended, or it can only be aborted. Lists what overlayfs has done otherwise than a plain
+    /// read-only for good. If this fails, either nothing has changed and it can be tried again, or
+    /// the transaction has ended, or it can only be aborted. Lists what overlayfs has done otherwise than a plain
     /// directory would.
     pub fn take_over_upper(&self) -> Result<Vec<Deviation>> {
         let began = self.began_change_time();

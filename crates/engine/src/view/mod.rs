@@ -107,6 +107,8 @@ pub(crate) struct View<D: Disk> {
     /// names by their nodes, so these must stay.
     pub lower: bool,
     pub bars: Bars,
+    /// A part of the overlay's upper layer has been taken over, and the rest cannot be.
+    is_torn: bool,
     /// For each nested transaction, the state of the overlay when it began.
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
@@ -147,6 +149,7 @@ impl<D: Disk> View<D> {
             is_written_ahead: false,
             lower: false,
             bars: Bars::default(),
+            is_torn: false,
             begun_over: BTreeMap::new(),
             frozen: false,
             restricted_to: None,

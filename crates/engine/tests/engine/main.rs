@@ -54,6 +54,7 @@ mod subdirectories;
 mod support;
 mod survival;
 mod survivors;
+mod take_over;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;

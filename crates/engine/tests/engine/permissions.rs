@@ -14,7 +14,7 @@ use atomdir_engine::{NewNode, NodeId, SetAttributes, Transaction};
 use rustix::process::{Gid, Uid, geteuid};
 
 /// Changes only this thread, so no other test notices.
-fn become_ordinary() {
+pub fn become_ordinary() {
     if geteuid().is_root() {
         let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
         rustix::thread::set_thread_groups(&[]).expect("root may");
@@ -157,7 +157,7 @@ fn rights_granted_and_revoked_in_one_transaction_are_applied() {
 
 /// Fills the upper layer as overlayfs would for a program that made directories and files of the
 /// base writable, changed them, and made them read-only again.
-fn fill_upper_layer(upper: &Path) {
+pub fn fill_upper_layer(upper: &Path) {
     let close = |path: &str, mode| {
         let closed = Permissions::from_mode(mode);
         fs::set_permissions(upper.join(path), closed).expect("its owner may");
@@ -180,7 +180,7 @@ fn fill_upper_layer(upper: &Path) {
 }
 
 /// Each mode and the file's contents, if they exist.
-fn landed(root: &Path) -> Vec<(&'static str, u32, String)> {
+pub fn landed(root: &Path) -> Vec<(&'static str, u32, String)> {
     let paths = [
         "locked",
         "locked/old",

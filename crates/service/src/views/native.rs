@@ -250,7 +250,11 @@ pub(crate) fn unreadable(id: TransactionId, errno: Errno) -> Failure {
         "cannot read what was changed in transaction {id}: {errno}",
         errno = reason(errno)
     );
-    let failure = Failure::new(FailureKind::Io, message);
+    let kind = match errno {
+        Errno::NOSPC | Errno::DQUOT => FailureKind::NoSpace,
+        _ => FailureKind::Io,
+    };
+    let failure = Failure::new(kind, message);
     match errno {
         Errno::ACCESS => failure.with_hint(
             "the command left a file or directory that its owner cannot read; run it with `--view exact`",

@@ -50,6 +50,7 @@ impl<D: Disk> View<D> {
             generations: Vec::new(),
             lower: false,
             bars: Default::default(),
+            is_torn: false,
             begun_over: Default::default(),
             frozen: false,
             restricted_to: self.restricted_to.clone(),

@@ -19,7 +19,9 @@
 //!    in place below it, so the commit moves it by one rename.
 //! 4. An object that is new or copied in a directory of the base gets a slot of the
 //!    staging directory.
-//! 5. While programs work in the overlay, nobody looks at the layer with the view locked. The
+//! 5. A takeover that fails leaves the layer as it was, so it can be tried again. If that cannot be,
+//!    all later ones fail.
+//! 6. While programs work in the overlay, nobody looks at the layer with the view locked. The
 //!    kernel holds the layer's directories locked while it copies a file up, and then waits for
 //!    the lower layer's answers, which need the view.
 
@@ -49,7 +51,7 @@ use crate::ids::NodeId;
 use crate::names;
 pub(crate) use barred::Bars;
 use copied::Removed;
-use moves::Moves;
+use moves::{CarryOutError, Moves};
 use overlay_attributes::OverlayAttributes;
 pub use overlay_attributes::OverlayPrefix;
 pub(crate) use seen::UpperState;
@@ -105,6 +107,9 @@ impl<D: Disk> View<D> {
         began: Timestamp,
     ) -> Result<(View<D>, Vec<Deviation>)> {
         self.write_ahead_what_is_found();
+        if self.is_torn {
+            return Err(Errno::IO);
+        }
         self.stage()?;
         let read = self.read_upper(self, began, Purpose::TakeOver, None)?;
         let Read {
@@ -116,7 +121,12 @@ impl<D: Disk> View<D> {
         deviations.extend(self.bars.deviations());
         deviations.sort_by(|one, other| (one.kind, &one.path).cmp(&(other.kind, &other.path)));
         view.is_written_ahead = self.is_written_ahead;
-        moves.carry_out(&mut view)?;
+        if let Err(CarryOutError { errno, is_undone }) = moves.carry_out(&mut view) {
+            moves.close_again(&view);
+            moves.close_layer(&view);
+            self.is_torn = !is_undone;
+            return Err(errno);
+        }
         view.has_placed = true;
         moves.close_layer(&view);
         view.reads = self.reads.take();
@@ -160,10 +170,11 @@ impl<D: Disk> View<D> {
                 identity: stat.identity,
             },
         );
-        reading.walk(stat)?;
-        reading.drop_lost_names()?;
-        reading.take_index()?;
-        reading.find_copied()?;
+        if let Err(errno) = reading.read(stat) {
+            reading.moves.close_again(&reading.new);
+            reading.moves.close_layer(&reading.new);
+            return Err(errno);
+        }
         Ok(Read {
             view: reading.new,
             moves: reading.moves,
@@ -249,6 +260,13 @@ struct InLayer {
 }
 
 impl<D: Disk> Reading<'_, D> {
+    fn read(&mut self, root: Stat) -> Result<()> {
+        self.walk(root)?;
+        self.drop_lost_names()?;
+        self.take_index()?;
+        self.find_copied()
+    }
+
     fn open(&self, directory: impl Into<LayerDirectory>) -> Result<Arc<D::Handle>> {
         open_in_layer(&self.new, &self.moves.layer, directory.into())
     }

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Name, RenameMode, Result};
+use atomdir_disk::{Disk, Errno, Name, RenameMode, Result, reason};
 
 use super::{InLayer, LayerDirectory, holes, open_in_layer};
 use crate::base::Base;
 use crate::base::handles::HandleKey;
 use crate::base::rights::with_rights;
 use crate::ids::NodeId;
+use crate::names;
 use crate::view::View;
 use crate::view::node::StagedParent;
 
@@ -29,6 +30,21 @@ pub(super) struct Moves {
     pub opened: Vec<(NodeId, u32)>,
     /// The places, before any move, of the directories that objects are moved from.
     pub layer: HashMap<LayerDirectory, InLayer>,
+}
+
+/// A name of the layer, and the slot to which its object is moved.
+struct Step {
+    directory: LayerDirectory,
+    name: Name,
+    slot: Name,
+    is_needed: bool,
+}
+
+/// The disk may have been full, for example.
+pub(super) struct CarryOutError {
+    pub errno: Errno,
+    /// The layer is as it was before.
+    pub is_undone: bool,
 }
 
 impl Moves {
@@ -77,25 +93,74 @@ impl Moves {
         }
     }
 
-    pub fn carry_out<D: Disk>(&self, view: &mut View<D>) -> Result<()> {
-        let stage = view.stage()?;
-        let core = view.core.clone();
+    pub fn carry_out<D: Disk>(&self, view: &mut View<D>) -> std::result::Result<(), CarryOutError> {
+        let steps = self.steps(view);
+        for (done, step) in steps.iter().enumerate() {
+            if let Err(errno) = self.to_slot(view, step) {
+                // From the last to the first, so each directory is back before its entries.
+                let back = steps[..done].iter().rev();
+                let is_undone = back
+                    .map(|step| self.from_slot(view, step))
+                    .all(|one| one.is_ok());
+                return Err(CarryOutError { errno, is_undone });
+            }
+        }
+        self.finish(view, &steps).map_err(|errno| CarryOutError {
+            errno,
+            is_undone: false,
+        })
+    }
+
+    /// What becomes of the layer's names. Those that nobody needs go to slots as well, since a
+    /// removal could not be undone.
+    fn steps<D: Disk>(&self, view: &mut View<D>) -> Vec<Step> {
+        let mut steps = Vec::new();
         for (directory, name) in &self.unlinks {
-            let above = open_in_layer(view, &self.layer, (*directory).into())?;
-            core.disk.unlink(&above, name)?;
+            steps.push(Step {
+                directory: (*directory).into(),
+                name: name.clone(),
+                slot: names::slot(view.new_slot()),
+                is_needed: false,
+            });
         }
         // From the bottom up, while the directories are still in their places.
         for (directory, name, slot) in self.to_slots.iter().rev() {
-            let above = open_in_layer(view, &self.layer, *directory)?;
-            if self.dropped_slots.contains(slot) {
-                core.disk.unlink(&above, name)?;
-                continue;
-            }
-            let mode = RenameMode::NoReplace;
-            core.disk.rename((&above, name), (&stage, slot), mode)?;
+            steps.push(Step {
+                directory: *directory,
+                name: name.clone(),
+                slot: slot.clone(),
+                is_needed: !self.dropped_slots.contains(slot),
+            });
+        }
+        steps
+    }
+
+    fn to_slot<D: Disk>(&self, view: &mut View<D>, step: &Step) -> Result<()> {
+        let stage = view.stage()?;
+        let above = open_in_layer(view, &self.layer, step.directory)?;
+        let (from, to) = ((&*above, &step.name), (&*stage, &step.slot));
+        view.core.disk.rename(from, to, RenameMode::NoReplace)
+    }
+
+    fn from_slot<D: Disk>(&self, view: &mut View<D>, step: &Step) -> Result<()> {
+        let stage = view.stage()?;
+        let above = open_in_layer(view, &self.layer, step.directory)?;
+        let (from, to) = ((&*stage, &step.slot), (&*above, &step.name));
+        view.core.disk.rename(from, to, RenameMode::NoReplace)
+    }
+
+    fn finish<D: Disk>(&self, view: &mut View<D>, steps: &[Step]) -> Result<()> {
+        let stage = view.stage()?;
+        let core = view.core.clone();
+        for step in steps.iter().filter(|step| !step.is_needed) {
+            core.disk.unlink(&stage, &step.slot)?;
         }
         for (id, base) in &self.copies {
-            holes::dig(view, *id, base)?;
+            match holes::dig(view, *id, base) {
+                // On a full disk the holes stay filled.
+                Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => {}
+                Err(errno) => return Err(errno),
+            }
         }
         for (id, names) in &self.strips {
             let staged = view.staged(*id)?.ok_or(Errno::STALE)?;
@@ -107,6 +172,17 @@ impl Moves {
             }
         }
         self.close_up(view)
+    }
+
+    /// Closes the opened directories in the layer, which stays.
+    pub fn close_again<D: Disk>(&self, view: &View<D>) {
+        for (id, mode) in self.opened.iter().rev() {
+            let opened = open_in_layer(view, &self.layer, (*id).into());
+            let closed = opened.and_then(|directory| view.core.disk.set_mode(&directory, *mode));
+            if let Err(errno) = closed {
+                tracing::warn!(errno = %reason(errno), "a directory of an overlay stays open");
+            }
+        }
     }
 
     /// Closes the opened directories from the bottom up. Those left in the layer no

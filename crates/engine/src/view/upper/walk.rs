@@ -48,6 +48,7 @@ impl<D: Disk> Reading<'_, D> {
             &self.new.core.disk.open(&stage, &upper, Access::Path)?,
             &root,
         )?;
+        self.note_opened(NodeId::ROOT, root.attributes.mode);
         let handle = self.open(NodeId::ROOT)?;
         let overlay = self.overlay_attributes(&handle)?;
         self.to_visit.push((NodeId::ROOT, root, overlay));
@@ -82,6 +83,12 @@ impl<D: Disk> Reading<'_, D> {
         match self.opens_up && mode != stat.attributes.mode {
             true => self.new.core.disk.set_mode(directory, mode),
             false => Ok(()),
+        }
+    }
+
+    fn note_opened(&mut self, id: NodeId, mode: u32) {
+        if self.opens_up && opened_mode(Kind::Directory, mode) != mode {
+            self.moves.opened.push((id, mode));
         }
     }
 
@@ -205,10 +212,7 @@ impl<D: Disk> Reading<'_, D> {
             identity: item.stat.identity,
         };
         self.moves.layer.insert(id.into(), place);
-        let mode = item.stat.attributes.mode;
-        if self.opens_up && opened_mode(Kind::Directory, mode) != mode {
-            self.moves.opened.push((id, mode));
-        }
+        self.note_opened(id, item.stat.attributes.mode);
         self.to_visit.push((id, item.stat, overlay));
     }
 
