@@ -55,7 +55,7 @@ pub use node::{ListEntry, NodeAttributes, SetAttributes, SetTime};
 pub use reason::{io_reason, reason};
 pub use rustix::io::Errno;
 pub use types::{
-    Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Mounting, NewNode,
+    Access, Attachment, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, NewNode,
     Owner, RenameMode, Stat, Times,
 };
 
@@ -182,8 +182,8 @@ pub trait Disk: Send + Sync + 'static {
     fn start_writing(&self, _directory: &Self::Handle, _files_min: usize) {}
 
     fn status(&self, object: &Self::Handle) -> Result<FileSystemStatus>;
-    /// Identifies the present mount of the file system; `None` if that is not known.
-    fn mounting(&self, object: &Self::Handle) -> Result<Option<Mounting>>;
+    /// Identifies the boot and the disk under the file system; `None` if the boot is not known.
+    fn attachment(&self, object: &Self::Handle) -> Result<Option<Attachment>>;
     /// Takes the advisory lock of an open file for as long as the handle lives. Fails
     /// with `EWOULDBLOCK` if another process holds it.
     fn try_lock(&self, file: &Self::Handle) -> Result<()>;

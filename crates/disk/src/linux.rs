@@ -1,6 +1,7 @@
 //! The real [`Disk`]: system calls on the running kernel.
 
 mod ahead;
+mod attachment;
 mod attributes;
 mod charge;
 mod contents;
@@ -18,8 +19,8 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatVfsMountFlags};
 use rustix::io::retry_on_intr;
 
 use crate::{
-    Access, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode,
-    Owner, RenameMode, Result, Stat, Times,
+    Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name,
+    NewNode, Owner, RenameMode, Result, Stat, Times,
 };
 
 /// Linux's `include/uapi/linux/magic.h`
@@ -219,8 +220,8 @@ impl Disk for LinuxDisk {
         ahead::start_writing(directory, files_min);
     }
 
-    fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>> {
-        mounting::of(object)
+    fn attachment(&self, object: &OwnedFd) -> Result<Option<Attachment>> {
+        attachment::of(object)
     }
 
     fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus> {

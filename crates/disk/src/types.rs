@@ -158,11 +158,22 @@ impl FileSystemStatus {
     }
 }
 
-/// One mount during one boot. If two of these are equal, no crash lies between
-/// them: everything written is there, synced or not.
+/// The present boot, and the attachment of the disk that holds a file system. It is the same in
+/// every mount namespace, by every path, and after the file system was mounted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mounting {
+pub struct Attachment {
     pub boot: [u8; 16],
-    /// Never used again during the same boot.
-    pub mount: u64,
+    /// The kernel numbers the disks that are attached during one boot and uses no number again.
+    /// 0 where the number cannot be found, or where no disk holds the file system.
+    pub disk: u64,
+}
+
+impl Attachment {
+    /// Whether no crash lies between the two: everything written is there, synced or not, since
+    /// the kernel writes it when it unmounts the file system. A disk without a number counts as the
+    /// same disk.
+    pub fn continues(self, earlier: Attachment) -> bool {
+        let is_same_disk = self.disk == earlier.disk || self.disk == 0 || earlier.disk == 0;
+        self.boot == earlier.boot && is_same_disk
+    }
 }

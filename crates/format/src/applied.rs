@@ -1,8 +1,8 @@
-//! The applied mark: how far the base has come since the file system was
-//! mounted. It is written after each commit and never flushed, so it is valid
+//! The applied mark: how far the base has come since the disk was
+//! attached. It is written after each commit and never flushed, so it is valid
 //! only as long as the machine does not crash.
 
-use atomdir_disk::Mounting;
+use atomdir_disk::Attachment;
 
 use crate::frame::array;
 use crate::header::StoreId;
@@ -12,7 +12,7 @@ const CHECKSUM_OFFSET: usize = LENGTH - 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppliedMark {
-    pub mounting: Mounting,
+    pub attachment: Attachment,
     /// Every commit up to this one is in the base, though perhaps not durably.
     pub sequence: u64,
 }
@@ -20,8 +20,8 @@ pub struct AppliedMark {
 impl AppliedMark {
     pub fn encode(&self, store: StoreId) -> [u8; LENGTH] {
         let mut bytes = [0; LENGTH];
-        bytes[..16].copy_from_slice(&self.mounting.boot);
-        bytes[16..24].copy_from_slice(&self.mounting.mount.to_le_bytes());
+        bytes[..16].copy_from_slice(&self.attachment.boot);
+        bytes[16..24].copy_from_slice(&self.attachment.disk.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
         let checksum = store.checksum(&bytes[..CHECKSUM_OFFSET]);
         bytes[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
@@ -35,9 +35,9 @@ impl AppliedMark {
             return None;
         }
         Some(AppliedMark {
-            mounting: Mounting {
+            attachment: Attachment {
                 boot: array(bytes, 0),
-                mount: u64::from_le_bytes(array(bytes, 16)),
+                disk: u64::from_le_bytes(array(bytes, 16)),
             },
             sequence: u64::from_le_bytes(array(bytes, 24)),
         })

@@ -4,7 +4,7 @@
 //! contains the new state, not the operation: for each node, entry or page, the last change counts.
 //! So any number of whole records from the start of the file is a state of the view.
 
-use atomdir_disk::{Identity, Kind, Mounting, Name, NodeAttributes, Owner, Timestamp};
+use atomdir_disk::{Attachment, Identity, Kind, Name, NodeAttributes, Owner, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewRecord {
@@ -63,8 +63,8 @@ pub struct ViewBegin {
     /// The commit after which it needs what later ones have replaced: it undoes some of them, or
     /// brings something back.
     pub past: Option<u64>,
-    /// The mounting of the file system under which the file was written.
-    pub mounting: Option<Mounting>,
+    /// The boot and the disk under which the file was written.
+    pub attachment: Option<Attachment>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Records of view logs: whatever is encoded decodes to the same value, and nothing else decodes.
 
-use atomdir_disk::{Identity, Kind, Mounting, Name, NodeAttributes, Owner, Timestamp};
+use atomdir_disk::{Attachment, Identity, Kind, Name, NodeAttributes, Owner, Timestamp};
 use atomdir_format::frame::Record;
 use atomdir_format::view::{
     EntryDifference, ObjectPlace, ViewBegin, ViewBody, ViewChange, ViewNode, ViewObject, ViewOwn,
@@ -39,9 +39,9 @@ fn begin(all: bool) -> ViewChange {
         first_try: all.then_some(8),
         label: b"label".to_vec(),
         past: all.then_some(3),
-        mounting: all.then_some(Mounting {
+        attachment: all.then_some(Attachment {
             boot: [9; 16],
-            mount: 10,
+            disk: 10,
         }),
     }))
 }

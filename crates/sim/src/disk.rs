@@ -9,8 +9,8 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use atomdir_disk::{
-    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode, Owner,
-    RenameMode, Result, Stat, Times, Timestamp,
+    Access, Attachment, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name, NewNode,
+    Owner, RenameMode, Result, Stat, Times, Timestamp,
 };
 use atomdir_engine::Clock;
 
@@ -352,11 +352,11 @@ impl Disk for SimDisk {
         self.sync_scope(object, Scope::Everything, Location::caller())
     }
 
-    fn mounting(&self, _: &Handle) -> Result<Option<Mounting>> {
+    fn attachment(&self, _: &Handle) -> Result<Option<Attachment>> {
         let world = self.enter(Call::Look)?;
-        Ok(Some(Mounting {
+        Ok(Some(Attachment {
             boot: [0; 16],
-            mount: world.live.boots,
+            disk: world.live.boots,
         }))
     }
 

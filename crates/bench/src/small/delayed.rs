@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use atomdir::hosting::{privileges, store_options};
 use atomdir_disk::{
-    Access, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk, Mounting,
+    Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk,
     Name, NewNode, Owner, RenameMode, Stat, Times,
 };
 use atomdir_engine as engine;
@@ -75,7 +75,7 @@ impl Disk for DelayedDisk {
         fn remove_xattr(&self, object: &OwnedFd, name: &[u8]) -> Done<()>;
         fn start_writing(&self, directory: &OwnedFd, files_min: usize) -> ();
         fn status(&self, object: &OwnedFd) -> Done<FileSystemStatus>;
-        fn mounting(&self, object: &OwnedFd) -> Done<Option<Mounting>>;
+        fn attachment(&self, object: &OwnedFd) -> Done<Option<Attachment>>;
         fn try_lock(&self, file: &OwnedFd) -> Done<()>;
         fn unlock(&self, file: &OwnedFd) -> Done<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Done<bool>;

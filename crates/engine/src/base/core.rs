@@ -305,7 +305,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// The object of this identity, if somebody has looked at it.
-    pub(super) fn known(&self, identity: Identity) -> Option<Arc<Base>> {
+    pub fn known(&self, identity: Identity) -> Option<Arc<Base>> {
         lock(&self.index).get(&identity).and_then(Weak::upgrade)
     }
 

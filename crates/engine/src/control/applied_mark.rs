@@ -6,17 +6,18 @@
 //! Invariants
 //! 1. The mark names a commit only once the whole commit is in the base. So it only moves forward,
 //!    unless it is cleared.
-//! 2. The mark counts only while the file system is mounted as it was when the mark was
-//!    written. Then the page cache still has everything that was applied, except
+//! 2. The mark counts only during the boot in which it was written, and only while the disk stays
+//!    attached. Then everything that was applied is still in the page cache or on the disk, except
 //!    contents that the kernel failed to write. So recovery writes contents again
-//!    (`apply::again`).
+//!    (`apply::again`). No mount decides this: another mount namespace has mounts of its own, and
+//!    what the kernel unmounts, it writes.
 //! 3. It is cleared in three cases: while recovery writes contents again (`apply::again`), before
 //!    the base is flushed, since a failed flush may lose applied changes, and whenever the store is
 //!    poisoned.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atomdir_disk::{Disk, Errno, Mounting, reason};
+use atomdir_disk::{Attachment, Disk, Errno, reason};
 use atomdir_format::applied::{self, AppliedMark};
 use atomdir_format::header::StoreId;
 
@@ -25,19 +26,19 @@ use crate::ids::Sequence;
 pub(crate) struct AppliedFile<D: Disk> {
     file: D::Handle,
     store: StoreId,
-    /// `None` if the disk cannot identify the mounting. Then no mark is ever written.
-    mounting: Option<Mounting>,
+    /// `None` if the boot is not known. Then no mark is ever written.
+    attachment: Option<Attachment>,
     /// The commit that this process has named last, or 0.
     named: AtomicU64,
 }
 
 impl<D: Disk> AppliedFile<D> {
     pub fn new(disk: &D, file: D::Handle, store: StoreId) -> Result<AppliedFile<D>, Errno> {
-        let mounting = disk.mounting(&file)?;
+        let attachment = disk.attachment(&file)?;
         Ok(AppliedFile {
             file,
             store,
-            mounting,
+            attachment,
             named: AtomicU64::new(0),
         })
     }
@@ -46,15 +47,18 @@ impl<D: Disk> AppliedFile<D> {
         self.store
     }
 
-    /// The present mounting of the file system.
-    pub fn mounting(&self) -> Option<Mounting> {
-        self.mounting
+    pub fn attachment(&self) -> Option<Attachment> {
+        self.attachment
     }
 
     /// The newest commit that is known to be in the base.
     pub fn read(&self, disk: &D) -> Result<Option<Sequence>, Errno> {
         let mark = self.mark(disk)?;
-        let mark = mark.filter(|mark| Some(mark.mounting) == self.mounting);
+        let continues = |mark: &AppliedMark| {
+            let present = self.attachment;
+            present.is_some_and(|present| present.continues(mark.attachment))
+        };
+        let mark = mark.filter(continues);
         Ok(mark.map(|mark| Sequence(mark.sequence)))
     }
 
@@ -77,11 +81,11 @@ impl<D: Disk> AppliedFile<D> {
     pub fn advance(&self, disk: &D, sequence: Sequence) {
         let named = self.named.swap(sequence.0, Ordering::Relaxed);
         assert!(named < sequence.0, "the applied mark only moves forward");
-        let Some(mounting) = self.mounting else {
+        let Some(attachment) = self.attachment else {
             return;
         };
         let mark = AppliedMark {
-            mounting,
+            attachment,
             sequence: sequence.0,
         };
         if let Err(error) = disk.write_at(&self.file, &mark.encode(self.store), 0) {
@@ -91,7 +95,7 @@ impl<D: Disk> AppliedFile<D> {
 
     pub fn clear(&self, disk: &D) -> Result<(), Errno> {
         self.named.store(0, Ordering::Relaxed);
-        if self.mounting.is_none() {
+        if self.attachment.is_none() {
             return Ok(());
         }
         disk.write_at(&self.file, &[0; applied::LENGTH], 0)

@@ -74,8 +74,8 @@ impl Survivors {
             }
             found => drop(found?),
         }
-        let (store, mounting) = (handles.applied.store(), handles.applied.mounting());
-        match (committed, read(disk, &stage, store, mounting)) {
+        let (store, attachment) = (handles.applied.store(), handles.applied.attachment());
+        match (committed, read(disk, &stage, store, attachment)) {
             (Some(committed), Ok(logged)) if logged.begin.at >= committed.0 => {
                 self.logged.push(logged);
             }

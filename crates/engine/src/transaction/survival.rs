@@ -80,7 +80,7 @@ impl<D: Disk> Transaction<D> {
             first_try: options.first_try.map(|first| first.0),
             label: options.label.clone(),
             past: self.used_past().map(|after| after.0),
-            mounting: self.core.control.applied.mounting(),
+            attachment: self.core.control.applied.attachment(),
         }
     }
 

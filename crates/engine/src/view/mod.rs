@@ -3,7 +3,7 @@
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
 //! module. `fork` makes savepoints and nested views, `refresh` lays the difference over a newer
 //! snapshot, `log` keeps a view on disk for the next service, `read_set` records what a serializable
-//! transaction has read, `sparse` knows the holes of files, and `upper` makes a view of an
+//! transaction has read, `resolved` keeps names to the objects that they have led to, `sparse` knows the holes of files, and `upper` makes a view of an
 //! overlay's upper layer. Each of these states the invariants that it keeps.
 //!
 //! Invariant: nothing here changes the base.
@@ -27,6 +27,7 @@ mod put_back;
 pub(crate) mod read_set;
 mod reads;
 mod refresh;
+mod resolved;
 mod sparse;
 mod staging;
 mod take_back;
@@ -62,6 +63,7 @@ use crate::base::snapshot::Snapshot;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::view::log::ViewLog;
 use crate::view::read_set::ReadSet;
+use crate::view::resolved::Resolved;
 
 pub(crate) struct View<D: Disk> {
     pub core: Arc<Core<D>>,
@@ -70,6 +72,8 @@ pub(crate) struct View<D: Disk> {
     pub at: Sequence,
     /// The transaction's own commits since, which the snapshot holds as well.
     pub landed: Arc<Landed>,
+    /// The names that it has resolved in its snapshot. Nested views share them.
+    resolved: Arc<Resolved>,
     pub nodes: Nodes,
     /// How often the kernel has looked up each node and not yet forgotten it.
     lookups: Vec<u64>,
@@ -123,6 +127,7 @@ impl<D: Disk> View<D> {
             id,
             at,
             landed: Arc::default(),
+            resolved: Arc::default(),
             lookups: Vec::new(),
             holes_read: HolesRead::default(),
             generations: Vec::new(),

@@ -151,7 +151,7 @@ impl<D: Disk> View<D> {
             return Ok(None);
         };
         self.require_present(&base, &[Permission::Search])?;
-        let found = self.snapshot().lookup(&base, name)?;
+        let found = self.look_up(&base, name)?;
         if let Some(reads) = &mut self.reads
             && !self.core.is_hidden(&base, name)
         {
@@ -334,7 +334,7 @@ impl<D: Disk> View<D> {
             unlogged.entries.insert((parent, name.clone()));
         });
         let before = match self.node(parent)?.base.clone() {
-            Some(base) if !known => self.snapshot().lookup(&base, name)?.map(|found| found.base),
+            Some(base) if !known => self.object_at(&base, name)?,
             _ => None,
         };
         let now_base = match now {
@@ -388,9 +388,13 @@ impl<D: Disk> View<D> {
         }
         let delta = self.node(id)?.directory_delta();
         let changed = |name: &Name| delta.is_some_and(|delta| delta.entries.contains_key(name));
+        let may_show = |name: &Name, inode| {
+            base.as_ref()
+                .is_none_or(|base| self.note_listed(base, name, inode))
+        };
         let mut listing: Vec<ListEntry> = below
             .into_iter()
-            .filter(|(name, ..)| !changed(name))
+            .filter(|(name, inode, _)| !changed(name) && may_show(name, *inode))
             .map(|(name, inode, kind)| ListEntry {
                 name,
                 inode: self.core.inode_numbers.shown(inode),

@@ -36,6 +36,7 @@ mod privileges;
 mod reading;
 mod refresh;
 mod replaced;
+mod resolved_names;
 mod restore;
 mod serializable;
 mod set_aside;

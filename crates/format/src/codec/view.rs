@@ -1,6 +1,6 @@
 //! Records of view logs.
 
-use atomdir_disk::{Kind, Mounting};
+use atomdir_disk::{Attachment, Kind};
 
 use super::attributes::{put_attributes, put_owner, take_attributes, take_owner};
 use super::{flag, put_xattr, take_xattr};
@@ -28,7 +28,7 @@ const SUCCESSION: u8 = 11;
 const BEGIN_LAZY: u8 = 1;
 const BEGIN_EARLY: u8 = 2;
 const BEGIN_FIRST_TRY: u8 = 4;
-const BEGIN_MOUNTING: u8 = 8;
+const BEGIN_ATTACHMENT: u8 = 8;
 const BEGIN_PAST: u8 = 16;
 
 const PLACE_ROOT: u8 = 0;
@@ -182,7 +182,7 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
         is(BEGIN_LAZY, begin.is_lazy)
             | is(BEGIN_EARLY, begin.has_early_conflicts)
             | flag(&begin.first_try, BEGIN_FIRST_TRY)
-            | flag(&begin.mounting, BEGIN_MOUNTING)
+            | flag(&begin.attachment, BEGIN_ATTACHMENT)
             | flag(&begin.past, BEGIN_PAST),
     );
     writer.number(begin.transaction);
@@ -197,14 +197,14 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
     if let Some(past) = begin.past {
         writer.number(past);
     }
-    if let Some(mounting) = begin.mounting {
-        writer.bytes.extend_from_slice(&mounting.boot);
-        writer.number(mounting.mount);
+    if let Some(attachment) = begin.attachment {
+        writer.bytes.extend_from_slice(&attachment.boot);
+        writer.number(attachment.disk);
     }
 }
 
 fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
-    let known = BEGIN_LAZY | BEGIN_EARLY | BEGIN_FIRST_TRY | BEGIN_MOUNTING | BEGIN_PAST;
+    let known = BEGIN_LAZY | BEGIN_EARLY | BEGIN_FIRST_TRY | BEGIN_ATTACHMENT | BEGIN_PAST;
     let flags = reader.flags(known)?;
     let has = |flag| flags & flag != 0;
     Ok(ViewBegin {
@@ -218,16 +218,16 @@ fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
         first_try: has(BEGIN_FIRST_TRY).then(|| reader.number()).transpose()?,
         label: reader.string()?.to_vec(),
         past: has(BEGIN_PAST).then(|| reader.number()).transpose()?,
-        mounting: has(BEGIN_MOUNTING)
-            .then(|| take_mounting(reader))
+        attachment: has(BEGIN_ATTACHMENT)
+            .then(|| take_attachment(reader))
             .transpose()?,
     })
 }
 
-fn take_mounting(reader: &mut Reader<'_>) -> Result<Mounting> {
-    Ok(Mounting {
+fn take_attachment(reader: &mut Reader<'_>) -> Result<Attachment> {
+    Ok(Attachment {
         boot: reader.array()?,
-        mount: reader.number()?,
+        disk: reader.number()?,
     })
 }
 

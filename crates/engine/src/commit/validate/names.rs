@@ -102,7 +102,7 @@ impl<D: Disk> Validation<'_, D> {
 
     /// Whether the object and every directory above it are where they were
     /// last known to be.
-    fn is_reachable(&mut self, base: &Arc<Base>) -> Result<bool> {
+    pub(super) fn is_reachable(&mut self, base: &Arc<Base>) -> Result<bool> {
         if !Rule::DirectoryMovedOutside.holds() {
             return Ok(true);
         }

@@ -63,6 +63,11 @@ impl<D: Disk> Validation<'_, D> {
             }
             Err(error) => return Err(error),
         };
+        if !self.is_reachable(base)? {
+            // An outside writer has moved a directory above it away.
+            self.conflict(Rule::DirectoryMovedOutside, path, what, None);
+            return Ok(());
+        }
         if base.kind == Kind::Directory {
             return self.check_directory_attributes(object, &stat);
         }

@@ -43,6 +43,7 @@ impl<D: Disk> View<D> {
             id,
             at: self.at,
             landed: self.landed.clone(),
+            resolved: self.resolved.clone(),
             nodes: self.unlogged_nodes(),
             lookups: Vec::new(),
             holes_read: Default::default(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, Mounting, Name, Result};
+use atomdir_disk::{Access, Attachment, Disk, Errno, Kind, Name, Result};
 use atomdir_format::header::StoreId;
 use atomdir_format::view::{
     EntryDifference, ObjectPlace, ViewBegin, ViewBody, ViewChange, ViewNode, ViewObject, ViewOwn,
@@ -51,13 +51,13 @@ pub(crate) enum Unread {
     Damaged(String),
 }
 
-/// Reads the log in a staging directory. `mounting` is the present one: if the log was written
-/// under another, it counts up to its last flush.
+/// Reads the log in a staging directory. `attachment` is the present one: unless it
+/// continues the one under which the log was written, the log counts up to its last flush.
 pub(crate) fn read<D: Disk>(
     disk: &D,
     stage: &D::Handle,
     store: StoreId,
-    mounting: Option<Mounting>,
+    attachment: Option<Attachment>,
 ) -> std::result::Result<LoggedView, Unread> {
     let damaged = |error: &dyn std::fmt::Display| Unread::Damaged(error.to_string());
     let file = disk.open(stage, &names::fixed(names::VIEW), Access::Read);
@@ -74,10 +74,13 @@ pub(crate) fn read<D: Disk>(
         return Err(synced.map_or_else(|errno| damaged(&errno), |()| Unread::Ended));
     }
     let written_under = records.iter().flatten().find_map(|change| match change {
-        ViewChange::Begin(begin) => begin.mounting,
+        ViewChange::Begin(begin) => begin.attachment,
         _ => None,
     });
-    if mounting.is_none() || written_under != mounting {
+    let continues = written_under
+        .zip(attachment)
+        .is_some_and(|(earlier, now)| now.continues(earlier));
+    if !continues {
         let is_flush = |record: &Vec<ViewChange>| record.contains(&ViewChange::Flushed);
         let last = records.iter().rposition(is_flush);
         records.truncate(last.ok_or(Unread::NothingFlushed)? + 1);
@@ -170,7 +173,7 @@ impl<D: Disk> View<D> {
     /// new log, which is durable.
     pub fn revive(core: &Arc<Core<D>>, logged: LoggedView, older: &Older) -> Result<View<D>> {
         let begin = ViewBegin {
-            mounting: core.control.applied.mounting(),
+            attachment: core.control.applied.attachment(),
             ..logged.begin.clone()
         };
         let id = TransactionId(begin.transaction);

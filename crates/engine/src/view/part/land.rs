@@ -72,6 +72,7 @@ impl<D: Disk> View<D> {
         for entry in &landed.set.entries {
             if let Object::Base(directory) = &entry.directory {
                 noted.note_entry(directory, &entry.name, sequence);
+                self.resolved.forget(directory, &entry.name);
             }
         }
         for object in landed.set.objects.iter().filter(|one| !one.is_implied) {

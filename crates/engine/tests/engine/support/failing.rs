@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
-    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Kind, LinuxDisk, Mounting, Name,
-    NewNode, Owner, RenameMode, Result, Stat, Times, Timestamp,
+    Access, Attachment, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Kind, LinuxDisk,
+    Name, NewNode, Owner, RenameMode, Result, Stat, Times, Timestamp,
 };
 
 #[derive(Clone)]
@@ -411,7 +411,7 @@ impl Disk for FailingDisk {
         fn uncover(&self, directory: &OwnedFd, name: &Name) -> Result<bool>;
         fn xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<Vec<u8>>;
         fn xattr_names(&self, object: &OwnedFd) -> Result<Vec<Vec<u8>>>;
-        fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>>;
+        fn attachment(&self, object: &OwnedFd) -> Result<Option<Attachment>>;
         fn try_lock(&self, file: &OwnedFd) -> Result<()>;
         fn unlock(&self, file: &OwnedFd) -> Result<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool>;
