@@ -98,7 +98,7 @@ pub(crate) fn begin(
             let count = conflicts.len();
             let is_outside = |one: &Conflict| matches!(one.by, ChangedBy::Outside);
             let outside = conflicts.iter().filter(|one| is_outside(one)).count();
-            send_conflicts(connection, conflicts)?;
+            send_conflicts(service, connection, conflicts)?;
             match past {
                 Past::Undo(undo) => conflict_failure(undo, count, outside),
                 Past::View(_) => outside_failure(count),
@@ -138,7 +138,7 @@ fn report(
     if as_now.is_empty() {
         return Ok(transaction);
     }
-    let sent = send_conflicts(connection, as_now);
+    let sent = send_conflicts(service, connection, as_now);
     sent.inspect_err(|_| service.store.abort(&transaction))?;
     Ok(transaction)
 }
