@@ -30,22 +30,18 @@ impl Connection {
         past: PastView,
         options: &BeginOptions,
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        let mut parts = Parts::default();
-        let request = begin_request(options, Some(Past::View(past)));
-        match self.view_with(&request, options.opened, &mut parts, &mut |_| {}) {
-            Ok(transaction) => Ok((transaction, parts.conflicts)),
-            Err(error) => Err(CommitError::new(error, parts)),
-        }
+        self.begin_reporting(Past::View(past), options)
     }
 
     /// Begins a transaction in which everything at and below some paths is as it was just after a
-    /// commit. Fails with a conflict if outside writers have made that unknown.
+    /// commit. Fails with a conflict if outside writers have made that unknown. Also returns what they
+    /// have changed after the commits, and which therefore stays as it is.
     pub fn restore(
         &mut self,
         restore: Restore,
         options: &BeginOptions,
-    ) -> Result<Transaction, CommitError> {
-        self.begin_from(Past::Restore(restore), options)
+    ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
+        self.begin_reporting(Past::Restore(restore), options)
     }
 
     fn begin_from(
@@ -53,10 +49,20 @@ impl Connection {
         past: Past,
         options: &BeginOptions,
     ) -> Result<Transaction, CommitError> {
+        self.begin_reporting(past, options).map(|begun| begun.0)
+    }
+
+    fn begin_reporting(
+        &mut self,
+        past: Past,
+        options: &BeginOptions,
+    ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
         let mut parts = Parts::default();
         let request = begin_request(options, Some(past));
-        let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
-        begun.map_err(|error| CommitError::new(error, parts))
+        match self.view_with(&request, options.opened, &mut parts, &mut |_| {}) {
+            Ok(transaction) => Ok((transaction, parts.conflicts)),
+            Err(error) => Err(CommitError::new(error, parts)),
+        }
     }
 
     /// Lists at most `limit` commits older than `before`, newest first.

@@ -337,3 +337,68 @@ fn prune_forgets_what_is_older_and_keeps_the_rest() {
         );
     });
 }
+
+/// Whatever an outside writer has done to a file that a commit left, the verbs that present the commit
+/// say that they do not know how it was.
+#[test]
+fn contents_that_may_be_an_outside_writers_are_presented_with_a_warning() {
+    let acts = [
+        "echo outside > file",
+        "echo outside > n; mv n file",
+        "rm file",
+        "chmod 600 file",
+        "mv file elsewhere",
+    ];
+    let verbs: [&[&str]; 4] = [
+        &["show", "1", "--patch"],
+        &["diff", "0..1"],
+        &["at", "1", "--", "true"],
+        &["restore", "--dry-run", "1", "--", "."],
+    ];
+    let fixture = Fixture::new("past-outside", "echo old > other");
+    for (number, act) in (1..).zip(acts) {
+        fixture
+            .store
+            .run("echo ours > file; rm -f elsewhere")
+            .expect(0);
+        let commit = (number * 2 - 1).to_string();
+        let before = (number * 2 - 2).to_string();
+        let call = |verb: &[&str], json: bool| {
+            let range = format!("{before}..{commit}");
+            let words = verb.iter().map(|word| match *word {
+                "1" => commit.as_str(),
+                "0..1" => range.as_str(),
+                word => word,
+            });
+            let words: Vec<&str> = words.chain(json.then_some("--json")).collect();
+            let words = match words.iter().position(|word| *word == "--") {
+                // Options come before the command.
+                Some(place) if json => {
+                    [&["--json"], &words[..place], &words[place..words.len() - 1]].concat()
+                }
+                _ => words,
+            };
+            fixture.store.call(words).expect(0).error_text()
+        };
+        for verb in verbs {
+            assert!(
+                !call(verb, false).contains("warning"),
+                "{verb:?} before {act}"
+            );
+        }
+        shell(fixture.store.path(), act);
+        for verb in verbs {
+            let text = call(verb, false);
+            assert!(
+                text.contains("warning: ") && text.contains("file"),
+                "{verb:?}, {act}: {text}"
+            );
+            let json = call(verb, true);
+            assert!(json.contains("file"), "{verb:?} --json, {act}: {json}");
+        }
+        fixture
+            .store
+            .run("rm -f file elsewhere; echo done >> other")
+            .expect(0);
+    }
+}

@@ -8,6 +8,7 @@ use atomdir_types::{
     TransactionId,
 };
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -271,6 +272,30 @@ pub enum Past {
     Restore(Restore),
 }
 
+impl Past {
+    /// The commits of which the service says what outside writers have changed of what they left.
+    pub fn reported(&self) -> Option<RangeInclusive<Sequence>> {
+        match self {
+            Past::Undo(_) => None,
+            Past::View(view) => Some(view.outside_since?.next()..=view.commit),
+            Past::Restore(restore) => Some(Sequence(0).next()..=restore.commit),
+        }
+    }
+
+    /// Whether it has to do with a path.
+    pub fn concerns(&self, path: &[u8]) -> bool {
+        let Past::Restore(restore) = self else {
+            return true;
+        };
+        let is_within = |path: &[u8], above: &[u8]| {
+            let rest = path.strip_prefix(above);
+            rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
+        };
+        let mut paths = restore.paths.iter();
+        path == b"." || paths.any(|asked| is_within(path, asked) || is_within(asked, path))
+    }
+}
+
 /// What is brought back from the past.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restore {
@@ -289,6 +314,9 @@ pub struct PastView {
     /// shows its present state, and the service sends it as a conflict before the answer. If false,
     /// the begin fails with a conflict.
     pub outside_as_now: bool,
+    /// The service also sends what commits after this one, up to `commit`, left and outside writers
+    /// have changed since. The view shows that as it is now, too. `None`: nothing of it.
+    pub outside_since: Option<Sequence>,
     /// It gets the snapshot of this transaction, so that the two can be compared.
     pub beside: Option<TransactionId>,
 }

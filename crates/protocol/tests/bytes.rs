@@ -51,6 +51,7 @@ fn begins_from_the_past() -> Vec<Request> {
             past: Some(Past::View(PastView {
                 commit: SEQUENCE,
                 outside_as_now: true,
+                outside_since: Some(SEQUENCE),
                 beside: Some(TRANSACTION),
             })),
             ..begin()

@@ -250,6 +250,7 @@ impl Store {
         self.begin_from(Past::View(PastView {
             commit,
             outside_as_now,
+            outside_since: outside_as_now.then_some(Sequence(0)),
             beside: None,
         }))
     }

@@ -44,7 +44,8 @@ impl From<CommitDetails> for ShownCommit {
 pub struct Differences {
     /// The changes, sorted by path. Renames are a removal and an addition.
     pub changes: Vec<ChangedPath>,
-    /// What is compared as it is now, since programs in no transaction have changed it as well.
+    /// What is compared as it is now, since programs in no transaction have changed it after the
+    /// commits.
     pub not_as_then: Vec<Conflict>,
 }
 
@@ -143,9 +144,9 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn diff(&self, from: Sequence, to: Option<Sequence>) -> Result<Differences, Error> {
-        let look = |commit, beside| self.view_of_past(commit, beside);
-        let (old, mut not_as_then) = look(from, None)?;
-        let new = to.map(|to| look(to, Some(old.id()))).transpose()?;
+        let (old, mut not_as_then) = self.view_of_past(from, None)?;
+        let new = to.map(|to| self.view_of_past(to, Some((old.id(), from))));
+        let new = new.transpose()?;
         let new = new.map(|(view, as_now)| {
             let more = as_now.into_iter();
             let more: Vec<_> = more.filter(|one| !not_as_then.contains(one)).collect();
@@ -177,11 +178,13 @@ impl Store {
     fn view_of_past(
         &self,
         commit: Sequence,
-        beside: Option<TransactionId>,
+        compared_with: Option<(TransactionId, Sequence)>,
     ) -> Result<(Transaction, Vec<Conflict>), UndoError> {
+        let (beside, outside_since) = compared_with.unzip();
         let past = PastView {
             commit,
             outside_as_now: true,
+            outside_since,
             beside,
         };
         let (session, not_as_then) = self.session_from(Past::View(past))?;

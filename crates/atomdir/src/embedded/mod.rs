@@ -129,11 +129,14 @@ impl Embedded {
             first_try: None,
             label: label_of(&past).to_vec(),
         };
+        let asked = past.clone();
         let mut not_as_then = Vec::new();
         let begun = match past {
-            Past::Undo(undo) => store.undo(&undo.commits, &undo.paths, options),
-            Past::Restore(restore) => store.restore(restore.commit, &restore.paths, options),
-            Past::View(view) => match look(store, &view, options) {
+            Past::Undo(undo) => store.undo(&undo.commits, &undo.paths, options.clone()),
+            Past::Restore(restore) => {
+                store.restore(restore.commit, &restore.paths, options.clone())
+            }
+            Past::View(view) => match look(store, &view, options.clone()) {
                 Ok(shown) if shown.not_as_then.is_empty() || view.outside_as_now => {
                     not_as_then = shown.not_as_then;
                     Ok(shown.transaction)
@@ -146,6 +149,13 @@ impl Embedded {
             },
         };
         let transaction = begun.map_err(convert::undo_error)?;
+        if let Some(commits) = asked.reported() {
+            let changed = store.changed_outside(&transaction, commits, options);
+            let changed = changed.inspect_err(|_| store.abort(&transaction));
+            not_as_then.extend(changed.map_err(convert::undo_error)?);
+            not_as_then.retain(|one| asked.concerns(&one.path));
+            not_as_then.dedup();
+        }
         let session = EmbeddedTransaction::new(self.clone(), transaction);
         Ok((Arc::new(session), Conflict::all(not_as_then)))
     }

@@ -83,9 +83,7 @@ impl ServedTransaction {
             Past::Undo(undo) => connection
                 .undo(undo, &options)
                 .map(|begun| (begun, Vec::new())),
-            Past::Restore(restore) => connection
-                .restore(restore, &options)
-                .map(|begun| (begun, Vec::new())),
+            Past::Restore(restore) => connection.restore(restore, &options),
             Past::View(view) => connection.past(view, &options),
         };
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;

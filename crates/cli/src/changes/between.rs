@@ -32,9 +32,9 @@ impl Between {
         filter: &Filter,
         (from, to): (Sequence, Option<Sequence>),
     ) -> Result<Between, Error> {
-        let mut look = |commit, beside| look(context, connected, filter, (commit, beside));
+        let mut look = |commit, other| look(context, connected, filter, (commit, other));
         let old = look(from, None)?;
-        let new = to.map(|to| look(to, Some(old.id))).transpose()?;
+        let new = to.map(|to| look(to, Some((old.id, from)))).transpose()?;
         let mut paths = BTreeSet::new();
         for view in [Some(&old), new.as_ref()].into_iter().flatten() {
             let lines = connected.connection.changes(view.id)?;
@@ -127,11 +127,13 @@ fn look(
     context: &Context,
     connected: &mut Connected,
     filter: &Filter,
-    (commit, beside): (Sequence, Option<TransactionId>),
+    (commit, other): (Sequence, Option<(TransactionId, Sequence)>),
 ) -> Result<Transaction, Error> {
+    let (beside, outside_since) = other.unzip();
     let past = PastView {
         commit,
         outside_as_now: true,
+        outside_since,
         beside,
     };
     let options = BeginOptions {

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 /// The command sees the store's files as they were then, under their own path and in the same
 /// directory, and cannot change them. Other programs see no difference. Changes by later commits
 /// are undone in the view, as far back as the history goes. Changes by programs outside
-/// transactions remain visible. Only the store's owner and root can look at the past. To get
+/// transactions remain visible, with a warning if they are to something that commits left. Only the store's owner and root can look at the past. To get
 /// files back, see `restore`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -60,6 +60,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let past = PastView {
         commit,
         outside_as_now: arguments.outside_as_now,
+        outside_since: Some(Sequence(0)),
         beside: None,
     };
     let options = BeginOptions {

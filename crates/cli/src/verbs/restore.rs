@@ -3,7 +3,7 @@ use super::undo::{Wish, add_paths, bring_back};
 use crate::changes::paths_in_store;
 use crate::completion::commits;
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, conflict_line};
 use crate::when::{self, When};
 use atomdir::Sequence;
 use atomdir::client::Restore;
@@ -65,6 +65,13 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         dry_run: arguments.dry_run,
     };
     bring_back(context, connected, wish, |connection, options| {
-        connection.restore(restore, options)
+        let (transaction, as_now) = connection.restore(restore, options)?;
+        for conflict in &as_now {
+            let line = conflict_line(conflict);
+            context.output.warn(format_args!(
+                "how it was after commit {commit} is not known, so it stays as it is now: {line}"
+            ));
+        }
+        Ok(transaction)
     })
 }

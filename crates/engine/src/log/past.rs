@@ -214,6 +214,11 @@ impl<D: Disk> PastFile<D> {
         self.counts.newest == newest.0 && first.is_some_and(|first| first <= at.next().0)
     }
 
+    /// The oldest commit in the file.
+    pub fn oldest(&self) -> Option<Sequence> {
+        self.counts.first.map(Sequence)
+    }
+
     /// The newest commit in the file.
     pub fn newest(&self) -> Sequence {
         Sequence(self.counts.newest)

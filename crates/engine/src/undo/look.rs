@@ -32,7 +32,7 @@ use crate::view::NameChange;
 pub struct Past<D: Disk> {
     pub transaction: Arc<Transaction<D>>,
     /// Objects that commits have changed since, but that the view shows as they are now, because
-    /// outside writers have changed them as well.
+    /// outside writers have changed them as well. See also [`Store::changed_outside`].
     pub not_as_then: Vec<Conflict>,
 }
 
@@ -105,7 +105,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-fn plain(options: BeginOptions) -> BeginOptions {
+pub(super) fn plain(options: BeginOptions) -> BeginOptions {
     BeginOptions {
         isolation: Isolation::Snapshot,
         conflicts: Conflicts::AtCommit,

@@ -6,7 +6,8 @@
 //! or replaced between the commits. `reverse` compares that with the snapshot and changes the view.
 //! `find` finds objects in the snapshot and in limbo, `returning` checks those that get names back,
 //! `successions` finds files that would become two, `untouched` finds later changes, `neutral`
-//! leaves out commits that other undos took back, `passing` distinguishes objects that were in the
+//! leaves out commits that other undos took back, `outside` finds what outside writers have changed of
+//! what commits left, `passing` distinguishes objects that were in the
 //! tree before from those that came with the commits, `look` shows the past, and `restore` brings
 //! parts of it back.
 //!
@@ -33,6 +34,7 @@ mod find;
 mod look;
 mod neutral;
 mod old_pages;
+mod outside;
 mod passing;
 mod restore;
 mod returning;

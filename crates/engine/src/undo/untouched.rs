@@ -137,7 +137,7 @@ impl<D: Disk> Reverse<'_, D> {
 
     /// How the object was left after the first commit and these; `None` if an outside writer has
     /// changed it between them.
-    fn left_between(&self, first: Left, touches: &[Touch]) -> Option<Left> {
+    pub(super) fn left_between(&self, first: Left, touches: &[Touch]) -> Option<Left> {
         let mut left = first;
         for touch in touches {
             let modified = touch.modified_before;
@@ -153,7 +153,7 @@ impl<D: Disk> Reverse<'_, D> {
 
     /// Whether an outside writer has changed an object after the first commit, and between or after
     /// these.
-    fn is_changed_outside(&self, first: Left, touches: &[Touch], stat: &Stat) -> bool {
+    pub(super) fn is_changed_outside(&self, first: Left, touches: &[Touch], stat: &Stat) -> bool {
         let Some(left) = self.left_between(first, touches) else {
             return true;
         };
@@ -314,11 +314,15 @@ impl Left {
     }
 
     fn is_dressed(&self, mode: u32, owner: Owner) -> bool {
+        self.is_settled_late && self.differs(mode, owner)
+    }
+
+    /// Whether these are not the mode and owner that the commit has set.
+    pub(super) fn differs(&self, mode: u32, owner: Owner) -> bool {
         let differs = |wanted: Option<u32>, found| wanted.is_some_and(|wanted| wanted != found);
-        let differs = differs(self.mode, mode)
+        differs(self.mode, mode)
             || differs(self.user, owner.user)
-            || differs(self.group, owner.group);
-        self.is_settled_late && differs
+            || differs(self.group, owner.group)
     }
 }
 

@@ -37,6 +37,7 @@ mod outside_late;
 mod outside_moves;
 mod parts;
 mod past;
+mod past_outside;
 mod permissions;
 mod privileges;
 mod reading;

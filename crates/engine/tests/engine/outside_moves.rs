@@ -39,7 +39,7 @@ fn directory_swapped_with_its_parent_from_outside_is_found() {
         assert_eq!(look(other, "none"), Err(Errno::NOENT));
     }
     // `below` is stale until it is looked up at its new place.
-    assert_eq!(look(below, "none"), Err(Errno::STALE));
+    assert_eq!(look(below, "nothing"), Err(Errno::STALE));
     look(NodeId::ROOT, "moved").expect("it is there");
     let above = look(below, "above").expect("it is there");
     assert_eq!(look(above, "none"), Err(Errno::NOENT));

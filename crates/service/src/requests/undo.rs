@@ -50,23 +50,20 @@ pub(crate) fn begin(
     past: &Past,
     options: BeginOptions,
 ) -> Result<Arc<Transaction>, Unanswered> {
+    let reported = past.reported();
+    let mut as_now = Vec::new();
     let begun = match past {
-        Past::Undo(undo) => service.store.undo(&undo.commits, &undo.paths, options),
+        Past::Undo(undo) => service
+            .store
+            .undo(&undo.commits, &undo.paths, options.clone()),
         Past::Restore(restore) => {
             let (commit, paths) = (restore.commit, &restore.paths);
-            service.store.restore(commit, paths, options)
+            service.store.restore(commit, paths, options.clone())
         }
-        Past::View(view) => match look(service, connection, view, options)? {
-            Ok(shown) if shown.not_as_then.is_empty() => Ok(shown.transaction),
-            Ok(shown) if view.outside_as_now => {
-                let sent = send_conflicts(service, connection, shown.not_as_then);
-                return match sent {
-                    Ok(()) => Ok(shown.transaction),
-                    Err(error) => {
-                        service.store.abort(&shown.transaction);
-                        Err(error)
-                    }
-                };
+        Past::View(view) => match look(service, connection, view, options.clone())? {
+            Ok(shown) if shown.not_as_then.is_empty() || view.outside_as_now => {
+                as_now = shown.not_as_then;
+                Ok(shown.transaction)
             }
             Ok(shown) => {
                 service.store.abort(&shown.transaction);
@@ -75,8 +72,24 @@ pub(crate) fn begin(
             Err(error) => Err(error),
         },
     };
+    let begun = begun.and_then(|transaction| {
+        let changed = match reported {
+            Some(commits) => service
+                .store
+                .changed_outside(&transaction, commits, options),
+            None => Ok(Vec::new()),
+        };
+        match changed {
+            Ok(changed) => as_now.extend(changed),
+            Err(error) => {
+                service.store.abort(&transaction);
+                return Err(error);
+            }
+        }
+        Ok(transaction)
+    });
     let error = match begun {
-        Ok(transaction) => return Ok(transaction),
+        Ok(transaction) => return report(service, connection, transaction, (past, as_now)),
         Err(error) => error,
     };
     let message = error.to_string();
@@ -111,6 +124,23 @@ pub(crate) fn begin(
         _ => Failure::new(FailureKind::Io, message),
     };
     Err(failure.into())
+}
+
+/// Sends what is shown, or stays, as it is now.
+fn report(
+    service: &Service,
+    connection: &Connection,
+    transaction: Arc<Transaction>,
+    (past, mut as_now): (&Past, Vec<Conflict>),
+) -> Result<Arc<Transaction>, Unanswered> {
+    as_now.retain(|one| past.concerns(&one.path));
+    as_now.dedup();
+    if as_now.is_empty() {
+        return Ok(transaction);
+    }
+    let sent = send_conflicts(service, connection, as_now);
+    sent.inspect_err(|_| service.store.abort(&transaction))?;
+    Ok(transaction)
 }
 
 fn look(
