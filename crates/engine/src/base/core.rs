@@ -37,7 +37,6 @@ pub(crate) struct Core<D: Disk> {
     pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
-    /// See `users`.
     pub(super) probing: Mutex<()>,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
