@@ -39,6 +39,7 @@ const UPDATE_FLAGS: u8 = 63;
 
 const CONTENT_CUT: u8 = 1;
 const CONTENT_WHOLE: u8 = 2;
+const CONTENT_FOUND: u8 = 4;
 
 const SOURCE_STAGED: u8 = 0;
 const SOURCE_CARRIED: u8 = 1;
@@ -337,7 +338,11 @@ fn put_update(writer: &mut Writer, update: &Update) {
     writer.list(&update.xattrs, put_xattr);
     if let Some(content) = &update.content {
         let whole = if content.is_whole { CONTENT_WHOLE } else { 0 };
-        writer.byte(flag(&content.keep, CONTENT_CUT) | whole);
+        let found = flag(&content.found_modified, CONTENT_FOUND);
+        writer.byte(flag(&content.keep, CONTENT_CUT) | whole | found);
+        if let Some(time) = content.found_modified {
+            writer.time(time);
+        }
         if let Some(keep) = content.keep {
             writer.number(keep);
         }
@@ -388,13 +393,16 @@ fn take_xattr(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 fn take_content(reader: &mut Reader<'_>) -> Result<ContentChange> {
-    let flags = reader.flags(CONTENT_CUT | CONTENT_WHOLE)?;
+    let flags = reader.flags(CONTENT_CUT | CONTENT_WHOLE | CONTENT_FOUND)?;
+    let found = (flags & CONTENT_FOUND != 0).then(|| reader.time());
+    let found_modified = found.transpose()?;
     let keep = (flags & CONTENT_CUT != 0).then(|| reader.number());
     Ok(ContentChange {
         keep: keep.transpose()?,
         length: reader.number()?,
         extents: reader.list(Reader::extent)?,
         is_whole: flags & CONTENT_WHOLE != 0,
+        found_modified,
         source: take_source(reader)?,
     })
 }

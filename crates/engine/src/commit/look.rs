@@ -41,7 +41,7 @@ pub(crate) fn look_at_base<D: Disk>(
             (state.identity, state.place.clone())
         };
         if contents.replacement.is_none() {
-            let length = match core.open_at(&place, identity, Access::ReadWrite) {
+            let stat = match core.open_at(&place, identity, Access::ReadWrite) {
                 // A write of no bytes shows whether the file can be written.
                 Ok(file) => {
                     let written = core.disk.write_at(&file, &[], 0);
@@ -58,8 +58,9 @@ pub(crate) fn look_at_base<D: Disk>(
                 }
                 Err(errno) => Err(errno),
             };
-            let length = length.map_err(failed)?.length;
-            present.lengths.insert(object.base.serial, length);
+            let stat = stat.map_err(failed)?;
+            let found = (stat.length, stat.attributes.times.modified);
+            present.files.insert(object.base.serial, found);
             continue;
         }
         merge::refuse_linked_since(core, object)?;
