@@ -394,15 +394,13 @@ fn take_xattr(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
 
 fn take_content(reader: &mut Reader<'_>) -> Result<ContentChange> {
     let flags = reader.flags(CONTENT_CUT | CONTENT_WHOLE | CONTENT_FOUND)?;
-    let found = (flags & CONTENT_FOUND != 0).then(|| reader.time());
-    let found_modified = found.transpose()?;
-    let keep = (flags & CONTENT_CUT != 0).then(|| reader.number());
+    let has = |flag| flags & flag != 0;
     Ok(ContentChange {
-        keep: keep.transpose()?,
+        found_modified: has(CONTENT_FOUND).then(|| reader.time()).transpose()?,
+        keep: has(CONTENT_CUT).then(|| reader.number()).transpose()?,
         length: reader.number()?,
         extents: reader.list(Reader::extent)?,
-        is_whole: flags & CONTENT_WHOLE != 0,
-        found_modified,
+        is_whole: has(CONTENT_WHOLE),
         source: take_source(reader)?,
     })
 }
