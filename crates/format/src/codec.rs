@@ -40,6 +40,7 @@ const UPDATE_FLAGS: u8 = 127;
 
 const CONTENT_CUT: u8 = 1;
 const CONTENT_WHOLE: u8 = 2;
+const CONTENT_FOUND: u8 = 4;
 
 const SOURCE_STAGED: u8 = 0;
 const SOURCE_CARRIED: u8 = 1;
@@ -352,7 +353,11 @@ fn put_update(writer: &mut Writer, update: &Update) {
     writer.list(&update.xattrs, put_xattr);
     if let Some(content) = &update.content {
         let whole = if content.is_whole { CONTENT_WHOLE } else { 0 };
-        writer.byte(flag(&content.keep, CONTENT_CUT) | whole);
+        let found = flag(&content.found_modified, CONTENT_FOUND);
+        writer.byte(flag(&content.keep, CONTENT_CUT) | whole | found);
+        if let Some(time) = content.found_modified {
+            writer.time(time);
+        }
         if let Some(keep) = content.keep {
             writer.number(keep);
         }
@@ -411,13 +416,14 @@ fn take_xattr(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 fn take_content(reader: &mut Reader<'_>) -> Result<ContentChange> {
-    let flags = reader.flags(CONTENT_CUT | CONTENT_WHOLE)?;
-    let keep = (flags & CONTENT_CUT != 0).then(|| reader.number());
+    let flags = reader.flags(CONTENT_CUT | CONTENT_WHOLE | CONTENT_FOUND)?;
+    let has = |flag| flags & flag != 0;
     Ok(ContentChange {
-        keep: keep.transpose()?,
+        found_modified: has(CONTENT_FOUND).then(|| reader.time()).transpose()?,
+        keep: has(CONTENT_CUT).then(|| reader.number()).transpose()?,
         length: reader.number()?,
         extents: reader.list(Reader::extent)?,
-        is_whole: flags & CONTENT_WHOLE != 0,
+        is_whole: has(CONTENT_WHOLE),
         source: take_source(reader)?,
     })
 }

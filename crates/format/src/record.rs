@@ -165,6 +165,8 @@ pub struct ContentChange {
     /// The transaction has written all of the file. The extents are those that differ from what was
     /// there.
     pub is_whole: bool,
+    /// The modification time that the file had; `None` for a new file.
+    pub found_modified: Option<Timestamp>,
     pub source: Source,
 }
 

@@ -59,15 +59,17 @@ fn content() -> impl Strategy<Value = ContentChange> {
         length: length >> 1,
     });
     let cut = any::<(Option<u64>, u64, bool)>();
-    (cut, vec(extent, 0..4), source()).prop_map(|((keep, length, is_whole), extents, source)| {
-        ContentChange {
+    let found = option::of(time());
+    (cut, found, vec(extent, 0..4), source()).prop_map(
+        |((keep, length, is_whole), found_modified, extents, source)| ContentChange {
             keep,
             length,
             extents,
             is_whole,
+            found_modified,
             source,
-        }
-    })
+        },
+    )
 }
 
 fn source() -> impl Strategy<Value = Source> {

@@ -132,7 +132,10 @@ impl Desired {
                     change,
                 }),
                 is_whole,
-                found_modified: found.get(&update.object).copied(),
+                found_modified: found.get(&update.object).copied().or_else(|| {
+                    let content = update.content.as_ref();
+                    content.and_then(|content| content.found_modified)
+                }),
             });
         };
         let directory = |index: u32| record.directories[index as usize].identity;

@@ -39,7 +39,6 @@ pub(crate) struct Core<D: Disk> {
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
     pub survey: Mutex<Survey>,
-    /// See `users`.
     pub(super) probing: Mutex<()>,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,

@@ -28,6 +28,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind};
 use crate::base::Base;
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
+use crate::commit::Committed;
 use crate::commit::placements::Placements;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ranges::RangeSet;
@@ -42,10 +43,11 @@ const CHUNK: u64 = 256 << 10;
 impl<D: Disk> Store<D> {
     /// Whether a commit that failed has a chance at once. If somebody has begun to use a file that
     /// was to be replaced, it is now changed in place. If the disk was full, something may be freed.
-    pub(super) fn helps_to_repeat(&self, error: &CommitError) -> bool {
-        match error {
-            CommitError::NoSpace { .. } => self.free_space(),
-            error => error.is_used_since(),
+    pub(super) fn helps_to_repeat(&self, committed: &Result<Committed, CommitError>) -> bool {
+        match committed {
+            Ok(_) => false,
+            Err(CommitError::NoSpace { .. }) => self.free_space(),
+            Err(error) => error.is_used_since(),
         }
     }
 }

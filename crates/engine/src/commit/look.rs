@@ -51,7 +51,7 @@ pub(crate) fn look_at_base<D: Disk>(
             let opened = as_user(core, acting, || {
                 core.open_at(&place, identity, Access::ReadWrite)
             });
-            let length = match opened {
+            let stat = match opened {
                 // A write of no bytes shows whether the file can be written.
                 Ok(file) => {
                     let written = core.disk.write_at(&file, &[], 0);
@@ -68,8 +68,9 @@ pub(crate) fn look_at_base<D: Disk>(
                 }
                 Err(errno) => Err(errno),
             };
-            let length = length.map_err(failed)?.length;
-            present.lengths.insert(object.base.serial, length);
+            let stat = stat.map_err(failed)?;
+            let found = (stat.length, stat.attributes.times.modified);
+            present.files.insert(object.base.serial, found);
             continue;
         }
         merge::refuse_linked_since(core, object)?;

@@ -6,10 +6,10 @@
 //!    staging directory. They are flushed, unless they are few and small: then the record
 //!    will carry them (`carry`). The result is `Prepared`.
 //! 2. Under the commit lock, the transaction's writes and reads are validated against what others
-//!    have committed since (`validate`), and merged with it (`merge`, `in_place`, `privileges`). The file
-//!    system and the user's permissions must allow the commit (`feasible`, `permitted`), and no
-//!    other open transaction may hold a lock or an older write that forbids it (`contended`). The
-//!    result is `Validated`.
+//!    have committed since (`validate`), and merged with it (`merge`, `in_place`, `privileges`).
+//!    The file system and the user's permissions must allow the commit (`feasible`, `permitted`),
+//!    and no other open transaction may hold a lock or an older write that forbids it
+//!    (`contended`). The result is `Validated`.
 //! 3. Still under the lock, the record is appended to the log, with the facts about the present
 //!    base that it must contain (`look`). The result is a `Pending` commit in the store's queue. It
 //!    is flushed together with others that wait, unless it is lazy (`group`). If the store keeps
@@ -189,11 +189,7 @@ impl<D: Disk> Store<D> {
         }
         let mut committed = self.commit_outermost(transaction, portion, report);
         // A commit that was set aside is tried again anyway.
-        while !matches!(portion, Portion::AsSetAside)
-            && committed
-                .as_ref()
-                .is_err_and(|error| self.helps_to_repeat(error))
-        {
+        while !matches!(portion, Portion::AsSetAside) && self.helps_to_repeat(&committed) {
             committed = self.commit_outermost(transaction, portion, report);
         }
         let committed = committed.map_err(|error| self.with_authors(error));

@@ -21,8 +21,8 @@ use crate::write_set::{
 /// Facts about the present base that a record needs, by the serials of base objects.
 #[derive(Default)]
 pub(crate) struct Present {
-    /// Lengths of files that are changed in place.
-    pub lengths: HashMap<u64, u64>,
+    /// Files that are changed in place: their lengths and modification times.
+    pub files: HashMap<u64, (u64, Timestamp)>,
     /// Modification times of directories in which a file gets a new inode
     /// while, as far as users can see, no entry changes.
     pub directory_times: HashMap<u64, Timestamp>,
@@ -188,7 +188,7 @@ impl RecordBuilder<'_> {
             content_change(
                 contents,
                 self.carried.pages.get(&base.serial),
-                present.lengths.get(&base.serial).copied().unwrap_or(0),
+                present.files.get(&base.serial).copied(),
             )
         });
         self.add_update(Update {
@@ -390,6 +390,7 @@ fn made(object: u32, carried: &CarriedObject) -> Made {
             length: carried.stat.length,
         }],
         is_whole: true,
+        found_modified: None,
         source: Source::Carried {
             runs: carried.runs.clone(),
         },
@@ -412,17 +413,17 @@ fn made(object: u32, carried: &CarriedObject) -> Made {
     }
 }
 
-/// The change of a file in place, given its present length.
+/// The change of a file in place, given its present length and modification time.
 fn content_change(
     contents: &ContentsWrite,
     carried: Option<&Vec<Run>>,
-    present: u64,
+    present: Option<(u64, Timestamp)>,
 ) -> ContentChange {
     let Overwrite {
         keep,
         length,
         pages,
-    } = contents.overwrite(present);
+    } = contents.overwrite(present.map_or(0, |(length, _)| length));
     let extents = pages.iter().filter_map(|(start, end)| {
         let offset = start * PAGE;
         let end = end.saturating_mul(PAGE).min(length);
@@ -442,6 +443,7 @@ fn content_change(
         length,
         extents: extents.collect(),
         is_whole: contents.differing.is_some(),
+        found_modified: present.map(|(_, modified)| modified),
         source,
     }
 }
