@@ -5,7 +5,7 @@ use atomdir_disk::{Attributes, Owner, Times};
 use super::{put_log_record, put_run, put_xattr, take_log_record, take_run, take_xattr};
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
-use crate::past::PastRecord;
+use crate::past::{PastRecord, SettledBy};
 use crate::primitives::{Reader, Result, Writer};
 use crate::record::{Before, Former, FormerPages, Succession};
 
@@ -14,6 +14,8 @@ const PAGES_CARRIED: u8 = 1;
 
 /// The last byte of a past commit whose settled time recovery has taken.
 const SETTLED_LATE: u8 = 1;
+/// The same of a store that was copied and adopted since.
+const ADOPTED: u8 = 2;
 
 impl Record for PastRecord {
     const KIND: FrameKind = FrameKind::Past;
@@ -26,8 +28,10 @@ impl Record for PastRecord {
         let mut writer = Writer::default();
         writer.time(self.settled);
         put_log_record(&mut writer, &self.record);
-        if self.is_settled_late {
-            writer.byte(SETTLED_LATE);
+        match self.settled_by {
+            SettledBy::Commit => {}
+            SettledBy::Recovery => writer.byte(SETTLED_LATE),
+            SettledBy::Adoption => writer.byte(ADOPTED),
         }
         writer.bytes
     }
@@ -36,16 +40,17 @@ impl Record for PastRecord {
         let mut reader = Reader::new(payload);
         let settled = reader.time()?;
         let record = take_log_record(&mut reader, sequence)?;
-        let is_settled_late = !reader.is_at_end();
-        if is_settled_late {
-            match reader.byte()? {
-                SETTLED_LATE => {}
+        let settled_by = match reader.is_at_end() {
+            true => SettledBy::Commit,
+            false => match reader.byte()? {
+                SETTLED_LATE => SettledBy::Recovery,
+                ADOPTED => SettledBy::Adoption,
                 other => return reader.fail(Problem::Tag(other)),
-            }
-        }
+            },
+        };
         let record = PastRecord {
             settled,
-            is_settled_late,
+            settled_by,
             record,
         };
         reader.finish()?;
