@@ -532,6 +532,7 @@ fn encoded_bytes_stay_the_same() {
         2, // transaction
         3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, // time
         5, // user
+        0, // no groups
         5, b'l', b'a', b'b', b'e', b'l', // label
         2,    // directories
         6, 0, 0, 0, 0, 0, 0, 0, 0, 0, // the root

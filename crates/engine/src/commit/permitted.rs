@@ -42,6 +42,11 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, user: &Credentials)
         let path = path.clone();
         move |errno| CommitError::io("change", &path, errno)
     };
+    // Apply must be able to act as the user.
+    if core.options.privileges.all {
+        let acting = core.disk.act_as(user.user, &user.groups);
+        drop(acting.map_err(refused(b".atomdir"))?);
+    }
     let may_change = |directory: &Arc<Base>| {
         require(core, directory, user, &[Permission::Write])?;
         require(core, directory, user, &[Permission::Search])

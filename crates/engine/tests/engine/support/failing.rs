@@ -347,14 +347,6 @@ fn act_after(after: &Mutex<Option<AfterLookup>>, name: &Name) {
 impl Disk for FailingDisk {
     type Handle = OwnedFd;
 
-    fn act_as(&self, user: u32, groups: &[u32]) -> Result<Charge> {
-        self.inner.act_as(user, groups)
-    }
-
-    fn placement(&self, object: &OwnedFd) -> Result<Placement> {
-        self.inner.placement(object)
-    }
-
     fn stat(&self, object: &OwnedFd) -> Result<Stat> {
         self.look("stat")?;
         let stat = self.inner.stat(object)?;
@@ -414,6 +406,8 @@ impl Disk for FailingDisk {
     }
 
     delegate! { look:
+        fn act_as(&self, user: u32, groups: &[u32]) -> Result<Charge>;
+        fn placement(&self, object: &OwnedFd) -> Result<Placement>;
         fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>>;
         fn next_data(&self, file: &OwnedFd, offset: u64) -> Result<Option<Extent>>;
         fn uncover(&self, directory: &OwnedFd, name: &Name) -> Result<bool>;
