@@ -14,6 +14,7 @@ packages="
     libcap2-bin     # setcap, getcap
     procps strace   # ps; counting the system calls of a service
     rsync
+    zsh fish tmux   # completion in shells, beside bash; what a terminal shows
     sqlite3 libsqlite3-dev  # the header that the extension is compared with
     zip unzip zstd  # archives, beside tar and xz
     git mercurial

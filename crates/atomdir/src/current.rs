@@ -2,6 +2,7 @@
 //! program which began it has set.
 
 use crate::TransactionId;
+use crate::environment::variable;
 use crate::transaction::Transaction;
 use std::ffi::OsString;
 use std::fmt;
@@ -28,13 +29,13 @@ impl Current {
     /// Returns `None` if the process is in no transaction, or in one whose service does
     /// not listen to programs in views.
     pub fn from_environment() -> Option<Current> {
-        let text = std::env::var_os(TRANSACTION)?;
-        let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty())?;
+        let text = variable(TRANSACTION)?;
+        let socket = variable(SOCKET).filter(|path| !path.is_empty())?;
         Some(Current {
             transaction: TransactionId(text.to_str()?.parse().ok()?),
-            store: std::env::var_os(STORE)?.into(),
+            store: variable(STORE)?.into(),
             socket: socket.into(),
-            secret: parse_hexadecimal(std::env::var_os(SECRET)?.to_str()?)?,
+            secret: parse_hexadecimal(variable(SECRET)?.to_str()?)?,
         })
     }
 

@@ -1,9 +1,12 @@
 //! Makes a directory a store.
 
+mod adopt;
 mod control;
 mod file_system;
 mod ignore;
 mod nesting;
+
+pub use adopt::{AdoptOutcome, adopt_with};
 
 use crate::hosting::with_remedy;
 use crate::location::way::Way;
@@ -90,15 +93,8 @@ fn check_place(root: &Root) -> Result<(), InitError> {
 fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {
     let mut id = [0; 16];
     getrandom(&mut id, GetRandomFlags::empty()).map_err(root.failed("choosing its id"))?;
-    Store::create(&LinuxDisk::new(), control, id).map_err(|error| match error {
-        StoreError::Control { errno, step } => root.failed(step)(errno),
-        StoreError::Unsuitable { reason } => InitError::Unsuitable {
-            path: root.path.clone(),
-            reason,
-        },
-        StoreError::ReadOnly => root.failed("formatting it")(Errno::ROFS),
-        error => root.bad_control(with_remedy(&error)),
-    })
+    let created = Store::create(&LinuxDisk::new(), &root.handle, control, id);
+    created.map_err(|error| root.refused(error))
 }
 
 /// The directory that becomes a store.
@@ -155,6 +151,18 @@ impl Root {
             path: self.path.clone(),
             reason,
         })
+    }
+
+    fn refused(&self, error: StoreError) -> InitError {
+        match error {
+            StoreError::Control { errno, step } => self.failed(step)(errno),
+            StoreError::Unsuitable { reason } => InitError::Unsuitable {
+                path: self.path.clone(),
+                reason,
+            },
+            StoreError::ReadOnly => self.failed("formatting it")(Errno::ROFS),
+            error => self.bad_control(with_remedy(&error)),
+        }
     }
 
     fn failed(&self, operation: &'static str) -> impl Fn(Errno) -> InitError {

@@ -38,6 +38,7 @@ mod current;
 mod embedded;
 mod ended;
 mod entered;
+mod environment;
 mod error;
 mod history;
 #[doc(hidden)]
@@ -74,7 +75,7 @@ pub use atomdir_types::{
 };
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;
-pub use init::{InitOutcome, init, init_with};
+pub use init::{AdoptOutcome, InitOutcome, adopt_with, init, init_with};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use settings::SettingsError;
 pub use start::StartService;

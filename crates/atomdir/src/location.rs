@@ -8,7 +8,8 @@ pub(crate) mod way;
 use crate::FindError;
 use crate::accounts::describe_user;
 use crate::trust::{Distrust, Owned, Trust, configuration};
-use atomdir_disk::reason;
+use atomdir_disk::{LinuxDisk, reason};
+use atomdir_engine::{Placed, Store};
 use atomdir_protocol::TransactionId;
 use pointer::Pointer;
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, fstat, openat, statat};
@@ -64,8 +65,26 @@ impl StoreLocation {
     pub fn at_with(root: &Path, trust: Trust) -> Result<StoreLocation, FindError> {
         let root = absolute(root)?;
         let (way, found) = walk(&root)?;
-        match found {
-            Some(found) if found.number == way.steps.len() - 1 => found.locate(&way, trust),
+        let last = way.steps.len() - 1;
+        if found.iter().all(|found| found.number != last) {
+            return Err(FindError::NoStore { start: root });
+        }
+        let location = choose(&way, found, trust)?;
+        match location.root == root {
+            true => Ok(location),
+            false => Err(FindError::Inside {
+                root,
+                store: location.root,
+            }),
+        }
+    }
+
+    /// The store whose root is `root`, which may be a copy that nobody has adopted.
+    pub(crate) fn at_any_place(root: &Path, trust: Trust) -> Result<StoreLocation, FindError> {
+        let root = absolute(root)?;
+        let (way, mut found) = walk(&root)?;
+        match found.pop() {
+            Some(found) if found.number == way.steps.len() - 1 => found.locate(&way, trust, false),
             _ => Err(FindError::NoStore { start: root }),
         }
     }
@@ -82,10 +101,43 @@ pub fn find_with(start: &Path, trust: Trust) -> Result<StoreLocation, FindError>
     if let Some(found) = view::store_of(&start, trust)? {
         return Ok(found);
     }
-    match walk(&start)? {
-        (way, Some(found)) => found.locate(&way, trust),
-        (_, None) => Err(FindError::NoStore { start }),
+    let (way, found) = walk(&start)?;
+    match found.is_empty() {
+        true => Err(FindError::NoStore { start }),
+        false => choose(&way, found, trust),
     }
+}
+
+/// Chooses among the directories on the way that have something called `.atomdir`. What lies in a
+/// store belongs to it, so the outermost store counts: an archive or a clone may bring along a
+/// control directory, and neither `init` nor anything else makes a store in another one. A store on another
+/// file system does not lie in the store above, which does not reach beyond mounts.
+///
+/// If there is no store, the error is about the innermost directory.
+fn choose(way: &Way, found: Vec<Found>, trust: Trust) -> Result<StoreLocation, FindError> {
+    let mut chosen: Option<(u64, StoreLocation)> = None;
+    let last = found.len() - 1;
+    for (position, candidate) in found.into_iter().enumerate() {
+        let device = candidate.device;
+        if chosen.as_ref().is_some_and(|(outer, _)| *outer == device) {
+            continue;
+        }
+        // A stranger's directory above does not hide a store.
+        let is_last = position == last && chosen.is_none();
+        let trust = if is_last { trust } else { Trust::Listed };
+        match candidate.locate(way, trust, true) {
+            // An interrupted `init` above is no store.
+            Ok(location) if !is_last && !has_header(&location) => {}
+            Ok(location) => chosen = Some((device, location)),
+            Err(error) if is_last => return Err(error),
+            Err(_) => {}
+        }
+    }
+    chosen
+        .map(|(_, location)| location)
+        .ok_or(FindError::NoStore {
+            start: way.steps[way.steps.len() - 1].path.clone(),
+        })
 }
 
 /// Resolves symbolic links.
@@ -96,9 +148,15 @@ fn absolute(path: &Path) -> Result<PathBuf, FindError> {
     })
 }
 
-/// Looks for `.atomdir` in each directory on the way, and returns the deepest.
-fn walk(path: &Path) -> Result<(Way, Option<Found>), FindError> {
-    let mut found = None;
+fn has_header(location: &StoreLocation) -> bool {
+    let header = location.control.join("header");
+    let found = statat(CWD, header, AtFlags::SYMLINK_NOFOLLOW);
+    !matches!(found, Err(Errno::NOENT))
+}
+
+/// Looks for `.atomdir` in each directory on the way; the deepest is the last.
+fn walk(path: &Path) -> Result<(Way, Vec<Found>), FindError> {
+    let mut found = Vec::new();
     let way = Way::visiting(path, |number, directory| {
         let entry = match statat(directory, CONTROL_NAME, AtFlags::SYMLINK_NOFOLLOW) {
             // A directory that may not be searched does not end the search, and neither does the
@@ -108,7 +166,12 @@ fn walk(path: &Path) -> Result<(Way, Option<Found>), FindError> {
             Ok(stat) => rustix::io::fcntl_dupfd_cloexec(directory, 3)
                 .map(|root| (root, FileType::from_raw_mode(stat.st_mode))),
         };
-        found = Some(Found { number, entry });
+        let device = fstat(directory).map_or(0, |stat| stat.st_dev);
+        found.push(Found {
+            number,
+            device,
+            entry,
+        });
     });
     match way {
         Ok(way) => Ok((way, found)),
@@ -120,6 +183,8 @@ fn walk(path: &Path) -> Result<(Way, Option<Found>), FindError> {
 struct Found {
     /// The number of its step on the way.
     number: usize,
+    /// The directory's file system.
+    device: u64,
     entry: Result<(OwnedFd, FileType), Errno>,
 }
 
@@ -131,7 +196,8 @@ struct Control {
 }
 
 impl Found {
-    fn locate(self, way: &Way, trust: Trust) -> Result<StoreLocation, FindError> {
+    /// `in_place`: refuses a copy that nobody has adopted.
+    fn locate(self, way: &Way, trust: Trust, in_place: bool) -> Result<StoreLocation, FindError> {
         let root = &way.steps[self.number];
         let io = |errno| FindError::Io {
             path: root.path.join(CONTROL_NAME),
@@ -150,7 +216,7 @@ impl Found {
         };
         let control = match kind {
             FileType::Directory => control_inside(&root.path, &handle).map_err(io)?,
-            FileType::RegularFile => control_elsewhere(root, &handle, is_listed)?,
+            FileType::RegularFile => control_elsewhere(root, &handle, is_listed, in_place)?,
             _ => {
                 let path = root.path.join(CONTROL_NAME);
                 return Err(FindError::NotAControl { path });
@@ -162,6 +228,9 @@ impl Found {
             && !configuration::lists(&root.path)
         {
             return Err(distrust(reason));
+        }
+        if in_place {
+            check_placed(&root.path, &handle, &control)?;
         }
         let start = &way.steps[way.steps.len() - 1].path;
         let start = start.strip_prefix(&root.path).unwrap_or(Path::new(""));
@@ -181,6 +250,22 @@ pub(crate) fn check_root(way: &Way, number: usize) -> Result<(), Distrust> {
     way.steps[number].check_owner()
 }
 
+/// The owner and root can read the header. Others reach the store only by its service, which looks
+/// at the header itself. Whatever else is wrong with it, whoever opens the store reports.
+fn check_placed(root: &Path, handle: &OwnedFd, control: &Control) -> Result<(), FindError> {
+    let placed = Store::placed(&LinuxDisk::new(), handle, &control.directory);
+    match placed {
+        Ok(Placed::Elsewhere) => Err(FindError::Unadopted {
+            root: root.to_owned(),
+        }),
+        Ok(Placed::OfAnotherRoot) => Err(FindError::Copied {
+            root: root.to_owned(),
+            control: control.path.clone(),
+        }),
+        Ok(Placed::Here) | Err(_) => Ok(()),
+    }
+}
+
 fn check_control(control: &Owned, way: Option<&Way>) -> Result<(), Distrust> {
     if let Some(way) = way {
         way.check_above(way.steps.len() - 1)?;
@@ -197,7 +282,12 @@ fn control_inside(root: &Path, handle: &OwnedFd) -> Result<Control, Errno> {
     })
 }
 
-fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Control, FindError> {
+fn control_elsewhere(
+    root: &Owned,
+    handle: &OwnedFd,
+    listed: bool,
+    in_place: bool,
+) -> Result<Control, FindError> {
     let path = root.path.join(CONTROL_NAME);
     let io = |errno| FindError::Io {
         path: path.clone(),
@@ -215,7 +305,7 @@ fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Con
         return Err(FindError::NotAControl { path });
     };
     let control = root.path.join(&pointer.control);
-    if fstat(handle).map_err(io)?.st_ino != pointer.root_inode {
+    if in_place && fstat(handle).map_err(io)?.st_ino != pointer.root_inode {
         return Err(FindError::Copied {
             root: root.path.clone(),
             control,

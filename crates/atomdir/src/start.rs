@@ -1,5 +1,6 @@
 //! Starts a store's service and waits until it is ready.
 
+use crate::environment;
 use crate::{ConnectError, StoreLocation};
 use atomdir_protocol::{Readiness, frame};
 use rustix::io::Errno;
@@ -56,22 +57,21 @@ pub(crate) fn start(
     program: &Path,
     arguments: &[OsString],
 ) -> Result<(), ConnectError> {
-    let environment = SERVICE_ENVIRONMENT
-        .iter()
-        .filter_map(|name| Some((name, std::env::var_os(name)?)));
-    let mut child = Command::new(program)
+    let failed = |errno| ConnectError::Start {
+        program: program.to_owned(),
+        errno,
+    };
+    let found = environment::program(program).ok_or_else(|| failed(Errno::NOENT))?;
+    let mut child = Command::new(found)
         .args(arguments)
         .env_clear()
-        .envs(environment)
+        .envs(environment::of_service(&SERVICE_ENVIRONMENT))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .current_dir("/")
         .spawn()
-        .map_err(|error| ConnectError::Start {
-            program: program.to_owned(),
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        })?;
+        .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     let readiness = child.stdout.take().map(read_readiness);
     // The service is a child of this child, so we do not have to reap it.
     let _ = child.wait();

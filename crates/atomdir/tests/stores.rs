@@ -1,10 +1,10 @@
 //! Making stores and finding them, on the real file system.
 
 use atomdir::client::find_with;
-use atomdir::{FindError, InitError, StoreLocation, Trust, find, init};
-use atomdir_testing::skip;
+use atomdir::{FindError, InitError, StoreLocation, Trust, adopt_with, find, init};
+use atomdir_testing::{copy_tree, skip};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -103,6 +103,127 @@ fn stores_cannot_be_nested() {
         error => panic!("{error}"),
     }
     assert!(!outer.join(".atomdir").exists() && !beside.join(".atomdir").exists());
+}
+
+/// Archives and clones bring control directories along, and anybody can make one in a directory of
+/// theirs.
+#[test]
+fn what_lies_in_a_store_belongs_to_it() {
+    let scratch = Scratch::new();
+    let outer = scratch.directory("outer");
+    init(&outer, None).unwrap();
+    let other = scratch.directory("other");
+    init(&other, None).unwrap();
+    for control in ["copied", "moved", "empty"] {
+        let inner = outer.join(control);
+        let below = inner.join("a/b");
+        fs::create_dir_all(&below).unwrap();
+        match control {
+            "copied" => copy_tree(&other.join(".atomdir"), &inner.join(".atomdir")),
+            "moved" => {
+                let own = scratch.directory("own");
+                init(&own, None).unwrap();
+                fs::remove_dir_all(&inner).unwrap();
+                fs::rename(&own, &inner).unwrap();
+                fs::create_dir_all(&below).unwrap();
+            }
+            _ => fs::create_dir(inner.join(".atomdir")).unwrap(),
+        }
+        let found = find(&below).unwrap();
+        assert_eq!(found.root, outer, "{control}");
+        assert_eq!(found.start, Path::new(control).join("a/b"), "{control}");
+        let error = StoreLocation::at(&inner).unwrap_err();
+        assert!(
+            matches!(error, FindError::Inside { .. }),
+            "{control}: {error}"
+        );
+        for refused in [
+            init(&inner, None).unwrap_err(),
+            adopt_with(&inner, Trust::Everyone).unwrap_err(),
+        ] {
+            let is_inside = matches!(refused, InitError::InsideStore { .. });
+            assert!(is_inside, "{control}: {refused}");
+        }
+    }
+}
+
+#[test]
+fn a_control_directory_counts_only_where_it_was_made() {
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    let made = init(&site, None).unwrap();
+    let copy = scratch.0.join("copy");
+    copy_tree(&site, &copy);
+    let only_control = scratch.directory("only-control");
+    copy_tree(&site.join(".atomdir"), &only_control.join(".atomdir"));
+    for copy in [&copy, &only_control] {
+        for found in [find(copy), StoreLocation::at_with(copy, Trust::Everyone)] {
+            let error = found.unwrap_err();
+            assert!(matches!(error, FindError::Unadopted { .. }), "{error}");
+        }
+        let error = init(copy, None).unwrap_err();
+        assert!(matches!(error, InitError::Existing(_)), "{error}");
+    }
+    // The original, and the control directory with another root.
+    assert_eq!(find(&site).unwrap(), made.store);
+    let renamed = scratch.0.join("renamed");
+    fs::rename(&site, &renamed).unwrap();
+    assert_eq!(find(&renamed).unwrap().root, renamed);
+    let other = scratch.directory("other");
+    fs::rename(renamed.join(".atomdir"), other.join(".atomdir")).unwrap();
+    let error = find(&other).unwrap_err();
+    assert!(matches!(error, FindError::Copied { .. }), "{error}");
+    let error = adopt_with(&other, Trust::Everyone).unwrap_err();
+    assert!(error.to_string().contains("is a copy"), "{error}");
+    fs::rename(other.join(".atomdir"), renamed.join(".atomdir")).unwrap();
+    assert_eq!(find(&renamed).unwrap().root, renamed);
+}
+
+#[test]
+fn adopting_admits_nobody_and_closes_the_control_files() {
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    init(&site, None).unwrap();
+    let copy = scratch.0.join("copy");
+    copy_tree(&site, &copy);
+    let control = copy.join(".atomdir");
+    let settings = "allow 1234\nhistory-space 90%\nview exact\nunknown to us\n";
+    fs::write(control.join("settings"), settings).unwrap();
+    fs::write(control.join("transactions"), "planted").unwrap();
+    symlink("/etc/passwd", control.join("service.log")).unwrap();
+    for open in ["header", "log", "stage"] {
+        let mode = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(control.join(open), mode).unwrap();
+    }
+    let adopted = adopt_with(&copy, Trust::Listed).unwrap();
+    assert_eq!(adopted.store, find(&copy).unwrap());
+    assert!(adopted.adoption.is_some());
+    let settings = fs::read_to_string(control.join("settings")).unwrap();
+    assert_eq!(settings, "view exact\n");
+    for gone in ["transactions", "service.log"] {
+        assert!(control.join(gone).symlink_metadata().is_err(), "{gone}");
+    }
+    assert_eq!(mode(&control), 0o711);
+    for private in ["header", "log", "stage"] {
+        assert_eq!(mode(&control.join(private)) & 0o077, 0, "{private}");
+    }
+    let again = adopt_with(&copy, Trust::Listed).unwrap();
+    assert_eq!(again.adoption, None);
+    assert!(find(&site).is_ok());
+}
+
+/// `init` finishes only what an interrupted `init` has left.
+#[test]
+fn a_control_directory_without_a_header_is_not_filled_in() {
+    for (name, contents) in [("settings", "allow 1234\n"), ("log", "x"), ("past", "")] {
+        let scratch = Scratch::new();
+        let site = scratch.directory("site");
+        fs::create_dir(site.join(".atomdir")).unwrap();
+        fs::write(site.join(".atomdir").join(name), contents).unwrap();
+        let error = init(&site, None).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+        assert!(!site.join(".atomdir/header").exists(), "{name}");
+    }
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! what may come next. It starts no service, and reports no error, since the user has not
 //! asked for anything yet.
 
+mod shells;
+
 use crate::arguments::{Arguments, Global};
 use crate::context::{Connected, Context};
 use crate::output::{Output, escaped};
@@ -13,8 +15,8 @@ use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
-use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
+use shells::SHELLS;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -33,6 +35,7 @@ const COMMITS_MAX: u64 = 50;
 pub fn answer() {
     CompleteEnv::with_factory(|| as_typed(Arguments::command()))
         .var(VARIABLE)
+        .shells(SHELLS)
         .complete();
 }
 
@@ -63,8 +66,7 @@ fn escape() -> Vec<CompletionCandidate> {
 
 pub fn write_script(shell: Shell, script: &mut Vec<u8>) -> io::Result<()> {
     let name = shell.to_string();
-    let shells = Shells::builtins();
-    let completer = shells
+    let completer = SHELLS
         .completer(&name)
         .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
     completer.write_registration(VARIABLE, "atomdir", "atomdir", "atomdir", script)

@@ -55,8 +55,8 @@ pub use node::{ListEntry, NodeAttributes, SetAttributes, SetTime};
 pub use reason::{io_reason, reason};
 pub use rustix::io::Errno;
 pub use types::{
-    Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Mounting, NewNode,
-    Owner, RenameMode, Stat, Times,
+    Access, Attributes, DirectoryEntry, Extent, FileSystemId, FileSystemStatus, Identity, Mounting,
+    NewNode, Owner, RenameMode, Stat, Times,
 };
 
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -182,6 +182,16 @@ pub trait Disk: Send + Sync + 'static {
     fn start_writing(&self, _directory: &Self::Handle, _files_min: usize) {}
 
     fn status(&self, object: &Self::Handle) -> Result<FileSystemStatus>;
+    /// Makes a directory hand down nothing to what is made in it: no default ACL, no flags, no project.
+    /// It gets the security label of `like`. Returns what it still hands down, in words, if that
+    /// cannot be taken from it and `like` does not have it as well.
+    fn stop_handing_down(
+        &self,
+        _directory: &Self::Handle,
+        _like: &Self::Handle,
+    ) -> Result<Option<&'static str>> {
+        Ok(None)
+    }
     /// Identifies the present mount of the file system; `None` if that is not known.
     fn mounting(&self, object: &Self::Handle) -> Result<Option<Mounting>>;
     /// Takes the advisory lock of an open file for as long as the handle lives. Fails

@@ -4,6 +4,8 @@ mod ahead;
 mod attributes;
 mod charge;
 mod contents;
+mod file_system_id;
+mod handing_down;
 mod listing;
 mod mounting;
 mod open;
@@ -236,7 +238,16 @@ impl Disk for LinuxDisk {
             name_length_max: u32::try_from(status.f_namemax).unwrap_or(u32::MAX),
             read_only: status.f_flag.contains(StatVfsMountFlags::RDONLY),
             layered: kind == OVERLAYFS_SUPER_MAGIC,
+            id: file_system_id::of(object, kind, status.f_fsid),
         })
+    }
+
+    fn stop_handing_down(
+        &self,
+        directory: &OwnedFd,
+        like: &OwnedFd,
+    ) -> Result<Option<&'static str>> {
+        handing_down::stop(directory, like)
     }
 
     fn try_lock(&self, file: &OwnedFd) -> Result<()> {

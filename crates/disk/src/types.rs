@@ -149,7 +149,13 @@ pub struct FileSystemStatus {
     /// changed, it becomes another object: its birth time changes, and perhaps its
     /// inode and its hard links.
     pub layered: bool,
+    pub id: FileSystemId,
 }
+
+/// What tells one file system from another, whatever it is mounted on and after a reboot.
+/// Zeros where none is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileSystemId(pub [u8; 16]);
 
 impl FileSystemStatus {
     /// The space that is left for ordinary users.

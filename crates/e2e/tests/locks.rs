@@ -4,7 +4,7 @@
 use std::process::{Child, Command, Stdio};
 
 use atomdir_testing::exit_code::{CONFLICT, NOT_PERMITTED};
-use atomdir_testing::{Fixture, Outcome, Store, User, View, wait_for, wait_until};
+use atomdir_testing::{Fixture, Outcome, Store, User, View, users_can_mount, wait_for, wait_until};
 
 const TREE: &str = "echo old > file; mkdir -p dir/sub; echo x > dir/sub/x; echo y > dir/y
     dd if=/dev/zero of=large bs=4096 count=8 status=none";
@@ -428,4 +428,55 @@ fn a_command_locks_for_the_transaction_it_runs_in() {
         store.commit(&other).expect(CONFLICT).says(&["file"]);
         store.abort(&other).expect(0);
     });
+}
+
+/// Others' names are as secret as their directories.
+#[test]
+fn no_message_about_locks_names_what_its_reader_could_not_list() {
+    let test = "no_message_about_locks_names_what_its_reader_could_not_list";
+    if !users_can_mount(test) {
+        return;
+    }
+    let tree = "mkdir -m 777 open; touch open/a open/b; chmod 666 open/*
+        mkdir -m 711 open/passed; mkdir -m 700 closed; for d in open/passed closed; do
+        touch $d/SECRET; chown -R nobody $d; done";
+    for secret in ["closed/SECRET", "open/passed/SECRET"] {
+        let fixture = Fixture::new("secret-locks", tree);
+        let store = &fixture.store;
+        let scratch = fixture.scratch.path();
+        let (owner, reader) = (User::ordinary(scratch), User::stranger(scratch));
+        store.call(["config", "allow", "nobody,games"]).expect(0);
+        store.call(["service", "start"]).expect(0);
+        let begin = |user: &User| {
+            let begun = store.call_as(user, ["begin"]).expect(0).text();
+            begun.lines().next().expect("an id").to_owned()
+        };
+        let root = store.begin();
+        let (his, hers) = (begin(&owner), begin(&reader));
+        lock(store, &root, &["open/a"]).expect(0);
+        store.call_as(&reader, ["lock", &hers, "open/b"]).expect(0);
+        store.call_as(&owner, ["lock", &his, secret]).expect(0);
+        let mut waiting = start_locking(store, &root, &[secret]);
+        wait_until_waiting(store, &root, &mut waiting);
+        let other = piped(&mut store.command_as(&owner, ["lock", &his, "open/b"]));
+        wait_until("the second request", || {
+            let status = store.call_as(&owner, ["status", &his, "--json"]).expect(0);
+            status.text().contains("\"granted\":false")
+        });
+        for json in [&[][..], &["--json"]] {
+            let words = ["lock", hers.as_str(), "open/a"];
+            let refused = store.call_as(&reader, words.iter().chain(json));
+            let said = format!("{}{}", refused.text(), refused.error_text());
+            assert_eq!(refused.code, CONFLICT, "{refused}");
+            assert!(
+                !said.contains("SECRET") && said.contains("deadlock"),
+                "{said}"
+            );
+        }
+        store.call(["abort", "--all"]).expect(0);
+        store.call_as(&owner, ["abort", "--all"]).expect(0);
+        store.call_as(&reader, ["abort", "--all"]).expect(0);
+        let _ = (ended(waiting), ended(other));
+        store.assert_at_rest();
+    }
 }

@@ -4,6 +4,8 @@
 //! beside a write-ahead log changes with every reader and is rebuilt from the log; it goes with the
 //! others and is no obstacle.
 
+use atomdir_disk::Name;
+
 const LOGS: [&[u8]; 2] = [b"-wal", b"-journal"];
 const INDEX: &[u8] = b"-shm";
 
@@ -16,12 +18,17 @@ pub(crate) fn database(name: &[u8]) -> &[u8] {
         .unwrap_or(name)
 }
 
-/// All names or paths that one database may have, including this one.
+/// All names or paths that one database may have, including this one. A file whose name is so long
+/// that no ending fits has no others.
 pub(crate) fn family(name: &[u8]) -> Vec<Vec<u8>> {
     let database = database(name);
     let mut family = vec![database.to_vec()];
     for ending in LOGS.into_iter().chain([INDEX]) {
-        family.push([database, ending].concat());
+        let member = [database, ending].concat();
+        let last = member.rsplit(|byte| *byte == b'/').next();
+        if last.is_some_and(|last| last.len() <= Name::LENGTH_MAX) {
+            family.push(member);
+        }
     }
     family
 }

@@ -18,8 +18,22 @@ pub enum StoreError {
     Control { step: &'static str, errno: Errno },
     #[error("the store's header is damaged ({reason})")]
     Header { reason: String },
+    /// The header names another place.
+    #[error("this is a copy of a store: its control directory was made elsewhere")]
+    Copied {
+        /// The control directory itself was not copied: its root was.
+        shares_control: bool,
+    },
     #[error("the store was copied or restored while commits were still to be recovered")]
-    Copied,
+    CopiedTail,
+    /// The control directory hands something down to the objects in it that cannot be taken from it.
+    #[error(
+        "the control directory hands down {what} to new objects, which would keep it, and that cannot be taken from it"
+    )]
+    Inherited { what: &'static str },
+    /// There is no header, and something that no interrupted creation leaves.
+    #[error("the control directory has no header, but holds '{name}', which came from elsewhere")]
+    Foreign { name: String },
     /// A directory in the control directory is missing.
     #[error("the directory '.atomdir/{name}' is missing")]
     Lost { name: &'static str },

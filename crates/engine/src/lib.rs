@@ -60,6 +60,7 @@ pub use options::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, HistoryLimits, LOG_STEP, Options, Privileges,
 };
 pub use progress::Progress;
+pub use recovery::adopt::{Adoption, Placed};
 pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use recovery::{Discarded, Recovery};
 pub use requests::survive::PastHold;

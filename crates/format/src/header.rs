@@ -2,7 +2,7 @@
 //! control directory. The whole file is written under another name and then
 //! renamed.
 
-use atomdir_disk::Identity;
+use atomdir_disk::{FileSystemId, Identity};
 
 use crate::frame::array;
 
@@ -28,12 +28,21 @@ impl StoreId {
 pub struct StoreHeader {
     pub format_version: u32,
     pub store_id: StoreId,
-    /// The control directory's identity, which a copied store does not match.
-    pub control_identity: Identity,
+    /// Where the store was made, which a copied store does not match.
+    pub place: Place,
     /// Every commit up to this one is durably in the base.
     pub last_sequence: u64,
     /// No transaction has had a higher id.
     pub transaction_high_water: u64,
+}
+
+/// The place of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The control directory.
+    pub control: Identity,
+    pub root: Identity,
+    pub file_system: FileSystemId,
 }
 
 /// Bytes that claim to be a header.
@@ -62,10 +71,11 @@ impl StoreHeader {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&self.format_version.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.store_id.0);
-        bytes[32..40].copy_from_slice(&self.control_identity.inode.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.control_identity.birth.to_le_bytes());
+        encode_identity(&mut bytes, 32, self.place.control);
         bytes[48..56].copy_from_slice(&self.last_sequence.to_le_bytes());
         bytes[56..64].copy_from_slice(&self.transaction_high_water.to_le_bytes());
+        encode_identity(&mut bytes, 64, self.place.root);
+        bytes[80..96].copy_from_slice(&self.place.file_system.0);
         let checksum = crc32c::crc32c(&bytes[..CHECKSUM_OFFSET]);
         bytes[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -102,12 +112,25 @@ impl UncheckedHeader {
         Ok(StoreHeader {
             format_version,
             store_id: StoreId(array(bytes, 16)),
-            control_identity: Identity {
-                inode: u64::from_le_bytes(array(bytes, 32)),
-                birth: u64::from_le_bytes(array(bytes, 40)),
+            place: Place {
+                control: decode_identity(bytes, 32),
+                root: decode_identity(bytes, 64),
+                file_system: FileSystemId(array(bytes, 80)),
             },
             last_sequence: u64::from_le_bytes(array(bytes, 48)),
             transaction_high_water: u64::from_le_bytes(array(bytes, 56)),
         })
+    }
+}
+
+fn encode_identity(bytes: &mut [u8; LENGTH], at: usize, identity: Identity) {
+    bytes[at..at + 8].copy_from_slice(&identity.inode.to_le_bytes());
+    bytes[at + 8..at + 16].copy_from_slice(&identity.birth.to_le_bytes());
+}
+
+fn decode_identity(bytes: &[u8; LENGTH], at: usize) -> Identity {
+    Identity {
+        inode: u64::from_le_bytes(array(bytes, at)),
+        birth: u64::from_le_bytes(array(bytes, at + 8)),
     }
 }

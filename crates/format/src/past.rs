@@ -14,9 +14,7 @@ pub struct PastRecord {
     /// A moment on the file system's clock: whatever the commit changed has no later change
     /// time, unless it was changed again.
     pub settled: Timestamp,
-    /// `settled` was taken later, by a recovery. Outside writers may have changed the same objects
-    /// before that.
-    pub is_settled_late: bool,
+    pub settled_by: SettledBy,
     /// The record takes the place of a commit whose old states had to make room for others. To
     /// later undos, what it changed was changed by an outside writer.
     pub is_given_up: bool,
@@ -31,7 +29,7 @@ impl PastRecord {
         }
         Some(PastRecord {
             settled,
-            is_settled_late: false,
+            settled_by: SettledBy::Commit,
             is_given_up: false,
             record,
         })
@@ -41,10 +39,26 @@ impl PastRecord {
     pub fn given_up(&self) -> PastRecord {
         PastRecord {
             settled: self.settled,
-            is_settled_late: false,
+            settled_by: SettledBy::Commit,
             is_given_up: true,
             record: self.record.cancelled(),
         }
+    }
+}
+
+/// What has taken the time at which a commit was settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettledBy {
+    Commit,
+    /// A recovery, later. Outside writers may have changed the same objects before that.
+    Recovery,
+    /// The adoption of a copied store, likewise. All objects were made after the commit.
+    Adoption,
+}
+
+impl SettledBy {
+    pub fn is_late(self) -> bool {
+        self != SettledBy::Commit
     }
 }
 

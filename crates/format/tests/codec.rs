@@ -4,7 +4,7 @@
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Owner, Times, Timestamp};
 use atomdir_format::Problem;
 use atomdir_format::frame::Record;
-use atomdir_format::past::PastRecord;
+use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::privileges::PrivilegesNote;
 use atomdir_format::record::{
     AttributesChange, Before, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
@@ -304,7 +304,11 @@ proptest! {
         let payload = summary.encode_payload();
         prop_assert_eq!(SummaryRecord::decode_payload(record.sequence, &payload), Ok(summary));
         if let Some(mut past) = PastRecord::of(logged, record.time) {
-            past.is_settled_late = record.transaction % 2 == 0;
+            past.settled_by = match record.transaction % 3 {
+                0 => SettledBy::Commit,
+                1 => SettledBy::Recovery,
+                _ => SettledBy::Adoption,
+            };
             let payload = past.encode_payload();
             prop_assert_eq!(PastRecord::decode_payload(record.sequence, &payload), Ok(past));
         }

@@ -1,18 +1,25 @@
 //! The store's header: what is written can be read, and anything else is
 //! refused.
 
-use atomdir_disk::Identity;
+use atomdir_disk::{FileSystemId, Identity};
 use atomdir_format::header::{
-    FORMAT_VERSION, HeaderError, LENGTH, StoreHeader, StoreId, UncheckedHeader,
+    FORMAT_VERSION, HeaderError, LENGTH, Place, StoreHeader, StoreId, UncheckedHeader,
 };
 
 fn header() -> StoreHeader {
     StoreHeader {
         format_version: FORMAT_VERSION,
         store_id: StoreId(*b"0123456789abcdef"),
-        control_identity: Identity {
-            inode: 0x11,
-            birth: 0x22,
+        place: Place {
+            control: Identity {
+                inode: 0x11,
+                birth: 0x22,
+            },
+            root: Identity {
+                inode: 0x55,
+                birth: 0x66,
+            },
+            file_system: FileSystemId(*b"fedcba9876543210"),
         },
         last_sequence: 0x33,
         transaction_high_water: 0x44,

@@ -2,14 +2,18 @@
 //!
 //! Invariants:
 //! 1. Run by root, the program takes the recipient's user id and groups, and drops all other rights,
-//!    before it reads the message or opens a file of the recipient. It never delivers to root.
+//!    before it reads the message or opens a file of the recipient. It resolves no path of the
+//!    recipient's with root's rights. It never delivers to root.
 //! 2. Run by another user, it has that user's rights, and the kernel decides what it may write. The
 //!    recipient must be that user if the mailbox is the default one.
 
 use crate::failure::Failure;
-use atomdir::client::{Account, io_reason};
-use rustix::process::geteuid;
+use atomdir::client::{Account, Allow, io_reason};
+use rustix::process::{geteuid, getgroups};
 use std::path::PathBuf;
+
+/// NGROUPS_MAX of Linux.
+const GROUPS_MAX: usize = 65_536;
 
 /// A user to whom a message is delivered.
 #[derive(Debug)]
@@ -60,6 +64,44 @@ impl Recipient {
     /// The home directory, if the user has an account.
     pub fn home(&self) -> Option<PathBuf> {
         self.account.as_ref().map(|account| account.home.clone())
+    }
+
+    /// Acts with the rights that the recipient has for files, in a program that root runs. `None` if
+    /// these cannot be taken on.
+    pub fn with_rights<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let account = self.account.as_ref()?;
+        let before = getgroups().ok()?;
+        let raw: Vec<libc::gid_t> = before.iter().map(|group| group.as_raw()).collect();
+        // SAFETY: the name is a C string, the rest are numbers; no other thread runs yet.
+        let is_done = unsafe {
+            libc::initgroups(account.name.as_ptr(), account.group) == 0
+                && libc::setegid(account.group) == 0
+                && libc::seteuid(account.user) == 0
+        };
+        let done = is_done.then(act);
+        // SAFETY: numbers, and a list of the given length; no other thread runs yet.
+        let is_back = unsafe {
+            libc::seteuid(0) == 0
+                && libc::setegid(0) == 0
+                && libc::setgroups(raw.len(), raw.as_ptr()) == 0
+        };
+        assert!(is_back, "the program cannot take its own rights back");
+        done
+    }
+
+    /// Whether a store's list of users has the recipient.
+    pub fn is_in(&self, allow: &Allow) -> bool {
+        self.account.as_ref().is_some_and(|account| {
+            let mut groups = vec![0; GROUPS_MAX];
+            let mut count = GROUPS_MAX as libc::c_int;
+            // SAFETY: the name is a C string, and the list has room for that many groups.
+            let found = unsafe {
+                let groups = groups.as_mut_ptr();
+                libc::getgrouplist(account.name.as_ptr(), account.group, groups, &mut count)
+            };
+            groups.truncate(usize::try_from(found).unwrap_or(0));
+            allow.holds(account.user, &groups)
+        })
     }
 
     /// If root runs the program, becomes the recipient for good.

@@ -6,8 +6,10 @@ use crate::index::{self, Line};
 use crate::lock::Lock;
 use crate::mailbox::{Format, Mailbox};
 use crate::message::Message;
-use atomdir::client::{Connection, reason};
-use atomdir::{Error, Kind, OpenOptions, StartService, Store, StoreOptions, Transaction};
+use atomdir::client::{Allow, Connection, Settings, reason};
+use atomdir::{
+    Error, Kind, OpenOptions, StartService, Store, StoreLocation, StoreOptions, Transaction, Trust,
+};
 use rustix::process::geteuid;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -123,18 +125,27 @@ fn command() -> PathBuf {
     own.with_file_name("atomdir")
 }
 
-/// If root runs the program, starts the service of root's store: the recipient can open that store
-/// only while its service runs, and cannot start it. Reads and writes no files of the store. Ignores
-/// errors: opening the store will report them.
-pub fn start_service_as_root(mailbox: &Mailbox) {
+/// If root runs the program, starts the service of a store of root's that admits the recipient: they
+/// can open it only while its service runs, and cannot start it. The path is theirs, so it is resolved
+/// with their rights. Reads and writes no files of the store but its settings. Ignores errors: opening the
+/// store will report them.
+pub fn start_service_as_root(mailbox: &Mailbox, recipient: &Recipient) {
     if !geteuid().is_root() {
         return;
     }
-    let Ok((directory, _)) = existing_directory(mailbox) else {
+    let found = recipient.with_rights(|| {
+        let (directory, _) = existing_directory(mailbox).ok()?;
+        let found = atomdir::client::find_with(&directory, Trust::Listed).ok()?;
+        found.transaction.is_none().then_some(found.root)
+    });
+    // Root does not trust a user's own store, whose service the user starts, nor a directory on the way
+    // that a user could exchange.
+    let Some(Ok(location)) = found.flatten().map(|root| StoreLocation::at(&root)) else {
         return;
     };
-    // This skips a user's own store, which root does not trust. The user starts its service.
-    if let Ok(location) = atomdir::client::find_with(&directory, atomdir::Trust::Listed) {
+    let admits = |allow: Allow| recipient.is_in(&allow);
+    let allow = Settings::of(&location).and_then(|settings| settings.allow());
+    if location.owner == 0 && allow.is_ok_and(admits) {
         let _ = Connection::open(&location, &StartService::with_program(command(), &location));
     }
 }

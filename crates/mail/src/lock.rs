@@ -4,6 +4,9 @@
 //! from before the transaction begins until the commit has changed the file. Mail programs need no
 //! lock in a Maildir. There, flock(2) on the directory only makes deliveries wait for each other
 //! instead of meeting conflicts. No lock files are used, so a killed delivery leaves none behind.
+//!
+//! Whoever can open a mailbox for reading can lock it, and need not give the lock back. So no delivery
+//! waits for ever: a Maildir is then used without the lock, and a delivery to an mbox fails for now.
 
 use crate::mailbox::{Format, Mailbox};
 use rustix::fs::{
@@ -12,6 +15,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Programs hold these locks while they read or write a mailbox.
+const WAIT_MAX: Duration = Duration::from_secs(8);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A lock on a mailbox. Dropping it releases the lock. `None` if the mailbox does not exist yet.
 pub struct Lock(
@@ -19,7 +27,7 @@ pub struct Lock(
 );
 
 impl Lock {
-    /// Locks the mailbox. Waits while another program has it locked.
+    /// Locks the mailbox. Waits while another program has it locked, but not for ever.
     pub fn take(mailbox: &Mailbox) -> Result<Lock, Errno> {
         let path = &mailbox.path;
         let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -27,16 +35,28 @@ impl Lock {
             Format::Mbox => flags | OFlags::RDWR,
             Format::Maildir => flags | OFlags::RDONLY | OFlags::DIRECTORY,
         };
+        let start = Instant::now();
         loop {
             let file = match openat(CWD, path, flags, Mode::empty()) {
                 Err(Errno::NOENT) => return Ok(Lock(None)),
                 file => file?,
             };
-            match mailbox.format {
+            let locked = match mailbox.format {
                 // A lock on a device would not protect a mailbox.
                 Format::Mbox if !is_regular(&file)? => return Err(Errno::INVAL),
-                Format::Mbox => wait_for(&file)?,
-                Format::Maildir => flock(&file, FlockOperation::LockExclusive)?,
+                Format::Mbox => try_lock(&file),
+                Format::Maildir => flock(&file, FlockOperation::NonBlockingLockExclusive),
+            };
+            match locked {
+                Ok(()) => {}
+                Err(Errno::AGAIN | Errno::ACCESS) if start.elapsed() < WAIT_MAX => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(Errno::AGAIN | Errno::ACCESS) if mailbox.format == Format::Maildir => {
+                    return Ok(Lock(None));
+                }
+                Err(errno) => return Err(errno),
             }
             // While we waited, a commit may have replaced the file: then lock the new one.
             if is_at(&file, path)? {
@@ -48,22 +68,17 @@ impl Lock {
 
 /// Locks the whole file until this descriptor is closed. (An ordinary lock of fcntl would be lost
 /// when the process closes any other descriptor of the file.)
-fn wait_for(file: &OwnedFd) -> Result<(), Errno> {
+fn try_lock(file: &OwnedFd) -> Result<(), Errno> {
     // SAFETY: the structure consists of numbers, and zero is valid for each.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
-    loop {
-        // SAFETY: the kernel only reads the structure.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &lock) } == 0 {
-            return Ok(());
-        }
-        let error = std::io::Error::last_os_error();
-        match Errno::from_io_error(&error) {
-            Some(Errno::INTR) => {}
-            errno => return Err(errno.unwrap_or(Errno::IO)),
-        }
+    // SAFETY: the kernel only reads the structure.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } == 0 {
+        return Ok(());
     }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 fn is_regular(file: impl AsFd) -> Result<bool, Errno> {

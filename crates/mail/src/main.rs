@@ -107,7 +107,7 @@ fn deliver(arguments: &Arguments) -> Result<(), Failure> {
     let server = Server::find()?;
     let recipient = Recipient::find(arguments.user.as_deref(), arguments.mailbox.is_some())?;
     let mailbox = Mailbox::new(arguments.mailbox.as_deref(), &recipient)?;
-    delivery::start_service_as_root(&mailbox);
+    delivery::start_service_as_root(&mailbox, &recipient);
     recipient.drop_privileges()?;
     let mut bytes = Vec::new();
     let read = io::stdin().lock().read_to_end(&mut bytes);

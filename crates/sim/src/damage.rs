@@ -170,5 +170,5 @@ fn inspect(disk: &SimDisk) -> Result<Inspection, StoreError> {
         step: "find",
         errno,
     })?;
-    Store::inspect(disk, control)
+    Store::inspect(disk, &disk.root(), control)
 }

@@ -206,7 +206,7 @@ pub(crate) fn make_store(disk: &SimDisk) -> Result<(), StoreError> {
         Err(errno) => return Err(failed(errno)),
     }
     let control = disk.directory_at(".atomdir").map_err(failed)?;
-    Store::create(disk, &control, [7; 16])?;
+    Store::create(disk, &disk.root(), &control, [7; 16])?;
     disk.sync_directory(&disk.root()).map_err(failed)
 }
 

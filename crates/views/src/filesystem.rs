@@ -2,7 +2,7 @@
 
 use atomdir_disk::sync;
 
-use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, Name, RenameMode};
+use atomdir_disk::{Disk, Errno, FileSystemId, FileSystemStatus, Kind, Name, RenameMode};
 use atomdir_engine::{self as engine, Isolation, NodeId, Transaction, TransactionId};
 
 use super::slots::{Borrowed, Within};
@@ -349,6 +349,7 @@ impl<D: Disk> Filesystem for Views<D> {
                 name_length_max: Name::LENGTH_MAX as u32,
                 read_only: false,
                 layered: false,
+                id: FileSystemId::default(),
             }),
         }
     }

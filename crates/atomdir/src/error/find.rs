@@ -65,6 +65,24 @@ pub enum FindError {
         /// The control directory.
         control: PathBuf,
     },
+    /// The directory was copied with its control directory.
+    #[error(
+        "'{root}' is a copy of a store: its control directory was made elsewhere, so nothing in it counts here"
+    )]
+    Unadopted {
+        /// The copy's root.
+        root: PathBuf,
+    },
+    /// Something called `.atomdir` came into a store with an archive, a clone or a move.
+    #[error(
+        "'{root}' lies inside the store '{store}', to which it belongs; stores cannot be nested"
+    )]
+    Inside {
+        /// The directory.
+        root: PathBuf,
+        /// The root of the store that holds it.
+        store: PathBuf,
+    },
     /// The control directory that the path names cannot be used.
     #[error(
         "'{path}' says that the control directory is '{control}', which cannot be used: {reason}"

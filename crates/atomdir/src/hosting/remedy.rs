@@ -19,7 +19,20 @@ fn remedy(error: &StoreError) -> Option<&'static str> {
             "restore '.atomdir/header' from a backup, or move the control directory away and run \
              `atomdir init`"
         }
-        StoreError::Copied => "run `atomdir recover` on the original and copy it again",
+        StoreError::Copied {
+            shares_control: false,
+        } => "`atomdir init --adopt` makes the copy a store of its own",
+        StoreError::Copied {
+            shares_control: true,
+        } => "remove its file '.atomdir' and run `atomdir init`",
+        StoreError::CopiedTail => {
+            "run `atomdir recover` on the original and copy it again. If there is no original any \
+             more, move the control directory away and run `atomdir init`: the files stay as they are"
+        }
+        StoreError::Inherited { .. } => {
+            "take it from the directory above, or name another control directory by `--control`"
+        }
+        StoreError::Foreign { .. } => "move it away and run `atomdir init` again",
         StoreError::Lost { .. } => {
             "`atomdir recover` makes it again if no commit in the log waits to be applied. \
              Otherwise contents of commits may have been in it: restore the store from a backup, \

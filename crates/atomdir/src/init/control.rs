@@ -11,7 +11,7 @@ use crate::{CONTROL_NAME, InitError, Trust};
 use atomdir_disk::reason;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat,
-    unlinkat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Other users pass through it to the socket; everything else in it is private.
-const MODE: u32 = 0o711;
+pub(super) const MODE: u32 = 0o711;
 const POINTER_MODE: u32 = 0o644;
 const POINTER_NAME_NEW: &str = "pointer.new";
 
@@ -209,6 +209,16 @@ fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<(), InitErr
             errno => root.failed("naming its control directory")(errno),
         }
     })
+}
+
+/// Lets the file in the root, if there is one, name this root: it may be the original's.
+pub(super) fn point_again(root: &Root, control: &Path, handle: &OwnedFd) -> Result<(), InitError> {
+    let found = statat(&root.handle, CONTROL_NAME, AtFlags::SYMLINK_NOFOLLOW);
+    let found = found.map_err(root.failed("looking at its control directory"))?;
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => point_to(root, control, handle),
+        _ => Ok(()),
+    }
 }
 
 fn write(control: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {

@@ -39,6 +39,9 @@ pub const HISTORY_SPACE: &str = "history-space";
 /// All keys, in the order in which they are shown.
 pub const KEYS: [&str; 4] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE];
 
+/// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
+const KEPT_OF_COPY: [&str; 2] = [VIEW, HISTORY_AGE];
+
 const VIEWS: [(&str, ViewChoice); 3] = [
     ("auto", ViewChoice::Auto),
     ("exact", ViewChoice::Exact),
@@ -223,6 +226,20 @@ impl Settings {
             errno,
         };
         settings.write(&control, store.owner).map_err(io)
+    }
+
+    /// Keeps of a copied store's settings only those that admit nobody and loosen no limit. None of a
+    /// file that cannot be understood.
+    pub(crate) fn keep_of_copy(control: &OwnedFd, owner: u32) -> Result<(), Errno> {
+        let mut settings = match Settings::read(control) {
+            Ok(settings) => settings,
+            Err(ReadError::Damaged(_)) => Settings::default(),
+            Err(ReadError::Io(errno)) => return Err(errno),
+        };
+        settings
+            .values
+            .retain(|key, _| KEPT_OF_COPY.contains(&key.as_str()));
+        settings.write(control, owner)
     }
 
     fn write(&self, control: &OwnedFd, owner: u32) -> Result<(), Errno> {

@@ -13,6 +13,7 @@
 
 use super::Owned;
 use crate::accounts::Account;
+use crate::environment;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -41,7 +42,7 @@ pub(crate) fn path() -> Option<PathBuf> {
 }
 
 fn directory() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let variable = |name| environment::variable(name).map(PathBuf::from);
     let named = variable("XDG_CONFIG_HOME");
     let home = variable("HOME").map(|home| home.join(".config"));
     let own = || Account::of(geteuid().as_raw()).map(|account| account.home.join(".config"));

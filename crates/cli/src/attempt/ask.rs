@@ -1,85 +1,13 @@
 //! Asks on the terminal whether to commit.
 
 use super::Wish;
+use super::terminal::Terminal;
 use crate::changes::{Affected, ChangeList, Filter, Rights};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted};
 use crate::picking;
 use atomdir::client::{ChangeLine, Others, Transaction};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::retry_on_intr;
-use rustix::termios::{OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-
-/// The controlling terminal, even if the standard streams are redirected.
-pub struct Terminal {
-    descriptor: OwnedFd,
-    /// The user's settings from before the command ran.
-    settings: Option<Termios>,
-    /// Whether to restore the terminal before asking. Only after a sealed command,
-    /// since then no process of the command is left.
-    is_regained: bool,
-}
-
-impl Terminal {
-    /// `sealed` says whether the command that will run on it is sealed.
-    pub fn open(sealed: bool) -> Result<Terminal, Error> {
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        match rustix::fs::open(c"/dev/tty", flags, Mode::empty()) {
-            Ok(descriptor) => Ok(Terminal {
-                settings: tcgetattr(&descriptor).ok(),
-                descriptor,
-                is_regained: sealed,
-            }),
-            Err(_) => Err(Error::Usage {
-                message: "there is no terminal to ask on".into(),
-                hint: Some("leave --ask out, or use --on-success keep and decide later".into()),
-            }),
-        }
-    }
-
-    /// Makes sure that the user types the answer, and that it is read as lines. The
-    /// command may have changed the settings, and may have put an answer into the
-    /// terminal's input.
-    fn regain(&self) {
-        if !self.is_regained {
-            return;
-        }
-        // If the terminal has hung up, reading reports it.
-        if let Some(settings) = &self.settings {
-            let _ = tcsetattr(&self.descriptor, OptionalActions::Now, settings);
-        }
-        let _ = tcflush(&self.descriptor, QueueSelector::IFlush);
-    }
-
-    /// Returns a line without its newline, or `None` at the end of input.
-    pub(crate) fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut line = Vec::new();
-        loop {
-            let mut byte = [0];
-            match retry_on_intr(|| rustix::io::read(&self.descriptor, &mut byte))? {
-                0 if line.is_empty() => return Ok(None),
-                0 => return Ok(Some(line)),
-                _ if byte == *b"\n" => return Ok(Some(line)),
-                _ => line.extend(byte),
-            }
-        }
-    }
-}
-
-impl Write for Terminal {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(retry_on_intr(|| {
-            rustix::io::write(&self.descriptor, bytes)
-        })?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 enum Answer {
     End(Wish),
@@ -140,12 +68,13 @@ fn ask_once(
     terminal: &mut Terminal,
 ) -> Result<Answer, Error> {
     let colour = context.output.wants_colour();
+    terminal.regain();
     let mut painter = Painter::on_terminal(terminal, colour);
     let rights = Rights::find(connected, transaction, lines)?;
     ChangeList::with_rights(lines, &rights)
         .show(&mut painter)
         .map_err(Error::Terminal)?;
-    terminal.regain();
+    terminal.drop_input();
     // Repeat this below the list, since a long list may have scrolled away.
     let special = match rights.count() {
         0 => String::new(),

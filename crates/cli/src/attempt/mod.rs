@@ -14,8 +14,8 @@ mod outcome;
 mod ran;
 mod status_descriptor;
 mod summary;
+mod terminal;
 
-pub use ask::Terminal;
 use ask::ask;
 pub use backoff::Backoff;
 pub use landed::PartDone;
@@ -27,6 +27,7 @@ pub use options::{
 pub use outcome::{Finished, Outcome};
 pub use ran::{Closed, Closing, Ran, attach};
 pub use status_descriptor::StatusDescriptor;
+pub use terminal::Terminal;
 
 use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, EnterError, ServiceWatch, Tree, ViewBinding};

@@ -15,7 +15,9 @@ impl Explain for FindError {
             FindError::Io { errno, .. } => of_errno(*errno),
             FindError::NotAControl { .. }
             | FindError::BadControl { .. }
-            | FindError::Copied { .. } => ExitCode::Configuration,
+            | FindError::Copied { .. }
+            | FindError::Unadopted { .. }
+            | FindError::Inside { .. } => ExitCode::Configuration,
             _ => ExitCode::Internal,
         }
     }
@@ -36,6 +38,10 @@ impl Explain for FindError {
             FindError::BadControl { path, .. } => Some(format!(
                 "if the control directory was moved, write its path into {}",
                 path.display()
+            )),
+            FindError::Unadopted { root } => Some(format!(
+                "`atomdir init --adopt {}` makes the copy a store of its own, if you trust who made it",
+                for_shell(root)
             )),
             FindError::Copied { root, .. } => Some(format!(
                 "`rm {0}/.atomdir && atomdir init {0}` makes the copy a store of its own",

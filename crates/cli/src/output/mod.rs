@@ -11,7 +11,7 @@ pub mod time;
 use pager::Pager;
 pub use painter::{Painter, Style};
 pub use progress::ProgressLine;
-pub use quote::{escaped, quoted};
+pub use quote::{escaped, is_unseen, quoted};
 
 use crate::error::{Error, Explained};
 use atomdir::{Conflicts, Durability, Isolation, LockMode};
@@ -217,9 +217,25 @@ struct Warning {
     warning: String,
 }
 
-/// One line. Our results have only string keys, so serialization cannot fail.
+/// One line. Our results have only string keys, so serialization cannot fail. Characters that are not
+/// seen as themselves are only in strings, where JSON has an escape for each.
 pub fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+    let text = serde_json::to_string(value).unwrap_or_default();
+    if !text.chars().any(is_unseen) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_unseen(character) {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
 }
 
 pub fn isolation_word(isolation: Isolation) -> &'static str {

@@ -1,5 +1,6 @@
 //! Finds out by its first bytes what an archive is.
 
+use super::xz_memory::Limited;
 use super::{Sink, invalid, tar, zip};
 use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
@@ -35,7 +36,9 @@ impl Archive {
         let whole = Cursor::new(magic.clone()).chain(BufReader::with_capacity(1 << 16, self));
         match &magic[..] {
             [0x1f, 0x8b, ..] => tar::read(MultiGzDecoder::new(whole), sink),
-            [0xfd, b'7', b'z', b'X', b'Z', 0] => tar::read(XzReader::new(whole, true), sink),
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => {
+                tar::read(XzReader::new(Limited::new(whole), true), sink)
+            }
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
                 tar::read(Zstd::new(whole), sink)
             }

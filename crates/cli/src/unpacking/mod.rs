@@ -12,6 +12,7 @@ mod archive;
 mod source;
 mod tar;
 mod unpacker;
+mod xz_memory;
 mod zip;
 
 pub use archive::Archive;

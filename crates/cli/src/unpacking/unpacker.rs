@@ -3,6 +3,7 @@
 use super::{Entry, Item, Owner, invalid};
 use crate::files;
 use crate::output::quoted;
+use atomdir::CONTROL_NAME;
 use atomdir::client::{Account, Group};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -224,10 +225,16 @@ fn set_directory(root: BorrowedFd<'_>, path: &[u8], attributes: &Attributes) -> 
 fn checked(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     let parts = path.split(|byte| *byte == b'/');
     let parts: Vec<&[u8]> = parts.filter(|part| !matches!(*part, b"" | b".")).collect();
-    match parts.iter().any(|part| *part == b".." || part.contains(&0)) {
-        true => Err(invalid("a path with '..' is refused")),
-        false => Ok(parts),
+    if parts.iter().any(|part| *part == b".." || part.contains(&0)) {
+        return Err(invalid("a path with '..' is refused"));
     }
+    // Whoever packed it must not make a store of what is unpacked.
+    if parts.contains(&CONTROL_NAME.as_bytes()) {
+        return Err(invalid(
+            "a path with '.atomdir', which is a store's, is refused",
+        ));
+    }
+    Ok(parts)
 }
 
 /// Follows symbolic links, as long as they stay beneath the root.

@@ -26,6 +26,12 @@ pub struct Arguments {
     /// Let these users and groups use it, too: a store of root's; see `config`
     #[arg(long, value_name = "USER,@GROUP")]
     allow: Option<String>,
+    /// Make a copy of a store one of its own: a restored backup, a clone, an unpacked archive
+    ///
+    /// Of its history it keeps what matches the copy's files. It admits nobody whom
+    /// the original had admitted. Do it only if you trust whoever made the copy.
+    #[arg(long, conflicts_with = "control")]
+    adopt: bool,
     /// Keep nothing of what commits replace, so that none can be undone
     #[arg(long)]
     no_history: bool,
@@ -36,12 +42,28 @@ struct Initialized<'a> {
     store: Text<'a>,
     control: Text<'a>,
     created: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adopted: Option<Adopted>,
+}
+
+#[derive(Serialize)]
+struct Adopted {
+    commits: u64,
+    objects_found: u64,
+    objects_missing: u64,
 }
 
 impl Show for Initialized<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         let root = quoted(self.store.0);
-        if self.created {
+        if let Some(adopted) = &self.adopted {
+            writeln!(
+                painter,
+                "{root} is now a store of its own; its history of commits that can be undone: {}; \
+                 of what these changed, found {}, not found {}",
+                adopted.commits, adopted.objects_found, adopted.objects_missing
+            )
+        } else if self.created {
             writeln!(painter, "{root} is now a store")
         } else {
             writeln!(painter, "{root} was a store already")
@@ -58,22 +80,37 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .control
         .as_ref()
         .map(|path| context.directory().join(path));
-    let outcome = atomdir::init_with(&directory, control.as_deref(), context.trust())?;
+    let (store, created, adopted) = match arguments.adopt {
+        true => {
+            let outcome = atomdir::adopt_with(&directory, context.trust())?;
+            let adopted = outcome.adoption.map(|adoption| Adopted {
+                commits: adoption.commits,
+                objects_found: adoption.objects_found,
+                objects_missing: adoption.objects_missing,
+            });
+            (outcome.store, false, adopted)
+        }
+        false => {
+            let outcome = atomdir::init_with(&directory, control.as_deref(), context.trust())?;
+            (outcome.store, outcome.created, None)
+        }
+    };
     if let Some(allow) = &arguments.allow {
-        Settings::change(&outcome.store, ALLOW, allow)?;
+        Settings::change(&store, ALLOW, allow)?;
     }
     if arguments.no_history {
-        Settings::change(&outcome.store, HISTORY_AGE, "off")?;
+        Settings::change(&store, HISTORY_AGE, "off")?;
     }
-    if control.is_some() && is_in_work_tree(&outcome.store.root) {
+    if control.is_some() && is_in_work_tree(&store.root) {
         context.output.note(
             "git sees the file .atomdir: add it to .git/info/exclude, or `git clean` takes it away",
         );
     }
     context.output.confirm(&Initialized {
-        store: Text(outcome.store.root.as_os_str().as_bytes()),
-        control: Text(outcome.store.control.as_os_str().as_bytes()),
-        created: outcome.created,
+        store: Text(store.root.as_os_str().as_bytes()),
+        control: Text(store.control.as_os_str().as_bytes()),
+        created,
+        adopted,
     })?;
     Ok(SUCCESS)
 }

@@ -13,6 +13,7 @@ use atomdir::client::BeginOptions;
 use atomdir::{Conflicts, TransactionId};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -172,6 +173,10 @@ impl Run<'_> {
             false => None,
         };
         let way = arguments.enter.way(sealing);
+        let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
+            true => Terminal::open(sealed).ok(),
+            false => None,
+        };
         let inside = (&transaction, view);
         let ran = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
         let ended = ran.ended;
@@ -198,6 +203,9 @@ impl Run<'_> {
             let lines = connected.connection.changes(transaction.id)?;
             let rights = Rights::find(connected, &transaction, &lines)?;
             let changes = ChangeList::with_rights(&lines, &rights);
+            if let Some(terminal) = &mut shown_on {
+                terminal.regain();
+            }
             context
                 .output
                 .print(&Listing::new(transaction.id, changes))?;

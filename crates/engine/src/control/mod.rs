@@ -1,27 +1,53 @@
 //! Makes the control directory, and writes its header.
 //!
-//! `trial` finds out beforehand whether the file system can hold a store. `applied_mark` says
+//! `place` says where a control directory counts. `inheritance` keeps what it inherits from staged
+//! objects. `trial` finds out beforehand whether the file system can hold a store. `applied_mark` says
 //! how far the base has come, and `id_supply` gives out transaction ids; each states its
 //! invariants.
 //!
 //! Invariants
 //! 1. The header is replaced as a whole and durably, or not at all.
 //! 2. The header is written last when a control directory is made.
+//! 3. A control directory without a header becomes a store's only if an interrupted creation has
+//!    left it.
 
 pub(crate) mod applied_mark;
 pub(crate) mod id_supply;
+pub(crate) mod inheritance;
+pub(crate) mod place;
 pub(crate) mod trial;
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Name, NewNode, RenameMode};
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
 
 use crate::control::applied_mark::AppliedFile;
 use crate::error::StoreError;
 use crate::names;
 
-const PRIVATE_FILE: u32 = 0o600;
+/// What a creation makes before the header.
+const FILES: [&str; 6] = [
+    names::LOG,
+    names::HISTORY,
+    names::LOCK,
+    names::CLOCK,
+    names::RESERVE,
+    names::APPLIED,
+];
+const DIRECTORIES: [&str; 2] = [names::STAGE, names::LIMBO];
+/// What it may leave besides.
+const LEFT: [&str; 7] = [
+    names::TRIAL,
+    names::HEADER_NEW,
+    ".gitignore",
+    ".gitignore.new",
+    "pointer.new",
+    "service.log",
+    "start.lock",
+];
+
+pub(crate) const PRIVATE_FILE: u32 = 0o600;
 pub(crate) const PRIVATE_DIRECTORY: u32 = 0o700;
 
 /// Handles in the control directory, open for as long as the store is.
@@ -44,27 +70,23 @@ pub(crate) fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
 /// Refuses file systems that cannot hold a store. The header comes last: with it the store exists.
 pub(crate) fn create<D: Disk>(
     disk: &D,
+    root: &D::Handle,
     control: &D::Handle,
     id: StoreId,
 ) -> Result<(), StoreError> {
     if exists(disk, control, names::HEADER).map_err(failed("look for the header"))? {
         return Ok(());
     }
+    refuse_foreign(disk, control)?;
+    inheritance::stop(disk, root, control)?;
     trial::run(disk, control)?;
-    for name in [
-        names::LOG,
-        names::HISTORY,
-        names::LOCK,
-        names::CLOCK,
-        names::RESERVE,
-        names::APPLIED,
-    ] {
+    for name in FILES {
         if !exists(disk, control, name).map_err(failed("look for files"))? {
             let file = disk.create(control, &names::fixed(name), PRIVATE_FILE);
             file.map_err(failed("create files"))?;
         }
     }
-    for name in [names::STAGE, names::LIMBO] {
+    for name in DIRECTORIES {
         if !exists(disk, control, name).map_err(failed("look for directories"))? {
             let made = disk.make(
                 control,
@@ -75,18 +97,45 @@ pub(crate) fn create<D: Disk>(
             made.map_err(failed("create directories"))?;
         }
     }
+    inheritance::stop_in(disk, root, control)?;
     // The header must not survive a crash that loses the other files.
     disk.sync_directory(control)
         .map_err(failed("flush the directory"))?;
-    let stat = disk.stat(control).map_err(failed("read the attributes"))?;
     let header = StoreHeader {
         format_version: header::FORMAT_VERSION,
         store_id: id,
-        control_identity: stat.identity,
+        place: place::present(disk, root, control, control)?,
         last_sequence: 0,
         transaction_high_water: 0,
     };
     write_header(disk, control, &header)
+}
+
+/// Refuses a directory without a header that an interrupted creation has not left: what came with
+/// an archive must not become part of a store.
+fn refuse_foreign<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
+    let failed = failed("look at what is there");
+    let is_empty = |name: &Name, kind| match kind {
+        Kind::File => Ok(disk.stat_at(control, name)?.length == 0),
+        Kind::Directory => {
+            let directory = disk.open(control, name, Access::Directory)?;
+            Ok(disk.list(&directory)?.is_empty())
+        }
+        _ => Ok(false),
+    };
+    for entry in disk.list(control).map_err(&failed)? {
+        let stat = disk.stat_at(control, &entry.name).map_err(&failed)?;
+        let name = entry.name.as_bytes();
+        let is_named = |known: &[&str]| known.iter().any(|one| one.as_bytes() == name);
+        let is_made = is_named(&FILES) || is_named(&DIRECTORIES);
+        let is_ours = is_made && is_empty(&entry.name, stat.kind).map_err(&failed)?;
+        if !is_ours && !is_named(&LEFT) {
+            return Err(StoreError::Foreign {
+                name: String::from_utf8_lossy(name).into_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn exists<D: Disk>(disk: &D, control: &D::Handle, name: &str) -> Result<bool, Errno> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Errno, Identity, Name, Times, Timestamp};
 use atomdir_format::header::StoreHeader;
+use atomdir_format::past::SettledBy;
 use atomdir_format::record::{CommitRecord, LogRecord};
 use atomdir_format::summary::SummaryRecord;
 
@@ -245,7 +246,8 @@ impl<D: Disk> Journal<D> {
             let is_new = sequence > self.header.last_sequence;
             if let Some(past) = self.past.as_mut().filter(|_| is_new) {
                 let settled = self.settled.get(&sequence).copied();
-                let settled = settled.map_or((now, true), |settled| (settled, false));
+                let settled =
+                    settled.map_or((now, SettledBy::Recovery), |at| (at, SettledBy::Commit));
                 self.has_garbage |= past.append(core, &record, &self.remade, settled)?;
             }
             // An interrupted checkpoint or recovery may have added this summary

@@ -13,7 +13,7 @@
 use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Timestamp};
-use atomdir_format::past::PastRecord;
+use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::record::{CommitRecord, FormerPages, LogRecord};
 
 use crate::base::core::Core;
@@ -160,7 +160,7 @@ impl<D: Disk> PastFile<D> {
         core: &Core<D>,
         logged: &LogRecord,
         remade: &HashMap<Identity, Identity>,
-        (settled, is_settled_late): (Timestamp, bool),
+        (settled, settled_by): (Timestamp, SettledBy),
     ) -> Result<bool, StoreError> {
         if logged.sequence() <= self.counts.newest {
             return Ok(false);
@@ -172,7 +172,7 @@ impl<D: Disk> PastFile<D> {
             self.reset(core)?;
         }
         if let Some(mut record) = record {
-            record.is_settled_late = is_settled_late;
+            record.settled_by = settled_by;
             if let LogRecord::Commit(commit) = &mut record.record {
                 rename(commit, remade);
             }
@@ -366,7 +366,7 @@ impl<D: Disk> PastFile<D> {
     }
 }
 
-fn rename(commit: &mut CommitRecord, remade: &HashMap<Identity, Identity>) {
+pub(crate) fn rename(commit: &mut CommitRecord, remade: &HashMap<Identity, Identity>) {
     let objects = commit.objects.iter_mut().map(|object| &mut object.identity);
     let entries = commit.entries.iter_mut();
     let befores = entries.filter_map(|entry| entry.before.as_mut());

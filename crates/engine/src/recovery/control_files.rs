@@ -7,6 +7,7 @@ use atomdir_format::header::StoreHeader;
 
 use crate::control::applied_mark::AppliedFile;
 use crate::control::{ControlHandles, PRIVATE_DIRECTORY, exists, failed, read_header};
+use crate::control::{inheritance, place};
 use crate::error::StoreError;
 use crate::names;
 use crate::recovery::read_log;
@@ -27,6 +28,24 @@ pub(crate) struct ControlFiles<D: Disk> {
 /// Opens everything and takes the store's lock. With [`Access::Read`] nothing can
 /// be changed.
 pub(crate) fn open<D: Disk>(
+    disk: &D,
+    root: &D::Handle,
+    control: D::Handle,
+    access: Access,
+) -> Result<ControlFiles<D>, StoreError> {
+    let header = read_header(disk, &control)?;
+    place::check(disk, root, &control, &header)?;
+    let opened = open_anywhere(disk, control, access)?;
+    if access == Access::ReadWrite {
+        let control = &opened.handles.directory;
+        inheritance::stop(disk, root, control)?;
+        inheritance::stop_in(disk, root, control)?;
+    }
+    Ok(opened)
+}
+
+/// Like [`open`], also for a copy of a store.
+pub(crate) fn open_anywhere<D: Disk>(
     disk: &D,
     control: D::Handle,
     access: Access,

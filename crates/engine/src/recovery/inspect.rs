@@ -64,9 +64,13 @@ enum InspectedRecord {
 
 impl<D: Disk> Store<D> {
     /// Inspects a store that no process has open. Only reads.
-    pub fn inspect(disk: &D, control: D::Handle) -> Result<Inspection, StoreError> {
+    pub fn inspect(
+        disk: &D,
+        root: &D::Handle,
+        control: D::Handle,
+    ) -> Result<Inspection, StoreError> {
         let mut inspection = Inspection::default();
-        let opened = control_files::open(disk, control, Access::Read);
+        let opened = control_files::open(disk, root, control, Access::Read);
         if let Some(control) = inspection.heed(opened)? {
             inspection.look(disk, &control)?;
         }
@@ -80,7 +84,7 @@ impl Inspection {
         let (file, offset, error) = match found {
             Ok(found) => return Ok(Some(found)),
             Err(error @ StoreError::Header { .. }) => (names::HEADER, None, error),
-            Err(error @ StoreError::Copied) => (names::LOG, None, error),
+            Err(error @ StoreError::Copied { .. }) => (names::HEADER, None, error),
             Err(error @ StoreError::Damaged { file, offset, .. }) => (file, Some(offset), error),
             Err(error) => return Err(error),
         };
@@ -137,12 +141,6 @@ impl Inspection {
             }
         }
         self.commits_in_history = in_history + self.commits.len() as u64;
-        let stat = disk
-            .stat(&handles.directory)
-            .map_err(failed("examine the directory"))?;
-        if stat.identity != header.control_identity && !self.commits.is_empty() {
-            self.heed::<()>(Err(StoreError::Copied))?;
-        }
         let in_log = self.commits.iter();
         let in_log = in_log.map(|commit| (commit.sequence, commit.transaction));
         let staged = staged(disk, &handles.stage, in_log, &history)?;

@@ -1,6 +1,7 @@
 //! Opening a store recovers it. The log's tail is composed into one state and applied.
 //!
-//! `control_files` opens the control directory, and `open` makes the [`Store`]. `remake` makes
+//! `control_files` opens the control directory, and `open` makes the [`Store`]. `adopt` makes a copied
+//! store one of its own. `remake` makes
 //! objects again that the log carries and a crash has lost. `survivors` opens transactions again
 //! that survive their service, and `older` restores their snapshots. `inspect` says what recovery would
 //! do, and `check` verifies an open store; neither changes anything.
@@ -14,6 +15,7 @@
 //!
 //! [`Store`]: crate::Store
 
+pub(crate) mod adopt;
 pub(crate) mod check;
 mod control_files;
 pub(crate) mod inspect;
@@ -85,7 +87,7 @@ pub(crate) fn recover<D: Disk>(
         reserve,
         past,
         lock,
-        mut header,
+        header,
     } = control;
     let id = header.store_id;
     let read = read_log(&disk, &log, &handles.applied, &header, |record| record)?;
@@ -97,13 +99,6 @@ pub(crate) fn recover<D: Disk>(
         newest >= header.last_sequence,
         "recovery takes a commit that has left the log for a new one"
     );
-    let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
-    if stat.identity != header.control_identity {
-        if !tail.is_empty() {
-            return Err(StoreError::Copied);
-        }
-        header.control_identity = stat.identity;
-    }
     let mut recent = RecentCommits::default();
     let summaries = read_history(&disk, &history, id, |commit| recent.note(commit))?;
     let (mut tail, cancelled) = without_cancelled(tail);

@@ -28,7 +28,7 @@ impl<D: Disk> Store<D> {
             return Err(StoreError::ReadOnly);
         }
         trial::refuse_layered(&status)?;
-        let opened = control_files::open(&disk, control, Access::ReadWrite)?;
+        let opened = control_files::open(&disk, &root, control, Access::ReadWrite)?;
         let last_id = opened.header.transaction_high_water;
         let (core, state, recovery, survivors) = recover(disk, root, opened, hidden, options)?;
         let ids = IdSupply::new(last_id, state.journal.header.transaction_high_water);

@@ -109,8 +109,13 @@ pub struct StoreStatus {
 impl<D: Disk> Store<D> {
     /// Formats an empty control directory. Doing so again is harmless.
     /// `id` must be random: it keeps foreign bytes from passing as records.
-    pub fn create(disk: &D, control: &D::Handle, id: [u8; 16]) -> Result<(), StoreError> {
-        control::create(disk, control, StoreId(id))
+    pub fn create(
+        disk: &D,
+        root: &D::Handle,
+        control: &D::Handle,
+        id: [u8; 16],
+    ) -> Result<(), StoreError> {
+        control::create(disk, root, control, StoreId(id))
     }
 
     pub(crate) fn new(core: Core<D>, state: CommitState<D>, ids: IdSupply) -> Store<D> {

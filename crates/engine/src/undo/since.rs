@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Identity, Name, Timestamp};
-use atomdir_format::past::PastRecord;
+use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::record::{
     Before, CommitRecord, DirectoryReference, EntryChange, Locator, LogRecord, ObjectReference,
     Update,
@@ -31,7 +31,7 @@ pub(super) struct Step {
     pub is_neutral: bool,
     /// See [`PastRecord::settled`].
     pub settled: Timestamp,
-    pub is_settled_late: bool,
+    pub settled_by: SettledBy,
     /// See [`PastRecord::is_given_up`].
     pub is_given_up: bool,
     pub record: LogRecord,
@@ -79,7 +79,7 @@ impl<D: Disk> Store<D> {
                     is_undone: undone.contains(&sequence),
                     is_neutral: false,
                     settled: record.settled,
-                    is_settled_late: record.is_settled_late,
+                    settled_by: record.settled_by,
                     is_given_up: record.is_given_up,
                     record: record.record,
                     directory_paths: OnceCell::new(),

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Owner, Stat, Timestamp};
+use atomdir_format::past::SettledBy;
 use atomdir_format::record::{ContentChange, Former, Update};
 use atomdir_types::TreePath;
 use atomdir_types::path::AnyPath;
@@ -95,7 +96,7 @@ impl<D: Disk> Reverse<'_, D> {
         let kind = update.map(|update| step.objects()[update.object as usize].kind);
         Left {
             settled: step.settled,
-            is_settled_late: step.is_settled_late,
+            is_settled_late: step.settled_by.is_late(),
             modified_max: touch.modified.unwrap_or_default().max(step.time()),
             is_written: update.is_some_and(|update| update.content.is_some()),
             mode: attributes.mode.filter(|_| kind != Some(Kind::Symlink)),
@@ -114,7 +115,7 @@ impl<D: Disk> Reverse<'_, D> {
             let time = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
             i128::from(object.birth) > time
         };
-        if is_after(step.settled) || !step.is_settled_late {
+        if is_after(step.settled) || step.settled_by != SettledBy::Recovery {
             return is_after(step.settled);
         }
         // A recovery may have made the commit's own files again.

@@ -1,11 +1,11 @@
 //! Making a store must detect what the file system cannot do.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::support::failing::FailingDisk;
 use crate::support::{Scratch, create, open};
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{Store, StoreError};
 
 struct Maker {
@@ -24,8 +24,9 @@ impl Maker {
     }
 
     fn make(&self) -> Result<(), StoreError> {
-        let control = atomdir_disk::LinuxDisk::open_root(&self.control());
-        Store::create(&self.disk, &control.expect("it opens"), [7; 16])
+        let open = |path: &Path| LinuxDisk::open_root(path).expect("it opens");
+        let (root, control) = (open(&self.scratch.0), open(&self.control()));
+        Store::create(&self.disk, &root, &control, [7; 16])
     }
 
     fn is_empty(&self) -> bool {

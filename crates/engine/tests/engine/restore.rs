@@ -192,3 +192,36 @@ fn names_of_one_file_lead_to_one_file_again_after_a_restore() {
     names_come_back(true, &paths);
     names_come_back(false, &paths);
 }
+
+/// No other name fits beside such a name, as those of a database's logs would.
+#[test]
+fn files_with_the_longest_names_are_restored_undone_and_committed_alone() {
+    let (scratch, store) = crate::undo_conflicts::store();
+    let names: Vec<String> = (246..=255).map(|length| "n".repeat(length)).collect();
+    let put_all = |view: &crate::undo_conflicts::View, bytes: &[u8]| {
+        for name in &names {
+            put(view, name, 0, bytes);
+        }
+    };
+    commit(&store, |view| {
+        for name in &names {
+            make(view, name, NewNode::File);
+        }
+        put_all(view, b"old");
+    });
+    commit(&store, |view| put_all(view, b"new"));
+    let is = |name: &str, bytes: &[u8]| {
+        assert_eq!(std::fs::read(scratch.0.join(name)).expect("read"), bytes);
+    };
+    for name in &names {
+        let path = name.as_bytes().to_vec();
+        let restored = store.restore(Sequence(1), std::slice::from_ref(&path), options());
+        store.commit(&restored.expect(name)).expect(name);
+        is(name, b"old");
+        let view = begin(&store);
+        put(&view, name, 0, b"one");
+        store.commit_part(&view, &[path], &mut |_| {}).expect(name);
+        is(name, b"one");
+        store.abort(&view);
+    }
+}

@@ -5,7 +5,7 @@ use atomdir_disk::{Attributes, Owner, Times};
 use super::{put_log_record, put_run, put_xattr, take_log_record, take_run, take_xattr};
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
-use crate::past::PastRecord;
+use crate::past::{PastRecord, SettledBy};
 use crate::primitives::{Reader, Result, Writer};
 use crate::record::{Before, Former, FormerPages, Succession};
 
@@ -14,8 +14,10 @@ const PAGES_CARRIED: u8 = 1;
 
 /// The last byte, if there is one: recovery has taken the settled time.
 const SETTLED_LATE: u8 = 1;
+/// The same of a store that was copied and adopted since.
+const ADOPTED: u8 = 2;
 /// The commit had to make room for others.
-const GIVEN_UP: u8 = 2;
+const GIVEN_UP: u8 = 3;
 
 impl Record for PastRecord {
     const KIND: FrameKind = FrameKind::Past;
@@ -32,10 +34,11 @@ impl Record for PastRecord {
             !self.is_given_up || self.record.is_own_cancellation(),
             "nothing is left of a commit that was given up"
         );
-        match (self.is_settled_late, self.is_given_up) {
-            (false, false) => {}
-            (true, false) => writer.byte(SETTLED_LATE),
+        match (self.settled_by, self.is_given_up) {
             (_, true) => writer.byte(GIVEN_UP),
+            (SettledBy::Commit, false) => {}
+            (SettledBy::Recovery, false) => writer.byte(SETTLED_LATE),
+            (SettledBy::Adoption, false) => writer.byte(ADOPTED),
         }
         writer.bytes
     }
@@ -44,17 +47,18 @@ impl Record for PastRecord {
         let mut reader = Reader::new(payload);
         let settled = reader.time()?;
         let record = take_log_record(&mut reader, sequence)?;
-        let (is_settled_late, is_given_up) = match reader.is_at_end() {
-            true => (false, false),
+        let (settled_by, is_given_up) = match reader.is_at_end() {
+            true => (SettledBy::Commit, false),
             false => match reader.byte()? {
-                SETTLED_LATE => (true, false),
-                GIVEN_UP if record.is_own_cancellation() => (false, true),
+                SETTLED_LATE => (SettledBy::Recovery, false),
+                ADOPTED => (SettledBy::Adoption, false),
+                GIVEN_UP if record.is_own_cancellation() => (SettledBy::Commit, true),
                 other => return reader.fail(Problem::Tag(other)),
             },
         };
         let record = PastRecord {
             settled,
-            is_settled_late,
+            settled_by,
             is_given_up,
             record,
         };

@@ -45,7 +45,7 @@ pub fn mount() -> Option<Mounted> {
     fs::create_dir(&place).unwrap();
     let open = |path: &Path| LinuxDisk::open_root(path).unwrap();
     let (root, control) = (open(&base), open(&base.join(".atomdir")));
-    Store::create(&LinuxDisk::new(), &control, [7; 16]).unwrap();
+    Store::create(&LinuxDisk::new(), &root, &control, [7; 16]).unwrap();
     let user = rustix::process::geteuid().as_raw();
     let options = Options {
         clock: Arc::new(RealClock),

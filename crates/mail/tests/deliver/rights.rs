@@ -213,3 +213,69 @@ fn bytes_waiting(pipe: &std::process::ChildStdin) -> i32 {
     );
     count
 }
+
+/// Whoever may read a mailbox can lock it, and need not give the lock back.
+#[test]
+fn no_delivery_waits_for_ever_for_a_lock() {
+    let Some(fixture) = fixture(
+        "mail-locked",
+        "mkdir -m 755 Inbox; touch ann; chmod 644 ann",
+    ) else {
+        return;
+    };
+    let lock = |name: &str| {
+        let path = fixture.base.join(name);
+        let mut holder = Command::new("python3");
+        holder.args([
+            "-c",
+            "import fcntl, os, sys, time
+held = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(held, fcntl.LOCK_SH) if os.path.isdir(sys.argv[1]) else fcntl.lockf(held, fcntl.LOCK_SH)
+print('locked', flush=True)
+time.sleep(1000)",
+        ]);
+        let mut holder = holder
+            .arg(path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut line = String::new();
+        let output = holder.stdout.take().expect("piped");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).expect("read");
+        holder
+    };
+    let mut holder = lock("Inbox");
+    run(&mut deliver(&fixture, "Inbox/"), &message(1, 10)).expect(0);
+    holder.kill().expect("killed");
+    holder.wait().expect("ended");
+    let mut holder = lock("ann");
+    run(&mut deliver(&fixture, "ann"), &message(2, 10)).expect(75);
+    holder.kill().expect("killed");
+    holder.wait().expect("ended");
+    run(&mut deliver(&fixture, "ann"), &message(2, 10)).expect(0);
+    assert_eq!(ids(&read_maildir(&fixture.base.join("Inbox")), 10), [1]);
+}
+
+/// The recipient chooses the path, by links of theirs.
+#[test]
+fn root_starts_no_service_that_the_recipient_could_not_use() {
+    let scratch = atomdir_testing::Scratch::new("mail-roots");
+    let prepare = "mkdir -m 777 open; mkdir -m 700 closed";
+    let fixture = Fixture::new("mail-roots-store", prepare);
+    let store = &fixture.store;
+    store.call(["service", "stop", "--abort"]);
+    let link = scratch.join("link");
+    std::os::unix::fs::symlink(fixture.base.join("open"), &link).expect("made");
+    let mailbox = format!("{}/ann", link.display());
+    let mut command = Command::new(PROGRAM);
+    User::root(scratch.path()).dress(&mut command);
+    command.args(["-d", "nobody", "-m", &mailbox]);
+    run(&mut command, "Subject: x\n\nx\n").expect(75);
+    assert!(store.service_processes().is_empty());
+    store.call(["config", "allow", "nobody"]).expect(0);
+    store.call(["service", "stop", "--abort"]);
+    let mut command = Command::new(PROGRAM);
+    User::root(scratch.path()).dress(&mut command);
+    command.args(["-d", "nobody", "-m", &mailbox]);
+    run(&mut command, "Subject: x\n\nx\n").expect(0);
+}

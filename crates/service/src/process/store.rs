@@ -61,7 +61,7 @@ impl Directories {
     pub(crate) fn inspect(&self) -> Result<Inspection, ServiceError> {
         self.once_unlocked(|| {
             let control = self.keep(&self.control)?;
-            Ok(Store::inspect(&LinuxDisk::new(), control))
+            Ok(Store::inspect(&LinuxDisk::new(), &self.root, control))
         })
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn commit(
             let committed = merged.or_else(|error| {
                 Err(match error {
                     NotMerged::PerhapsIncomplete => incomplete_failure(id).into(),
-                    NotMerged::Refused(error) => failure(connection, &one, error)?.into(),
+                    NotMerged::Refused(error) => failure(service, connection, &one, error)?.into(),
                     NotMerged::Unanswered(unanswered) => unanswered,
                 })
             })?;
@@ -166,11 +166,12 @@ fn try_commit(
         CommitError::Logged(_) => service.forget(one),
         _ => survival::forget_aside(service, one),
     }
-    Err(failure(connection, one, error)?.into())
+    Err(failure(service, connection, one, error)?.into())
 }
 
 /// The failure of a commit; its conflicts are sent before it.
 pub(crate) fn failure(
+    service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
     error: CommitError,
@@ -179,7 +180,7 @@ pub(crate) fn failure(
     Ok(match error {
         CommitError::Conflict(conflicts) => {
             let failure = conflict_failure(one, &conflicts);
-            send_conflicts(connection, conflicts)?;
+            send_conflicts(service, connection, conflicts)?;
             failure
         }
         CommitError::Ended => no_such_transaction(id),
@@ -212,13 +213,14 @@ pub(crate) fn failure(
 }
 
 pub(crate) fn send_conflicts(
+    service: &Service,
     connection: &Connection,
     conflicts: Vec<Conflict>,
 ) -> Result<(), Unanswered> {
-    let visible = connection.peer.may_administer();
+    let (access, peer) = (&service.access, &connection.peer);
     let conflicts = conflicts
         .into_iter()
-        .map(|one| convert::conflict(one, visible));
+        .map(|one| discretion::conflict(access, peer, one, &[]));
     let stream = &connection.stream;
     send_parts(stream, conflicts, conflict_length, Reply::Conflicts)
 }

@@ -3,7 +3,7 @@
 use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
 use crate::requests::commit;
-use crate::rights::convert;
+use crate::rights::discretion;
 use crate::service::Service;
 use crate::transactions::leases;
 use crate::views::native;
@@ -41,15 +41,14 @@ fn list(
         leases::gather(service, &connection.stream, &one.transaction)?;
         match service.store.list_conflicts(&one.transaction) {
             Ok(conflicts) => conflicts,
-            Err(error) => return Err(commit::failure(connection, &one, error)?.into()),
+            Err(error) => return Err(commit::failure(service, connection, &one, error)?.into()),
         }
     } else {
         one.transaction.listed_conflicts()
     };
-    let visible = peer.may_administer();
     let conflicts = conflicts
         .into_iter()
-        .map(|conflict| convert::conflict(conflict, visible));
+        .map(|conflict| discretion::conflict(&service.access, peer, conflict, &[]));
     send_parts(
         &connection.stream,
         conflicts,

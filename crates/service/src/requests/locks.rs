@@ -10,8 +10,8 @@
 use crate::clients::connection::Connection;
 use crate::clients::latch::Latch;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
-use crate::rights::convert;
 use crate::rights::permissions::no_such_transaction;
+use crate::rights::{convert, discretion};
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::transactions::expiry::{Due, Ending};
@@ -76,31 +76,40 @@ pub(crate) fn lock(
             }
             Ok(Answer::Nothing)
         }
-        Err(error) => Err(refuse(connection, &one, error)),
+        Err(error) => Err(refuse(service, connection, &one, (&wanted.paths, error))),
     }
 }
 
 /// Reports the conflicting locks as data first, then as a message.
-fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockError) -> Unanswered {
+fn refuse(
+    service: &Service,
+    connection: &Connection,
+    one: &OpenTransaction,
+    (own, error): (&[Vec<u8>], engine::LockError),
+) -> Unanswered {
     let id = one.id();
     let mut hint =
         format!("`atomdir abort {id}` drops its changes and locks; then begin another one");
-    let visible = connection.peer.may_administer();
+    let (access, peer) = (&service.access, &connection.peer);
     let conflicts: Vec<Conflict> = error
         .conflicts()
         .into_iter()
-        .map(|one| convert::conflict(one, visible))
+        .map(|one| discretion::conflict(access, peer, one, own))
         .collect();
+    let shown = |waits: &Waits| {
+        let seen = discretion::path(access, peer, &waits.path, own);
+        let path = quoted(&seen.path);
+        match seen.is_whole {
+            true => path,
+            false => format!("something in {path}"),
+        }
+    };
     let message = match error {
         engine::LockError::Held(waits) => match waits.first() {
-            Some(first) => format!(
-                "{} is locked by transaction {}",
-                quoted(&first.path),
-                first.holder
-            ),
+            Some(first) => format!("{} is locked by transaction {}", shown(first), first.holder),
             None => "others have asked for these locks before".to_owned(),
         },
-        engine::LockError::Deadlock(cycle) => describe(&cycle),
+        engine::LockError::Deadlock(cycle) => describe(&cycle, shown),
         engine::LockError::Changed(_) => {
             hint = format!(
                 "`atomdir refresh {id}` brings its snapshot up to date if nothing conflicts; then \
@@ -131,11 +140,11 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
         .into()
 }
 
-fn describe(cycle: &[Waits]) -> String {
+fn describe(cycle: &[Waits], shown: impl Fn(&Waits) -> String) -> String {
     let steps: Vec<String> = cycle
         .iter()
         .map(|waits| {
-            let path = quoted(&waits.path);
+            let path = shown(waits);
             format!("waits for {path}, locked by transaction {}", waits.holder)
         })
         .collect();

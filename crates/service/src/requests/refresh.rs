@@ -76,11 +76,12 @@ fn try_refresh(
     match outlasted? {
         Attempt::Leased(file) => Err(leases::failure(id, file).into()),
         Attempt::Done(Ok(refreshed)) => Ok(refreshed),
-        Attempt::Done(Err(error)) => Err(failure(connection, one, error)?.into()),
+        Attempt::Done(Err(error)) => Err(failure(service, connection, one, error)?.into()),
     }
 }
 
 fn failure(
+    service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
     error: RefreshError,
@@ -91,7 +92,7 @@ fn failure(
             let holder = conflicts.iter().find_map(commit::held_by);
             let is_unmerged = |one: &Conflict| one.what == ConflictKind::Unmerged;
             let are_unmerged = conflicts.iter().all(is_unmerged);
-            commit::send_conflicts(connection, conflicts)?;
+            commit::send_conflicts(service, connection, conflicts)?;
             let message = format!(
                 "transaction {id} has changed what others have changed as well since its snapshot; \
                  nothing was refreshed"
@@ -112,7 +113,7 @@ fn failure(
             let hint = holder.map(|holder| commit::in_the_way(id, holder));
             Failure::new(FailureKind::Conflict, message).with_hint(hint.unwrap_or_else(choice))
         }
-        RefreshError::Commit(error) => commit::failure(connection, one, error)?,
+        RefreshError::Commit(error) => commit::failure(service, connection, one, error)?,
         RefreshError::Frozen => sealing::frozen(id),
         RefreshError::Native => crate::views::native::in_use(id, ""),
         error => Failure::new(FailureKind::Unsupported, error.to_string())

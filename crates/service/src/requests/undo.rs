@@ -59,7 +59,7 @@ pub(crate) fn begin(
         Past::View(view) => match look(service, connection, view, options)? {
             Ok(shown) if shown.not_as_then.is_empty() => Ok(shown.transaction),
             Ok(shown) if view.outside_as_now => {
-                let sent = send_conflicts(connection, shown.not_as_then);
+                let sent = send_conflicts(service, connection, shown.not_as_then);
                 return match sent {
                     Ok(()) => Ok(shown.transaction),
                     Err(error) => {
@@ -85,7 +85,7 @@ pub(crate) fn begin(
             let count = conflicts.len();
             let is_outside = |one: &Conflict| matches!(one.by, ChangedBy::Outside);
             let outside = conflicts.iter().filter(|one| is_outside(one)).count();
-            send_conflicts(connection, conflicts)?;
+            send_conflicts(service, connection, conflicts)?;
             match past {
                 Past::Undo(undo) => conflict_failure(undo, count, outside),
                 Past::View(_) => outside_failure(count),

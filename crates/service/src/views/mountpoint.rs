@@ -12,6 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -175,7 +176,44 @@ pub(crate) fn parent(user: u32) -> PathBuf {
             return runtime.join("atomdir");
         }
     }
-    PathBuf::from(format!("/tmp/atomdir-{user}"))
+    in_shared(Path::new("/tmp"), user)
+}
+
+/// A directory of the user in one where anybody can make names. If a stranger has taken the usual
+/// name, it is one whose name nobody could guess before, and which is found again by its owner.
+fn in_shared(shared: &Path, user: u32) -> PathBuf {
+    let usual = format!("atomdir-{user}");
+    let path = shared.join(&usual);
+    let is_free_or_own = match lstat(&path) {
+        Ok(stat) => is_private(&stat, user),
+        Err(errno) => errno == Errno::NOENT,
+    };
+    if is_free_or_own {
+        return path;
+    }
+    find_own(shared, &format!("{usual}."), user)
+        .or_else(|| make_unguessable(shared, &format!("{usual}."), user))
+        .unwrap_or(path)
+}
+
+/// The first by name, so that all services of the user find the same.
+fn find_own(shared: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(shared, flags, Mode::empty()).ok()?;
+    let entries = Dir::read_from(directory).ok()?.flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_bytes().starts_with(prefix.as_bytes()));
+    let paths = ours.map(|entry| shared.join(OsStr::from_bytes(entry.file_name().to_bytes())));
+    let mut own = paths.filter(|path| lstat(path).is_ok_and(|stat| is_private(&stat, user)));
+    let first = own.next()?;
+    Some(own.fold(first, std::cmp::min))
+}
+
+fn make_unguessable(shared: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
+    let mut random = [0; 16];
+    getrandom(&mut random, GetRandomFlags::empty()).ok()?;
+    let path = shared.join(format!("{prefix}{:032x}", u128::from_ne_bytes(random)));
+    make(&path, mode(user), user).ok()?;
+    Some(path)
 }
 
 fn make(path: &Path, mode: u32, user: u32) -> Result<(), MountpointError> {
@@ -231,3 +269,6 @@ fn unmount(place: &Path) -> Result<(), Errno> {
     });
     if done { Ok(()) } else { Err(Errno::PERM) }
 }
+
+#[cfg(test)]
+mod tests;

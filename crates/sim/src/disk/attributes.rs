@@ -1,7 +1,7 @@
 //! Attributes, and the results of stat.
 
 use atomdir_disk::{
-    Attributes, Errno, FileSystemStatus, Identity, Kind, Owner, Result, Stat, Times,
+    Attributes, Errno, FileSystemId, FileSystemStatus, Identity, Kind, Owner, Result, Stat, Times,
 };
 
 use crate::effect::What;
@@ -22,6 +22,7 @@ pub(super) const STATUS: FileSystemStatus = FileSystemStatus {
     name_length_max: 255,
     read_only: false,
     layered: false,
+    id: FileSystemId([1; 16]),
 };
 
 pub(super) fn stat(world: &World, number: Number) -> Result<Stat> {

@@ -121,7 +121,7 @@ impl<'a> Step<'a> {
         Step {
             sequence: Sequence(commit.sequence),
             settled: record.settled,
-            is_settled_late: record.is_settled_late,
+            is_settled_late: record.settled_by.is_late(),
             commit,
             formers,
             replacements: replacements.collect(),

@@ -77,7 +77,7 @@ pub fn create(root: &Path) {
 
 pub fn create_with<D: Disk<Handle = OwnedFd>>(disk: &D, root: &Path) {
     let control = handle(&root.join(".atomdir"));
-    Store::create(disk, &control, [7; 16]).expect("a fresh store can be made");
+    Store::create(disk, &handle(root), &control, [7; 16]).expect("a fresh store can be made");
 }
 
 fn handle(path: &Path) -> OwnedFd {

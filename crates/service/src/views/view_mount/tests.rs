@@ -19,7 +19,7 @@ fn a_transaction_that_has_ended_is_not_shown() {
     };
     let (root, control) = (place("root"), place("control"));
     let open = |path| LinuxDisk::open_root(path).unwrap();
-    Store::create(&LinuxDisk::new(), &open(&control), [7; 16]).unwrap();
+    Store::create(&LinuxDisk::new(), &open(&root), &open(&control), [7; 16]).unwrap();
     let options = Options {
         handles_max: 64,
         ..atomdir::hosting::engine_options(0)

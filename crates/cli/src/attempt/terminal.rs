@@ -1,0 +1,116 @@
+//! The controlling terminal, on which a command has run and the user is to see a listing and to answer.
+//!
+//! A command can leave the terminal in a state in which the listing is not seen, or is seen as something
+//! else: a scroll region of two lines, an alternate screen, invisible text, another character set,
+//! everything sent to a printer. So the settings are restored, and each state that outlives a
+//! program is reset, before the listing. No process of a sealed command is left by then.
+
+use crate::error::Error;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::retry_on_intr;
+use rustix::process::getpgrp;
+use rustix::termios::{
+    OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp, tcsetattr,
+};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+
+/// What a terminal gets, in this order (ECMA-48, and xterm's ctlseqs). A terminal ignores what it does
+/// not know.
+const RESET: [&str; 9] = [
+    // Ends a sequence or a string that has begun, and sending everything to a printer or to the host.
+    "\x18\x1b\\\x1b[4i\x1b[?4i",
+    // Leaves the mode of a VT52, for UTF-8, with the usual character sets.
+    "\x1b<\x1b%G\x1b(B\x1b)B\x1b*B\x1b+B\x0f",
+    // Output that is held back until it is complete; the alternate screens.
+    "\x1b[?2026l\x1b[?1049l\x1b[?1047l\x1b[?47l",
+    "\x1b[!p",
+    // Attributes; the colours of text and background, and the palette, which may be one colour.
+    "\x1b[0m\x1b[?5l\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\",
+    // Margins, origin, inserting, wrapping, the cursor, tab stops.
+    "\x1b[?69l\x1b[r\x1b[?6l\x1b[4l\x1b[20l\x1b[?7h\x1b[?25h\x1b[?5W",
+    // What keys and the mouse send.
+    "\x1b>\x1b[?1l\x1b[?2004l\x1b[?9l\x1b[?1000l\x1b[?1001l\x1b[?1002l\x1b[?1003l\x1b[?1004l",
+    "\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[>4m\x1b[<99u\x1b[2l\x1b[12h",
+    // Begins below everything that the command has written.
+    "\x1b[999;1H\x1b[J\r\n",
+];
+
+/// The controlling terminal, even if the standard streams are redirected.
+pub struct Terminal {
+    descriptor: OwnedFd,
+    /// The user's settings from before the command ran.
+    settings: Option<Termios>,
+    /// Whether to restore the terminal before asking. Only after a sealed command,
+    /// since then no process of the command is left.
+    is_regained: bool,
+}
+
+impl Terminal {
+    /// `sealed` says whether the command that will run on it is sealed.
+    pub fn open(sealed: bool) -> Result<Terminal, Error> {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        match rustix::fs::open(c"/dev/tty", flags, Mode::empty()) {
+            Ok(descriptor) => Ok(Terminal {
+                settings: tcgetattr(&descriptor).ok(),
+                descriptor,
+                is_regained: sealed,
+            }),
+            Err(_) => Err(Error::Usage {
+                message: "there is no terminal to ask on".into(),
+                hint: Some("leave --ask out, or use --on-success keep and decide later".into()),
+            }),
+        }
+    }
+
+    /// Makes sure that the user sees what is printed next, that they type the answer, and that it is
+    /// read as lines. The command may have changed the settings and the terminal's own state.
+    pub fn regain(&mut self) {
+        // A background job would be stopped.
+        let is_foreground = tcgetpgrp(&self.descriptor).is_ok_and(|group| group == getpgrp());
+        if !self.is_regained || !is_foreground {
+            return;
+        }
+        // If the terminal has hung up, reading reports it.
+        if let Some(settings) = &self.settings {
+            let _ = tcsetattr(&self.descriptor, OptionalActions::Now, settings);
+        }
+        if std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb") {
+            let _ = self.write_all(RESET.concat().as_bytes());
+        }
+        self.drop_input();
+    }
+
+    /// Drops what the command may have put into the terminal's input, as an answer.
+    pub fn drop_input(&self) {
+        if self.is_regained {
+            let _ = tcflush(&self.descriptor, QueueSelector::IFlush);
+        }
+    }
+
+    /// Returns a line without its newline, or `None` at the end of input.
+    pub(crate) fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        loop {
+            let mut byte = [0];
+            match retry_on_intr(|| rustix::io::read(&self.descriptor, &mut byte))? {
+                0 if line.is_empty() => return Ok(None),
+                0 => return Ok(Some(line)),
+                _ if byte == *b"\n" => return Ok(Some(line)),
+                _ => line.extend(byte),
+            }
+        }
+    }
+}
+
+impl Write for Terminal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(retry_on_intr(|| {
+            rustix::io::write(&self.descriptor, bytes)
+        })?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
