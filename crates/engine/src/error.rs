@@ -368,9 +368,20 @@ pub enum UndoError {
     Store(#[from] StoreError),
 }
 
-/// A path of the store, for messages. The root's own path is empty.
+/// The longest path that a message shows in full: no call takes a longer one.
+const PATH_SHOWN_MAX: usize = 4096;
+
+/// A path of the store, for messages, which are kept, sent and logged. The root's own path is empty.
+/// The middle of a long one is left out.
 pub(crate) fn shown(path: &(impl AnyPath + ?Sized)) -> String {
     let path = path.bytes();
-    let path = if path.is_empty() { b"." } else { &*path };
-    String::from_utf8_lossy(path).into_owned()
+    if path.is_empty() {
+        return ".".to_owned();
+    }
+    if path.len() <= PATH_SHOWN_MAX {
+        return String::from_utf8_lossy(&path).into_owned();
+    }
+    let half = PATH_SHOWN_MAX / 2;
+    let [first, last] = [&path[..half], &path[path.len() - half..]].map(String::from_utf8_lossy);
+    format!("{first} [...] {last}")
 }

@@ -44,7 +44,14 @@ fn a_record_cancels_itself_or_an_earlier_commit() {
         assert!(CommitRecord::decode_payload(7, &payload).is_err());
         let past = PastRecord::of(record.clone(), record.time()).expect("the past has no gaps");
         let decoded = PastRecord::decode_payload(7, &past.encode_payload());
-        assert_eq!(decoded, Ok(past));
+        assert_eq!(decoded, Ok(past.clone()));
+        let given_up = past.given_up();
+        let mut payload_of_past = given_up.encode_payload();
+        let decoded = PastRecord::decode_payload(7, &payload_of_past);
+        assert_eq!(decoded, Ok(given_up));
+        let last = payload_of_past.len() - 1;
+        payload_of_past[last] += 1;
+        assert!(PastRecord::decode_payload(7, &payload_of_past).is_err());
         let summary = SummaryRecord::from(record);
         let mut payload_of_summary = summary.encode_payload();
         let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);

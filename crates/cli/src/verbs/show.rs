@@ -4,7 +4,7 @@ use crate::changes::{ChangeList, Filter};
 use crate::completion::commits;
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
+use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
 use atomdir::Sequence;
 use atomdir::client::CommitDetails;
 use clap::{Args, ValueHint};
@@ -35,11 +35,15 @@ pub struct Arguments {
     paths: Vec<PathBuf>,
 }
 
-struct Details(CommitDetails);
+struct Details {
+    commit: CommitDetails,
+    /// How many changes the store no longer lists.
+    left_out: u64,
+}
 
 impl Show for Details {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        let CommitDetails { summary, changes } = &self.0;
+        let CommitDetails { summary, changes } = &self.commit;
         painter.line(Style::Heading, format!("commit {}", summary.sequence))?;
         writeln!(painter, "transaction {}", summary.transaction)?;
         writeln!(painter, "time        {}", time::readable(summary.time))?;
@@ -48,6 +52,11 @@ impl Show for Details {
             writeln!(painter, "label       {}", escaped(&summary.label))?;
         }
         writeln!(painter)?;
+        if self.left_out > 0 {
+            let changes = counted(self.left_out, "change");
+            let why = "no longer listed, since the list took more space than other users' lists";
+            writeln!(painter, "{changes}, {why}")?;
+        }
         ChangeList::new(changes).show(painter)
     }
 }
@@ -62,8 +71,8 @@ struct DetailsJson<'a> {
 impl Serialize for Details {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         DetailsJson {
-            summary: json::Commit::from(&self.0.summary),
-            changes: json::changes(&self.0.changes, None),
+            summary: json::Commit::from(&self.commit.summary),
+            changes: json::changes(&self.commit.changes, None),
         }
         .serialize(serializer)
     }
@@ -73,13 +82,21 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let mut connected = context.connect()?;
     let filter = Filter::new(&connected.root, &connected.start, &arguments.paths)?;
     let mut details = connected.connection.show(Sequence(arguments.commit))?;
+    let listed = details.changes.len() as u64;
+    let left_out = details.summary.changes.saturating_sub(listed);
     details.changes = filter.of_commit(&details.changes);
     if !arguments.patch {
-        context.output.print_paged(&Details(details))?;
+        context.output.print_paged(&Details {
+            commit: details,
+            left_out,
+        })?;
         return Ok(SUCCESS);
     }
     if !context.output.is_json() {
-        context.output.print(&Details(details))?;
+        context.output.print(&Details {
+            commit: details,
+            left_out,
+        })?;
     }
     let before = Sequence(arguments.commit.saturating_sub(1));
     let range = (before, Some(Sequence(arguments.commit)));

@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Identity, Kind};
+use atomdir_types::TreePath;
 
 use crate::ids::Sequence;
 use crate::undo::files::Files;
@@ -17,7 +18,7 @@ use crate::undo::since::{Since, Step};
 
 /// A file, and the newest other commit that renamed or replaced it between two of the undone ones.
 pub(super) struct Between {
-    pub path: Vec<u8>,
+    pub path: TreePath,
     pub by: Sequence,
 }
 
@@ -88,7 +89,7 @@ impl RecordPlace {
         }
     }
 
-    fn path(&self, step: &Step) -> Vec<u8> {
+    fn path(&self, step: &Step) -> TreePath {
         match self {
             RecordPlace::Entry(place) => {
                 let entry = &step.entries()[*place];

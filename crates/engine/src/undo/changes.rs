@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use atomdir_disk::{Identity, Kind, Name, Timestamp};
 use atomdir_format::record::{EntryChange, Former, Update};
+use atomdir_types::TreePath;
 
 use crate::ids::Sequence;
 use crate::undo::between::{Between, between};
@@ -91,7 +92,7 @@ struct OthersEntry {
 pub(super) struct NameUndone {
     pub before: Option<Identity>,
     pub after: Option<Identity>,
-    pub path: Vec<u8>,
+    pub path: TreePath,
     /// The first undone commit that changed the entry.
     pub first: usize,
     /// The newest other commit that changed it since.
@@ -439,7 +440,7 @@ impl Changes {
     }
 
     /// A path of an entry that shall be this object again.
-    pub fn path_of(&self, identity: Identity) -> Option<Vec<u8>> {
+    pub fn path_of(&self, identity: Identity) -> Option<TreePath> {
         let mut names = self.names.values();
         let found = names.find(|name| name.before == Some(identity));
         found.map(|name| name.path.clone())

@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno};
+use atomdir_types::path::AnyPath;
 
 use crate::base::Base;
 use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
@@ -201,7 +202,7 @@ impl<D: Disk> Reverse<'_, D> {
     }
 
     /// Reports a change of outside writers because of which the past cannot be shown.
-    pub(super) fn refuse(&mut self, path: &[u8], what: ConflictKind) {
+    pub(super) fn refuse(&mut self, path: &(impl AnyPath + ?Sized), what: ConflictKind) {
         self.is_refused = true;
         self.conflict(path, what, None);
     }

@@ -50,7 +50,9 @@ use atomdir_disk::{Disk, Errno, Identity};
 
 pub use look::Past;
 
-use crate::error::{Conflict, UndoError};
+use atomdir_types::path::AnyPath;
+
+use crate::error::{Conflict, UndoError, shown};
 use crate::ids::Sequence;
 use crate::options::BeginOptions;
 use crate::store::Store;
@@ -166,10 +168,7 @@ fn object_at<D: Disk>(view: &mut View<D>, path: &[u8]) -> Result<Option<Identity
     Ok(stat.map(|stat| stat.identity))
 }
 
-fn io(path: &[u8], errno: Errno) -> UndoError {
-    let path = if path.is_empty() { b"." } else { path };
-    UndoError::Io {
-        path: String::from_utf8_lossy(path).into_owned(),
-        errno,
-    }
+fn io(path: &(impl AnyPath + ?Sized), errno: Errno) -> UndoError {
+    let path = shown(path);
+    UndoError::Io { path, errno }
 }

@@ -4,6 +4,7 @@
 //! Another commit may have brought it back before, or have moved it out of a removed directory.
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
+use atomdir_types::TreePath;
 
 use crate::base::Place;
 use crate::error::ConflictKind;
@@ -70,7 +71,7 @@ impl<D: Disk> Reverse<'_, D> {
     /// Checks an object that goes from the tree, and returns how it was left when an undone commit
     /// brought it there. `None` if none did: others had put it where it would be lost, in a
     /// directory that goes as well.
-    pub(super) fn check_origin(&mut self, identity: Identity, path: &[u8]) -> Option<Left> {
+    pub(super) fn check_origin(&mut self, identity: Identity, path: &TreePath) -> Option<Left> {
         let changes = self.changes;
         let mut made = self.made(identity);
         for key in self.finder.returning_keys(&identity) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
 use atomdir_format::record::AttributesChange;
+use atomdir_types::TreePath;
 
 use crate::base::{Base, Place};
 use crate::database;
@@ -21,7 +22,7 @@ use crate::view::{NameChange, View};
 type Outcome<T> = std::result::Result<T, UndoError>;
 
 /// An object that gets back what these changes replaced, and its path.
-type Restored<'a> = (Arc<Base>, &'a [ChangeRef], Vec<u8>);
+type Restored<'a> = (Arc<Base>, &'a [ChangeRef], TreePath);
 
 /// What the commits are reversed for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -227,7 +228,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
     /// Checks what will not be in the tree any more.
     fn check_leaving(&mut self) -> Outcome<()> {
         let changes = self.changes;
-        let mut leaving: BTreeMap<Identity, &[u8]> = BTreeMap::new();
+        let mut leaving: BTreeMap<Identity, &TreePath> = BTreeMap::new();
         for name in changes.names.values() {
             if let Some(after) = name.after {
                 leaving.entry(after).or_insert(&name.path);
@@ -260,10 +261,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
     fn check_tree(
         &mut self,
         (top, made_with): (NodeId, Identity),
-        path: &[u8],
+        path: &TreePath,
         made: Left,
     ) -> Outcome<()> {
-        let mut open = vec![(top, path.to_vec())];
+        let mut open = vec![(top, path.clone())];
         while let Some((directory, path)) = open.pop() {
             let failed = |errno| io(&path, errno);
             let identity = self.identity(Some(directory)).map_err(failed)?;
@@ -273,7 +274,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 if key.as_ref().is_some_and(is_undone) {
                     continue;
                 }
-                let path = [&path, &b"/"[..], entry.name.as_bytes()].concat();
+                let path = path.join(entry.name.as_bytes());
                 let child = self.view.child(directory, &entry.name);
                 let child = child.and_then(|child| child.ok_or(Errno::STALE));
                 let child = child.map_err(|errno| io(&path, errno))?;
@@ -317,7 +318,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         identity: Identity,
         changes: &'a [ChangeRef],
     ) -> Outcome<Option<Restored<'a>>> {
-        let path = changes.first().map_or_else(Vec::new, |change| {
+        let path = changes.first().map_or_else(TreePath::default, |change| {
             let (step, update, _) = self.since.change(*change);
             step.path_of_object(update.object)
         });

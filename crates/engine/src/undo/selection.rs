@@ -74,13 +74,13 @@ impl Selection {
         let mut found = false;
         for (number, step) in undone(since) {
             for (place, entry) in step.entries().iter().enumerate() {
-                if is_asked_for(&step.path(entry.directory, &entry.name)) {
+                if is_asked_for(&step.path(entry.directory, &entry.name).to_bytes()) {
                     self.entries.insert((number, place));
                     found = true;
                 }
             }
             for (place, update) in step.updates().iter().enumerate() {
-                if is_asked_for(&step.path_of_object(update.object)) {
+                if is_asked_for(&step.path_of_object(update.object).to_bytes()) {
                     self.updates.insert((number, place));
                     found = true;
                 }
@@ -121,13 +121,15 @@ impl Selection {
                 if self.entries.contains(&(number, place)) {
                     objects.extend(entry.before.into_iter().chain(step.after(entry)));
                     above.extend(step.above(entry.directory));
-                    paths.extend(database::family(&step.path(entry.directory, &entry.name)));
+                    let path = step.path(entry.directory, &entry.name).to_bytes();
+                    paths.extend(database::family(&path));
                 }
             }
             for (place, update) in step.updates().iter().enumerate() {
                 if self.updates.contains(&(number, place)) {
                     objects.insert(step.object(update.object));
-                    paths.extend(database::family(&step.path_of_object(update.object)));
+                    let path = step.path_of_object(update.object).to_bytes();
+                    paths.extend(database::family(&path));
                 }
             }
         }

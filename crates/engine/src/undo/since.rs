@@ -1,5 +1,6 @@
 //! The commits from the first one that is undone to the snapshot.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Identity, Name, Timestamp};
@@ -8,6 +9,7 @@ use atomdir_format::record::{
     Before, CommitRecord, DirectoryReference, EntryChange, Locator, LogRecord, ObjectReference,
     Update,
 };
+use atomdir_types::TreePath;
 
 use crate::error::UndoError;
 use crate::ids::Sequence;
@@ -33,6 +35,8 @@ pub(super) struct Step {
     /// See [`PastRecord::is_given_up`].
     pub is_given_up: bool,
     pub record: LogRecord,
+    /// The paths of its directories, once one was asked for.
+    directory_paths: OnceCell<Vec<TreePath>>,
 }
 
 impl<D: Disk> Store<D> {
@@ -78,6 +82,7 @@ impl<D: Disk> Store<D> {
                     settled_by: record.settled_by,
                     is_given_up: record.is_given_up,
                     record: record.record,
+                    directory_paths: OnceCell::new(),
                 });
             }
         };
@@ -202,15 +207,21 @@ impl Step {
     }
 
     /// The path of an entry at that time, as far as the record says it.
-    pub fn path(&self, directory: u32, name: &Name) -> Vec<u8> {
-        let mut names: Vec<&[u8]> = vec![name.as_bytes()];
-        let mut at = directory;
-        while let Locator::Entry { directory, name } = &self.directories()[at as usize].locator {
-            names.push(name.as_bytes());
-            at = *directory;
-        }
-        names.reverse();
-        names.join(&b'/')
+    pub fn path(&self, directory: u32, name: &Name) -> TreePath {
+        let directories = self.directory_paths.get_or_init(|| {
+            let mut paths: Vec<TreePath> = Vec::new();
+            // Each comes after the one above it.
+            for directory in self.directories() {
+                paths.push(match &directory.locator {
+                    Locator::Entry { directory, name } => {
+                        paths[*directory as usize].join(name.as_bytes())
+                    }
+                    _ => TreePath::default(),
+                });
+            }
+            paths
+        });
+        directories[directory as usize].join(name.as_bytes())
     }
 
     /// The directories above an entry.
@@ -222,10 +233,10 @@ impl Step {
         std::iter::successors(Some(directory), up).map(|index| self.directory(index))
     }
 
-    pub fn path_of_object(&self, index: u32) -> Vec<u8> {
+    pub fn path_of_object(&self, index: u32) -> TreePath {
         match &self.objects()[index as usize].locator {
             Locator::Entry { directory, name } => self.path(*directory, name),
-            _ => Vec::new(),
+            _ => TreePath::default(),
         }
     }
 }

@@ -19,6 +19,8 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Identity, Kind, Owner, Stat, Timestamp};
 use atomdir_format::past::SettledBy;
 use atomdir_format::record::{ContentChange, Former, Update};
+use atomdir_types::TreePath;
+use atomdir_types::path::AnyPath;
 
 use super::reverse::Reverse;
 use crate::base::Base;
@@ -32,12 +34,18 @@ use crate::undo::io;
 type Outcome<T> = Result<T, UndoError>;
 
 impl<D: Disk> Reverse<'_, D> {
-    pub(super) fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
+    pub(super) fn conflict(
+        &mut self,
+        path: &(impl AnyPath + ?Sized),
+        what: ConflictKind,
+        by: Option<Sequence>,
+    ) {
+        let path = path.bytes();
         // An undone commit is in nobody's way. Its result is not there any more, so others have
         // changed it.
         let by = by.filter(|by| !self.since.is_undone(*by));
         let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);
-        let path = if path.is_empty() { b"." } else { path };
+        let path = if path.is_empty() { b"." } else { &*path };
         self.conflicts.push(Conflict {
             path: path.to_vec(),
             what,
@@ -54,7 +62,12 @@ impl<D: Disk> Reverse<'_, D> {
 
     /// Checks an object that will go: nobody but the undone commits may have changed it.
     /// `made`: how the commit that made it has left it.
-    pub(super) fn check_going(&mut self, base: &Arc<Base>, path: &[u8], made: Left) -> Outcome<()> {
+    pub(super) fn check_going(
+        &mut self,
+        base: &Arc<Base>,
+        path: &TreePath,
+        made: Left,
+    ) -> Outcome<()> {
         let stat = self.stat(base).map_err(|errno| io(path, errno))?;
         let touches = self.touches(stat.identity).to_vec();
         let is_directory = base.kind == Kind::Directory;
@@ -167,7 +180,7 @@ impl<D: Disk> Reverse<'_, D> {
     pub(super) fn check_changed(
         &mut self,
         base: &Arc<Base>,
-        path: &[u8],
+        path: &TreePath,
         changes: &[ChangeRef],
     ) -> Outcome<()> {
         let Some(first) = changes.first() else {
@@ -225,7 +238,7 @@ impl<D: Disk> Reverse<'_, D> {
     fn check_directory(
         &mut self,
         base: &Arc<Base>,
-        path: &[u8],
+        path: &TreePath,
         changes: &[ChangeRef],
     ) -> Outcome<()> {
         let present = self.stat(base).map_err(|errno| io(path, errno))?.attributes;

@@ -34,11 +34,11 @@ impl Record for PastRecord {
             !self.is_given_up || self.record.is_own_cancellation(),
             "nothing is left of a commit that was given up"
         );
-        match self.settled_by {
-            _ if self.is_given_up => writer.byte(GIVEN_UP),
-            SettledBy::Commit => {}
-            SettledBy::Recovery => writer.byte(SETTLED_LATE),
-            SettledBy::Adoption => writer.byte(ADOPTED),
+        match (self.settled_by, self.is_given_up) {
+            (_, true) => writer.byte(GIVEN_UP),
+            (SettledBy::Commit, false) => {}
+            (SettledBy::Recovery, false) => writer.byte(SETTLED_LATE),
+            (SettledBy::Adoption, false) => writer.byte(ADOPTED),
         }
         writer.bytes
     }
