@@ -2,6 +2,7 @@
 //! a service inherits from its starter.
 
 mod fake;
+mod more_rights;
 mod planted;
 mod shared;
 mod surroundings;
