@@ -24,6 +24,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use atomdir_disk::{Access, Disk, Errno, Kind};
+use atomdir_types::TreePath;
 
 use crate::base::Base;
 use crate::base::core::Core;
@@ -65,7 +66,7 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         let is_used = is_in_use(&view.core, (&object.base, &object.path))?;
         if contents.replacement.is_some() {
             let is_bound = is_bound(&core, object) || is_anothers(view, object);
-            let is_replaceable = || {
+            let mut is_replaceable = || {
                 let takes = placements.take_staged(&object.base);
                 takes.map_err(|errno| CommitError::io("look at", &object.path, errno))
             };
@@ -172,15 +173,15 @@ fn is_running<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> bool {
     opened.is_err_and(|errno| errno == Errno::TXTBSY)
 }
 
-fn conflict(path: &[u8], what: ConflictKind) -> CommitError {
+fn conflict(path: &TreePath, what: ConflictKind) -> CommitError {
     CommitError::Conflict(vec![Conflict {
-        path: path.to_vec(),
+        path: path.to_bytes(),
         what,
         by: ChangedBy::Outside,
     }])
 }
 
-fn is_in_use<D: Disk>(core: &Core<D>, (base, path): (&Base, &[u8])) -> Result<bool, CommitError> {
+fn is_in_use<D: Disk>(core: &Core<D>, (base, path): (&Base, &TreePath)) -> Result<bool, CommitError> {
     let failed = |errno| CommitError::io("look for users of", path, errno);
     match open(core, base, Access::Read) {
         // If the question fails, somebody may use it.

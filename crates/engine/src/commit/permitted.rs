@@ -45,7 +45,7 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, user: &Credentials)
     // Apply must be able to act as the user.
     if core.options.privileges.all {
         let acting = core.disk.act_as(user.user, &user.groups);
-        drop(acting.map_err(refused(b".atomdir"))?);
+        drop(acting.map_err(refused(&TreePath::from(&b".atomdir"[..])))?);
     }
     let may_change = |directory: &Arc<Base>| {
         require(core, directory, user, &[Permission::Write])?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name};
 use atomdir_format::record::EntryChange;
-use atomdir_types::Change;
+use atomdir_types::{Change, TreePath};
 
 use crate::base::Base;
 use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
@@ -112,7 +112,7 @@ struct Search<'a, D: Disk> {
     /// So many steps belong to the commits. The others are later.
     steps: usize,
     /// The paths at which the commits left objects.
-    paths: HashMap<Identity, Vec<u8>>,
+    paths: HashMap<Identity, TreePath>,
     found: BTreeSet<Vec<u8>>,
 }
 
@@ -159,7 +159,7 @@ impl<D: Disk> Search<'_, D> {
         };
         let file = |identity: Option<Identity>| identity.map(|one| self.files.first(one));
         if file(found) != file(left) {
-            self.found.insert(path);
+            self.found.insert(path.to_bytes());
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<D: Disk> Search<'_, D> {
             },
         };
         if is_changed {
-            self.found.insert(path);
+            self.found.insert(path.to_bytes());
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl<D: Disk> Search<'_, D> {
         };
         let entries = step.entries().iter().filter_map(|entry| {
             let made = step.after(entry)?;
-            Some((step.path(entry.directory, &entry.name), made))
+            Some((step.path(entry.directory, &entry.name).to_bytes(), made))
         });
         let entries: HashMap<Vec<u8>, Identity> = entries.collect();
         let left = Touch {
@@ -245,8 +245,8 @@ impl<D: Disk> Search<'_, D> {
         let left = self.reverse.left(&left);
         let added = commit.summary.iter();
         let added = added.filter(|line| line.change == Change::Added);
-        for path in added.map(|line| &line.path) {
-            if entries.contains_key(path) {
+        for path in added.map(|line| line.path.to_bytes()) {
+            if entries.contains_key(&path) {
                 continue;
             }
             let slashes = path.iter().enumerate().rev();
@@ -255,7 +255,7 @@ impl<D: Disk> Search<'_, D> {
             if let Some((at, directory)) = found
                 && self.is_changed_within(directory, &path[at + 1..], left)?
             {
-                self.found.insert(path.clone());
+                self.found.insert(path);
             }
         }
         Ok(())
