@@ -3,7 +3,7 @@
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
 //! module. `fork` makes savepoints and nested views, `refresh` lays the difference over a newer
 //! snapshot, `log` keeps a view on disk for the next service, `read_set` records what a serializable
-//! transaction has read, `sparse` knows the holes of files, and `upper` makes a view of an
+//! transaction has read, `shown` what a lower layer has shown, `sparse` knows the holes of files, and `upper` makes a view of an
 //! overlay's upper layer. Each of these states the invariants that it keeps.
 //!
 //! Invariant: nothing here changes the base.
@@ -27,6 +27,7 @@ mod put_back;
 pub(crate) mod read_set;
 mod reads;
 mod refresh;
+mod shown;
 mod sparse;
 mod staging;
 mod take_back;
@@ -47,6 +48,7 @@ pub(crate) use merge::conflicts;
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
 use numbers::Numbers;
+use shown::Shown;
 use sparse::HolesRead;
 pub(crate) use take_back::NameChange;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
@@ -100,6 +102,8 @@ pub(crate) struct View<D: Disk> {
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
     pub lower: bool,
+    /// For a lower layer, and views that read the upper layer over it.
+    shown: Option<Shown>,
     /// For each nested transaction, the state of the overlay when it began.
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
@@ -138,6 +142,7 @@ impl<D: Disk> View<D> {
             is_layer: false,
             is_written_ahead: false,
             lower: false,
+            shown: None,
             begun_over: BTreeMap::new(),
             frozen: false,
             restricted_to: None,

@@ -47,6 +47,7 @@ impl<D: Disk> View<D> {
             lookups: Vec::new(),
             holes_read: Default::default(),
             generations: Vec::new(),
+            shown: None,
             lower: false,
             begun_over: Default::default(),
             frozen: false,
