@@ -34,7 +34,7 @@ rules! {
     EntryChangedOutside,
     /// A commit has removed the directory of an entry that the transaction changes.
     DirectoryRemoved,
-    /// An outside writer has moved or removed the directory of a changed entry,
+    /// An outside writer has moved or removed the directory of a changed entry or object,
     /// or one above it.
     DirectoryMovedOutside,
     /// A mode or owner has changed, and the kernel had let the user write because of it.
@@ -67,7 +67,7 @@ rules! {
     /// An outside writer has changed a file that the transaction writes.
     FileChangedOutside,
     /// An outside writer has changed mode or owner of a directory whose attributes
-    /// the transaction changes.
+    /// the transaction changes, or which it removes.
     DirectoryChangedOutside,
     /// A commit has changed the attributes of a directory that the transaction
     /// removes.

@@ -145,6 +145,8 @@ pub(crate) struct RemovedDirectory {
     /// The names that the transaction removed from it.
     pub names: BTreeMap<Name, Arc<Base>>,
     pub path: TreePath,
+    /// Its mode and owner as the view first showed them.
+    pub reported: Option<(u32, Owner)>,
 }
 
 impl WriteSet {

@@ -14,7 +14,7 @@ impl<D: Disk> View<D> {
         let node = self.node(id)?;
         let Some(own) = node.own() else {
             let base = node.base.as_ref().ok_or(Errno::STALE)?;
-            let stat = self.snapshot().stat(base)?;
+            let stat = self.show_stat(base)?;
             let attributes = self.report(id, &stat)?;
             return Ok(self.with_stored(id, attributes));
         };
@@ -53,7 +53,8 @@ impl<D: Disk> View<D> {
     /// Returns the attributes of a node without changes, from those in the
     /// snapshot.
     pub(super) fn report(&mut self, id: NodeId, stat: &Stat) -> Result<NodeAttributes> {
-        let attributes = self.core.inode_numbers.attributes_of(stat);
+        let shown = self.note_shown(id, stat)?;
+        let attributes = self.core.inode_numbers.attributes_of(&shown);
         let reported = (attributes.mode, attributes.owner);
         self.node_mut(id)?.reported.get_or_insert(reported);
         Ok(attributes)

@@ -249,7 +249,7 @@ impl<D: Disk> View<D> {
         let node = self.node(id)?;
         match (node.kind, node.own(), &node.base) {
             (Kind::File, Some(own), _) => Ok(own.attributes.length),
-            (Kind::File, None, Some(base)) => Ok(self.snapshot().stat(base)?.length),
+            (Kind::File, None, Some(base)) => Ok(self.show_stat(base)?.length),
             (Kind::Directory, ..) => Err(Errno::ISDIR),
             _ => Err(Errno::INVAL),
         }

@@ -3,7 +3,8 @@
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
 //! module. `fork` makes savepoints and nested views, `refresh` lays the difference over a newer
 //! snapshot, `log` keeps a view on disk for the next service, `read_set` records what a serializable
-//! transaction has read, `resolved` keeps names to the objects that they have led to, `sparse` knows the holes of files, and `upper` makes a view of an
+//! transaction has read, `resolved` keeps names to the objects that they have led to, `shown` is what
+//! a lower layer has shown, `sparse` knows the holes of files, and `upper` makes a view of an
 //! overlay's upper layer. Each of these states the invariants that it keeps.
 //!
 //! Invariant: nothing here changes the base.
@@ -29,6 +30,7 @@ pub(crate) mod read_set;
 mod reads;
 mod refresh;
 mod resolved;
+mod shown;
 mod sparse;
 mod staging;
 mod take_back;
@@ -49,6 +51,7 @@ pub(crate) use merge::conflicts;
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
 use numbers::Numbers;
+use shown::Shown;
 use sparse::HolesRead;
 pub(crate) use take_back::NameChange;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
@@ -109,6 +112,8 @@ pub(crate) struct View<D: Disk> {
     pub bars: Bars,
     /// A part of the overlay's upper layer has been taken over, and the rest cannot be.
     is_torn: bool,
+    /// For a lower layer, and views that read the upper layer over it.
+    shown: Option<Shown>,
     /// For each nested transaction, the state of the overlay when it began.
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
@@ -150,6 +155,7 @@ impl<D: Disk> View<D> {
             lower: false,
             bars: Bars::default(),
             is_torn: false,
+            shown: None,
             begun_over: BTreeMap::new(),
             frozen: false,
             restricted_to: None,

@@ -23,7 +23,7 @@ impl<D: Disk> View<D> {
             return self.note_access(id);
         }
         let permissions = match base.kind {
-            Kind::Directory => Some(Permissions::of(&self.snapshot().stat(&base)?)),
+            Kind::Directory => Some(Permissions::of(&self.show_stat(&base)?)),
             _ => None,
         };
         if let Some(reads) = &mut self.reads {

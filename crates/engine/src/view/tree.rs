@@ -99,7 +99,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    fn raise_lookups(&mut self, id: NodeId) {
+    pub(super) fn raise_lookups(&mut self, id: NodeId) {
         let place = id.0 as usize;
         if self.lookups.len() <= place {
             self.lookups.resize(place + 1, 0);
@@ -151,7 +151,7 @@ impl<D: Disk> View<D> {
             return Ok(None);
         };
         self.require_present(&base, &[Permission::Search])?;
-        let found = self.look_up(&base, name)?;
+        let found = self.show_name(&base, name)?;
         if let Some(reads) = &mut self.reads
             && !self.core.is_hidden(&base, name)
         {
@@ -265,6 +265,9 @@ impl<D: Disk> View<D> {
             if let Some(own) = &node.own {
                 self.discard_staged(id, own);
             }
+            if let (Some(shown), Some(base), true) = (&self.shown, &node.base, self.lower) {
+                shown.forget(base);
+            }
             if !self.is_forked() && id >= self.reusable_from {
                 self.free.push(id);
             }
@@ -281,7 +284,7 @@ impl<D: Disk> View<D> {
         if self.node(id)?.own.is_none() {
             self.refuse_mount_point(id, Errno::ROFS)?;
             let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
-            let stat = self.snapshot().stat(&base)?;
+            let stat = self.shown_stat(&base)?;
             self.watch_stores(id, &stat);
             let own = Own {
                 attributes: self.core.inode_numbers.attributes_of(&stat),
@@ -336,7 +339,7 @@ impl<D: Disk> View<D> {
             unlogged.entries.insert((parent, name.clone()));
         });
         let before = match self.node(parent)?.base.clone() {
-            Some(base) if !known => self.object_at(&base, name)?,
+            Some(base) if !known => self.object_before(&base, name)?,
             _ => None,
         };
         let now_base = match now {
@@ -381,7 +384,7 @@ impl<D: Disk> View<D> {
         let below = match &base {
             Some(base) => {
                 self.require_present(base, &[Permission::Read])?;
-                self.snapshot().list(base)?
+                self.show_listing(base)?
             }
             None => Vec::new(),
         };

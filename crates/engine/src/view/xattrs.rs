@@ -31,6 +31,11 @@ impl<D: Disk> View<D> {
             return changed.clone().ok_or(Errno::NODATA);
         }
         match node.base.clone() {
+            Some(base) if self.shown.is_some() => {
+                let shown = self.show_xattrs(&base)?.into_iter();
+                let found = shown.into_iter().find(|(of, _)| of == name);
+                found.map(|(_, value)| value).ok_or(Errno::NODATA)
+            }
             Some(base) => self.snapshot().xattr(&base, name),
             None => match self.taken_over(id)? {
                 Some(object) => self.core.disk.xattr(&object, name),
@@ -53,8 +58,7 @@ impl<D: Disk> View<D> {
         let node = self.node(id)?;
         let mut names: BTreeSet<Vec<u8>> = match node.base.clone() {
             Some(base) => self
-                .snapshot()
-                .xattrs(&base)?
+                .show_xattrs(&base)?
                 .into_iter()
                 .map(|(name, _)| name)
                 .collect(),

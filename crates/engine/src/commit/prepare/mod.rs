@@ -90,7 +90,11 @@ impl<D: Disk> Preparation<'_, '_, D> {
         for &id in &self.put_back {
             // The transaction depends on the object being as before, and on nothing
             // else of it.
-            self.view.note_attributes(id).map_err(listing)?;
+            match self.view.note_attributes(id) {
+                // An outside writer has removed it.
+                Ok(()) | Err(Errno::STALE) => {}
+                Err(errno) => return Err(listing(errno)),
+            }
         }
         self.set.summary = self
             .view
@@ -276,7 +280,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let Some(delta) = self.delta(id) else {
             return Ok(());
         };
-        let base = self.view.node(id).ok().and_then(|node| node.base.clone());
+        let node = self.view.node(id).ok();
+        let base = node.and_then(|node| node.base.clone());
+        let reported = node.and_then(|node| node.reported);
         if delta.removed {
             if let Some(base) = base.filter(|_| self.has_node(id)) {
                 let entries = delta.entries.iter();
@@ -284,9 +290,12 @@ impl<D: Disk> Preparation<'_, '_, D> {
                     .filter_map(|(name, entry)| Some((name.clone(), entry.before.clone()?)))
                     .collect();
                 let path = self.paths.node(self.view, id);
-                self.set
-                    .removed_directories
-                    .push(RemovedDirectory { base, names, path });
+                self.set.removed_directories.push(RemovedDirectory {
+                    base,
+                    names,
+                    path,
+                    reported,
+                });
             }
             return Ok(());
         }

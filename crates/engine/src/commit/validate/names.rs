@@ -147,11 +147,19 @@ impl<D: Disk> Validation<'_, D> {
     /// Every name that the transaction took out of the directory must still lead to the same
     /// object, and the directory must have no other names.
     pub(super) fn check_removed_directory(&mut self, removed: &RemovedDirectory) -> Result<()> {
-        let RemovedDirectory { base, names, path } = removed;
+        let RemovedDirectory {
+            base,
+            names,
+            path,
+            reported,
+        } = removed;
         let Ok(handle) = self.core.directory(base) else {
             // The check of its entry reports the conflict.
             return Ok(());
         };
+        if let (Some(reported), Ok(stat)) = (reported, self.core.stat_now(base)) {
+            self.check_permissions((base, path), *reported, &stat);
+        }
         let mut present: BTreeMap<Name, Option<Stat>> = BTreeMap::new();
         for name in names.keys() {
             present.insert(name.clone(), self.present(&handle, name)?);

@@ -1,11 +1,11 @@
 //! Validates contents and attributes of objects that the transaction changes and
 //! does not remove.
 
-use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
+use atomdir_disk::{Disk, Errno, Kind, Owner, Result, Stat};
 
 use super::Validation;
 use crate::base::snapshot::{PAGE, Snapshot};
-use crate::base::{Changed, Place, Stamp};
+use crate::base::{Base, Changed, Place, Stamp};
 use crate::error::ConflictKind;
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -99,11 +99,6 @@ impl<D: Disk> Validation<'_, D> {
     /// A directory's times change with its entries and prove nothing, so mode and
     /// owner are compared with those that the view first showed.
     fn check_directory_attributes(&mut self, object: &ObjectWrite, present: &Stat) -> Result<()> {
-        let rule = Rule::DirectoryChangedOutside;
-        let is_committed = self.since(rule, &object.base, |changed| changed.attributes);
-        if is_committed.is_some() {
-            return Ok(());
-        }
         let (core, at) = (self.core, self.at);
         let before = match object.reported {
             Some(reported) => reported,
@@ -114,10 +109,24 @@ impl<D: Disk> Validation<'_, D> {
                 (before.mode, before.owner)
             }
         };
-        if (present.attributes.mode, present.attributes.owner) != before {
-            self.conflict(rule, &object.path, ConflictKind::Attributes, None);
-        }
+        self.check_permissions((&object.base, &object.path), before, present);
         Ok(())
+    }
+
+    /// Whether an outside writer has changed a directory's mode or owner. `before`: as the view
+    /// showed them.
+    pub(super) fn check_permissions(
+        &mut self,
+        (base, path): (&Base, &[u8]),
+        before: (u32, Owner),
+        present: &Stat,
+    ) {
+        let rule = Rule::DirectoryChangedOutside;
+        let is_committed = self.since(rule, base, |changed| changed.attributes);
+        let now = (present.attributes.mode, present.attributes.owner);
+        if is_committed.is_none() && now != before {
+            self.conflict(rule, path, ConflictKind::Attributes, None);
+        }
     }
 }
 

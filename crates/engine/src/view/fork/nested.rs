@@ -48,6 +48,7 @@ impl<D: Disk> View<D> {
             lookups: Vec::new(),
             holes_read: Default::default(),
             generations: Vec::new(),
+            shown: None,
             lower: false,
             bars: Default::default(),
             is_torn: false,

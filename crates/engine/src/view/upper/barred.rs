@@ -86,6 +86,7 @@ impl Bars {
 impl<D: Disk> View<D> {
     /// Lists the extended attributes of an object of the lower layer.
     pub(crate) fn lower_xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {
+        self.show_before_copy(id)?;
         let mut names = self.xattr_names(id)?;
         if self.is_mount_point(id)? {
             names.push(BAR.to_vec());

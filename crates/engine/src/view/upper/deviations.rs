@@ -55,7 +55,7 @@ impl<D: Disk> Reading<'_, D> {
         let Some(above) = &self.new.node(item.parent)?.base else {
             return Ok(false);
         };
-        let known = self.new.snapshot().lookup(above, &item.name)?;
+        let known = self.new.shown_entry(above, &item.name)?;
         Ok(known.is_some())
     }
 }

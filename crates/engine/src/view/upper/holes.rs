@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Result};
+use atomdir_disk::{Disk, Errno, Result};
 
 use crate::base::Base;
 use crate::base::snapshot::PAGE;
@@ -15,10 +15,14 @@ const CHUNK: usize = 1 << 20;
 /// Makes holes again where the base's file has some and the copy has nothing
 /// but zeros.
 pub(super) fn dig<D: Disk>(view: &mut View<D>, id: NodeId, base: &Arc<Base>) -> Result<()> {
-    let length = view.snapshot_stat(base)?.length;
+    let length = view.shown_stat(base)?.length;
     let mut at = 0;
     while at < length {
-        let data = view.snapshot().next_data(base, at)?;
+        let data = match view.snapshot().next_data(base, at) {
+            // An outside writer has removed the original, so the commit will conflict.
+            Err(Errno::STALE) => return Ok(()),
+            data => data?,
+        };
         let hole_end = data.map_or(length, |data| data.offset.min(length));
         if hole_end > at {
             dig_one(view, id, at, hole_end)?;

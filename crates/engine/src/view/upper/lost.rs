@@ -96,7 +96,7 @@ impl<D: Disk> Reading<'_, D> {
             }
             return Ok(());
         }
-        let stat = self.new.snapshot_stat(&base)?;
+        let stat = self.new.shown_stat(&base)?;
         if self.new.node(directory)?.is_removed_directory() {
             self.note_removed((&base, &stat), &name);
         }
@@ -108,7 +108,8 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    /// Removes a directory with all that the snapshot has in it.
+    /// Removes a directory with all that the view showed in it. What an outside writer has put there
+    /// since is left to validation.
     fn remove_directory(
         &mut self,
         base: Arc<Base>,
@@ -116,22 +117,21 @@ impl<D: Disk> Reading<'_, D> {
         name: &Name,
         more: &mut Vec<Lost>,
     ) -> Result<()> {
-        let stat = self.new.snapshot_stat(&base)?;
+        let stat = self.new.shown_stat(&base)?;
         self.note_removed((&base, &stat), name);
         let found = Found {
             base: base.clone(),
             stat,
         };
         let id = self.new.node_of_base(found, directory, name);
-        for (name, ..) in self.new.snapshot().list(&base)? {
-            let Some(child) = self.new.snapshot().lookup(&base, &name)? else {
-                continue;
-            };
+        let (mode, owner) = (stat.attributes.mode, stat.attributes.owner);
+        self.new.node_mut(id)?.reported.get_or_insert((mode, owner));
+        for (name, child) in self.new.shown_children(&base) {
             self.new.set_entry(id, &name, None)?;
             more.push(Lost {
                 directory: id,
                 name,
-                base: child.base,
+                base: child,
             });
         }
         self.new.delta_mut(id)?.removed = true;

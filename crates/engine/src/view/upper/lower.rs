@@ -41,7 +41,7 @@ impl<D: Disk> Reading<'_, D> {
         let of_node = origin.and_then(|origin| self.of_origin(origin));
         let found = match (of_node, &overlay.redirect) {
             (Some(base), _) => {
-                let stat = self.new.snapshot_stat(&base)?;
+                let stat = self.new.shown_stat(&base)?;
                 Some(Found { base, stat })
             }
             (None, Some(path)) => self.at_lower_path(item, path)?,
@@ -58,21 +58,19 @@ impl<D: Disk> Reading<'_, D> {
 
     fn at_same_place(&self, item: &Item) -> Result<Option<Found>> {
         match &self.new.node(item.parent)?.base {
-            Some(base) => self.new.snapshot().lookup(base, &item.name),
+            Some(base) => self.new.shown_entry(base, &item.name),
             None => Ok(None),
         }
     }
 
     /// Finds a path from the layer's root, or a name in the lower directory.
     fn at_lower_path(&self, item: &Item, path: &[u8]) -> Result<Option<Found>> {
-        let snapshot = self.new.snapshot();
         if path.starts_with(b"/") {
-            let found = snapshot.resolve(path)?;
-            return Ok(found.map(|(base, stat)| Found { base, stat }));
+            return self.new.shown_path(path);
         }
         let name = Name::new(path).map_err(|_| Errno::INVAL)?;
         match &self.new.node(item.parent)?.base {
-            Some(base) => snapshot.lookup(base, &name),
+            Some(base) => self.new.shown_entry(base, &name),
             None => Ok(None),
         }
     }

@@ -75,6 +75,7 @@ impl<D: Disk> View<D> {
         if OverlayPrefix::of(&self.core.options.privileges) == OverlayPrefix::User {
             self.bars = Bars::for_user(root.attributes.owner);
         }
+        self.begin_to_show(&root, &xattrs);
         Ok(())
     }
 
@@ -84,6 +85,7 @@ impl<D: Disk> View<D> {
         let mut reader = View::new(self.core.clone(), self.id, self.at);
         reader.has_stage = true;
         reader.restricted_to = self.restricted_to.clone();
+        reader.shown = self.shown.clone();
         reader.reads = self.reads.as_ref().map(|_| Default::default());
         Ok(reader)
     }
@@ -130,6 +132,7 @@ impl<D: Disk> View<D> {
         view.has_placed = true;
         moves.close_layer(&view);
         view.reads = self.reads.take();
+        view.shown = None;
         Ok((view, deviations))
     }
 
@@ -144,9 +147,11 @@ impl<D: Disk> View<D> {
         let stage = self.open_stage()?;
         let upper = names::fixed(names::UPPER);
         let stat = self.core.disk.stat_at(&stage, &upper)?;
-        let root = self.snapshot_stat(&self.core.root_base)?;
+        let root = self.shown_stat(&self.core.root_base)?;
         let mut view = View::new(self.core.clone(), self.id, self.at);
         view.has_stage = true;
+        view.shown = self.shown.clone();
+        view.node_mut(NodeId::ROOT)?.reported = Some((root.attributes.mode, root.attributes.owner));
         let mut reading = Reading {
             lower,
             overlay_prefix: OverlayPrefix::of(&view.core.options.privileges),

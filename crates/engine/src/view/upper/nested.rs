@@ -164,7 +164,7 @@ impl<D: Disk> View<D> {
     /// Whether the snapshot has the object by several names. Then the index has it as well.
     fn has_other_names(&self, node: NodeId) -> Result<bool> {
         Ok(match &self.node(node)?.base {
-            Some(base) => self.snapshot_stat(base)?.links > 1,
+            Some(base) => self.shown_stat(base)?.links > 1,
             None => false,
         })
     }

@@ -183,6 +183,12 @@ impl<D: Disk> Reading<'_, D> {
         }
         let id = self.place(&item, found)?;
         self.add_to_layer(&item, id, overlay);
+        if self.is_new(item.parent)? {
+            // The new directory lands as it is, and the old one is moved there from its place in the
+            // base. What overlayfs has put there is only its copy.
+            let slot = names::slot(self.new.new_slot());
+            self.moves.move_to_slot(item.parent.into(), item.name, slot);
+        }
         Ok(())
     }
 
@@ -194,9 +200,14 @@ impl<D: Disk> Reading<'_, D> {
             let node = id.and_then(|id| lower.node(*id).ok());
             reported = node.and_then(|node| node.reported);
         });
+        let base = found.base.clone();
         let id = self.new.node_of_base(found, item.parent, &item.name);
+        let shown = self.new.shown_stat(&base)?.attributes;
         let node = self.new.node_mut(id)?;
-        node.reported = node.reported.or(reported);
+        node.reported = node
+            .reported
+            .or(reported)
+            .or(Some((shown.mode, shown.owner)));
         self.new.set_entry(item.parent, &item.name, Some(id))?;
         let node = self.new.node(id)?;
         if node.parent != item.parent || node.name.as_ref() != Some(&item.name) {
@@ -279,7 +290,7 @@ impl<D: Disk> Reading<'_, D> {
     /// modification time, so the contents are compared only if the time is the old
     /// one.
     fn is_unwritten(&self, base: &Arc<Base>, copy: &InUpper<'_>) -> Result<bool> {
-        let before = self.new.snapshot_stat(base)?;
+        let before = self.new.shown_stat(base)?;
         let modified = |stat: &Stat| stat.attributes.times.modified;
         if modified(&before) != modified(copy.stat) || before.length != copy.stat.length {
             return Ok(false);
@@ -302,14 +313,18 @@ impl<D: Disk> Reading<'_, D> {
         let Some(file) = self.unless_gone(opened)? else {
             return Ok(false);
         };
-        self.new.file_has_contents_of(&file, base, length)
+        match self.new.file_has_contents_of(&file, base, length) {
+            // An outside writer has removed the original.
+            Err(Errno::STALE) => Ok(false),
+            compared => compared,
+        }
     }
 
     /// Compares the attributes of a base object with those that it has now.
     fn compare(&mut self, id: NodeId, stat: &Stat, xattrs: Xattrs) -> Result<()> {
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
-        let before = self.new.snapshot_stat(&base)?;
-        let xattrs_before = self.new.snapshot().xattrs(&base)?;
+        let before = self.new.shown_stat(&base)?;
+        let xattrs_before = self.new.shown_xattrs(&base)?;
         let changed_xattrs = difference(&xattrs_before, xattrs, self.overlay_prefix);
         let (old, now) = (before.attributes, stat.attributes);
         let touched = Touched {
@@ -430,7 +445,7 @@ impl<D: Disk> Reading<'_, D> {
         let Some(base) = &self.new.node(id)?.base else {
             return Ok(false);
         };
-        let before = self.new.snapshot_stat(base)?.attributes.times.modified;
+        let before = self.new.shown_stat(base)?.attributes.times.modified;
         let now = stat.attributes.times.modified;
         Ok(now != before && now >= self.began)
     }

@@ -1,0 +1,462 @@
+#![cfg(test)]
+
+//! What a transaction does to an object, and what an outside writer does to it meanwhile: every
+//! pair of steps on every kind of object, in exact and native views, as root and as an ordinary
+//! user.
+//!
+//! All cells of the matrix are directories of one store. One transaction does its steps in all of
+//! them, then outside writers do theirs. Each cell without a conflict then lands as a part.
+//! What must hold:
+//!
+//! 1. A native view has a conflict in every cell in which an exact view has one, and in no other,
+//!    but for [`may_be_coarser`].
+//! 2. The bases of both views are the same in every cell that both have landed.
+//! 3. A cell with a conflict is as the outside writer left it.
+//! 4. Nothing that an outside writer did is lost without a conflict.
+//!
+//! The same once more with outside writers that act when the transaction has looked at everything,
+//! and before it acts. There a native view may have more conflicts: it goes on showing what it has
+//! shown.
+
+#[path = "outside_writers/step.rs"]
+mod step;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::tree::{CompareOptions, Difference, Entry, Kind, Tree, compare};
+use atomdir_testing::{
+    Fixture, User, as_user, for_each_owner, look, shell, this_program, wait_until,
+};
+use rustix::fs::{XattrFlags, lsetxattr};
+use step::{Before, Step, Who};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    before: Before,
+    does: Step,
+    meanwhile: Step,
+}
+
+fn cells(is_root: bool) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for before in Before::ALL {
+        let steps = || {
+            let all = Step::ALL.into_iter();
+            all.filter(move |step| step.applies(before, is_root))
+        };
+        for does in steps() {
+            cells.extend(steps().map(|meanwhile| Cell {
+                before,
+                does,
+                meanwhile,
+            }));
+        }
+    }
+    cells
+}
+
+fn directory(number: usize) -> PathBuf {
+    PathBuf::from(format!("cells/{number:05}"))
+}
+
+/// Does a step of each cell, and returns which errors there were.
+fn act_in_all(base: &Path, cells: &[Cell], who: Who) -> Vec<Option<i32>> {
+    let act = |(number, cell): (usize, &Cell)| {
+        let step = match who {
+            Who::Transaction => cell.does,
+            Who::Outsider => cell.meanwhile,
+        };
+        let done = step.act(&base.join(directory(number)), who);
+        done.err().map(|error| error.raw_os_error().unwrap_or(-1))
+    };
+    cells.iter().enumerate().map(act).collect()
+}
+
+const SIGNS: &str = "ATOMDIR_TEST_SIGNS";
+const ORDER: &str = "ATOMDIR_TEST_ORDER";
+
+/// When the outside writers act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// After the transaction's steps.
+    After,
+    /// When the transaction has looked at all objects, and before its steps.
+    Between,
+}
+
+/// Runs in a view, as a process of the test below.
+#[test]
+fn steps_of_the_transaction() {
+    let Some(signs) = std::env::var_os(SIGNS).map(PathBuf::from) else {
+        return;
+    };
+    let base = std::env::current_dir().expect("there is a current directory");
+    let cells = cells(rustix::process::geteuid().is_root());
+    let looks_first = std::env::var_os(ORDER).is_some();
+    let act = || {
+        let failed = act_in_all(&base, &cells, Who::Transaction);
+        fs::write(signs.join("failed"), format!("{failed:?}")).expect("written");
+    };
+    match looks_first {
+        true => step::look(&base.join("cells")).expect("all can be read"),
+        false => act(),
+    }
+    fs::write(signs.join("ready"), "").expect("written");
+    wait_until("the outside writers", || signs.join("go").exists());
+    if looks_first {
+        act();
+    }
+}
+
+struct Outcome {
+    conflicts: BTreeSet<usize>,
+    refused: BTreeSet<usize>,
+    /// Before and after the outside writers' steps, and after the commit.
+    trees: [Tree; 3],
+    /// The errors that the transaction's steps met.
+    failed: String,
+}
+
+fn run_in(view: &str, order: Order, owner: impl Fn(&Path) -> User) -> Outcome {
+    let fixture = Fixture::owned_by("outside-writers", owner, "mkdir cells");
+    let user = fixture.store.user().clone();
+    let cells = cells(user.is_root());
+    as_user(user.uid, || {
+        for (number, cell) in cells.iter().enumerate() {
+            let made = cell.before.make(&fixture.base.join(directory(number)));
+            made.expect("the cell can be made");
+        }
+    });
+    let signs = fixture.scratch.join("signs");
+    fs::create_dir(&signs).expect("made");
+    chown(&signs, Some(user.uid), Some(user.gid)).expect("given away");
+    let before = look(&fixture.base);
+    let options = ["run", "--view", view, "--on-success", "keep", "--"];
+    let mut command = fixture.store.command(options);
+    let program = this_program("steps_of_the_transaction");
+    let arguments = program.get_args();
+    command.arg(program.get_program()).args(arguments);
+    command.env(SIGNS, &signs).stdout(Stdio::null());
+    if order == Order::Between {
+        command.env(ORDER, "");
+    }
+    let mut running = command.spawn().expect("it starts");
+    wait_until("the transaction's steps", || {
+        let has_ended = running.try_wait().expect("it can be waited for").is_some();
+        signs.join("ready").exists() || has_ended
+    });
+    act_outside(&fixture, &cells);
+    let outside = look(&fixture.base);
+    fs::write(signs.join("go"), "").expect("written");
+    let status = running.wait().expect("it can be waited for");
+    assert!(status.success(), "{view}: {status}");
+    let (conflicts, refused) = land(&fixture);
+    let after = look(&fixture.base);
+    for above in ABOVE.map(Path::new) {
+        let looks = |tree: &Tree| {
+            let found = &tree.entries[above];
+            (found.mode, found.group, found.xattrs.clone())
+        };
+        assert_eq!(looks(&outside), looks(&after), "{view}: {above:?}");
+    }
+    fixture.store.call(["abort", "--all", "--quiet"]).expect(0);
+    fixture.store.call(["check"]).expect(0);
+    Outcome {
+        conflicts,
+        refused,
+        trees: [before, outside, after],
+        failed: fs::read_to_string(signs.join("failed")).expect("it is there"),
+    }
+}
+
+/// The directories above the cells. The transaction does nothing to them.
+const ABOVE: [&str; 2] = ["", "cells"];
+
+fn act_outside(fixture: &Fixture, cells: &[Cell]) {
+    let user = fixture.store.user();
+    let act = || act_in_all(&fixture.base, cells, Who::Outsider);
+    let failed: BTreeSet<_> = as_user(user.uid, act).into_iter().flatten().collect();
+    assert!(failed.is_empty(), "outside writers failed: {failed:?}");
+    for above in ABOVE.map(|above| fixture.base.join(above)) {
+        fs::set_permissions(&above, Permissions::from_mode(0o751)).expect("it can be set");
+        let group = if user.is_root() { 3 } else { user.gid };
+        chown(&above, None, Some(group)).expect("it can be set");
+        let set = lsetxattr(&above, "user.above", b"out", XattrFlags::empty());
+        set.expect("it can be set");
+    }
+}
+
+fn cell_of(path: &str) -> Option<usize> {
+    path.strip_prefix("cells/")?.get(..5)?.parse().ok()
+}
+
+/// Commits all cells without conflicts, and returns those with conflicts.
+fn land(fixture: &Fixture) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let listed = fixture.store.call(["--json", "conflicts"]).expect(0).text();
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
+    let found = listed["conflicts"].as_array().expect("a list").iter();
+    let paths: Vec<&str> = found.filter_map(|one| one["path"].as_str()).collect();
+    let conflicts: BTreeSet<usize> = paths.iter().filter_map(|path| cell_of(path)).collect();
+    let beyond = paths.iter().filter(|path| cell_of(path).is_none());
+    let beyond: Vec<_> = beyond.collect();
+    assert!(beyond.is_empty(), "conflicts outside the cells: {beyond:?}");
+    let transaction = listed["transaction"].to_string();
+    let changed = fixture
+        .store
+        .call(["diff", &transaction, "--name-only"])
+        .expect(0)
+        .text();
+    let landing: BTreeSet<usize> = changed.lines().filter_map(cell_of).collect();
+    let mut landing: BTreeSet<usize> = landing.difference(&conflicts).copied().collect();
+    let mut refused = BTreeSet::new();
+    loop {
+        let paths = landing.iter().map(|number| directory(*number));
+        let mut arguments = vec!["commit".into(), transaction.clone().into(), "--".into()];
+        arguments.extend(paths.map(PathBuf::into_os_string));
+        let committed = fixture.store.call(arguments);
+        if committed.code == 0 || landing.is_empty() {
+            break;
+        }
+        let text = committed.error_text();
+        let number = text
+            .split('\'')
+            .find_map(cell_of)
+            .filter(|number| landing.remove(number));
+        refused.insert(number.unwrap_or_else(|| panic!("{committed}")));
+    }
+    (conflicts, refused)
+}
+
+fn tree_of(tree: &Tree, number: usize) -> Tree {
+    let directory = directory(number);
+    let from = tree.entries.range(directory.clone()..);
+    let within = from.map_while(|(path, entry)| {
+        let path = path.strip_prefix(&directory).ok()?.to_owned();
+        let mut entry = entry.clone();
+        entry.same_as = entry.same_as.strip_prefix(&directory).ok()?.to_owned();
+        Some((path, entry))
+    });
+    let entries = within.collect();
+    Tree { entries }
+}
+
+/// Cells in which a native view may have a conflict although an exact view has none: overlayfs
+/// copies a file that is opened for writing. Once an outside writer has changed the original, it
+/// cannot be told whether a program wrote to the copy. An ordinary user's overlay also copies
+/// the contents of files that are moved, linked or given other attributes.
+fn may_be_coarser(cell: &Cell, is_root: bool) -> bool {
+    let copies = match cell.does {
+        Step::Open => true,
+        Step::MoveAway
+        | Step::MoveAwayAndBack
+        | Step::LinkElsewhere
+        | Step::Exchange
+        | Step::ModeAndBack
+        | Step::MoveOut => !is_root,
+        _ => false,
+    };
+    copies && cell.meanwhile != Step::Nothing
+}
+
+/// An ordinary user's overlay refuses these, as docs/guarantees.md says.
+fn is_refused_by_overlayfs(error: &str) -> bool {
+    const XDEV: &str = "Some(18)";
+    const INVAL: &str = "Some(22)";
+    const NODATA: &str = "Some(61)";
+    [XDEV, INVAL, NODATA].contains(&error)
+}
+
+#[test]
+fn both_views_find_the_same_conflicts_with_outside_writers() {
+    compare_views(Order::After);
+}
+
+/// A program has looked at everything, and the kernel may remember it, when outside writers act.
+#[test]
+fn native_views_lose_nothing_that_changed_after_a_look() {
+    compare_views(Order::Between);
+}
+
+#[track_caller]
+fn compare_views(order: Order) {
+    for_each_owner("outside-writers", |owner| {
+        let exact = run_in("exact", order, owner);
+        let native = run_in("native", order, owner);
+        let is_root = owner(Path::new("/")).is_root();
+        let cells = cells(is_root);
+        let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (number, cell) in cells.iter().enumerate() {
+            let outcomes = (&exact, &native);
+            for (kind, what) in compare_cell(outcomes, (number, cell), (order, is_root)) {
+                let list = wrong.entry(kind).or_default();
+                list.push(format!("{cell:?}: {what}"));
+            }
+        }
+        for (kind, list) in &wrong {
+            println!("{kind}: {}\n  {}", list.len(), list.join("\n  "));
+        }
+        assert!(wrong.is_empty(), "of {} cells", cells.len());
+    });
+}
+
+fn errors(outcome: &Outcome) -> Vec<&str> {
+    outcome
+        .failed
+        .trim_matches(['[', ']'])
+        .split(", ")
+        .collect()
+}
+
+fn compare_cell(
+    (exact, native): (&Outcome, &Outcome),
+    (number, cell): (usize, &Cell),
+    (order, is_root): (Order, bool),
+) -> Vec<(String, String)> {
+    let mut wrong = Vec::new();
+    let (one, other) = (errors(exact)[number], errors(native)[number]);
+    let is_between = order == Order::Between;
+    if one != other {
+        if !is_between && (is_root || !is_refused_by_overlayfs(other)) {
+            wrong.push(("steps".to_owned(), format!("exact {one}, native {other}")));
+        }
+        return wrong;
+    }
+    let has = |outcome: &Outcome| outcome.conflicts.contains(&number);
+    match (has(exact), has(native)) {
+        (true, false) => wrong.push(("native is looser".to_owned(), String::new())),
+        (false, true) if !is_between && !may_be_coarser(cell, is_root) => {
+            wrong.push(("native is coarser".to_owned(), String::new()));
+        }
+        _ => {}
+    }
+    for (view, outcome) in [("exact", exact), ("native", native)] {
+        if outcome.refused.contains(&number) {
+            wrong.push((format!("{view}: refused"), String::new()));
+            return wrong;
+        }
+        let [before, outside, after] = outcome.trees.each_ref().map(|tree| tree_of(tree, number));
+        let untouched = CompareOptions::untouched();
+        if has(outcome) {
+            let list = compare(&outside, &after, &untouched);
+            if !list.is_empty() {
+                wrong.push((
+                    format!("{view}: touched in spite of a conflict"),
+                    shown(&list),
+                ));
+            }
+        } else if let Some(lost) = lost(&before, &outside, &after) {
+            wrong.push((format!("{view}: lost"), lost));
+        }
+    }
+    if !has(exact) && !has(native) {
+        let after = |outcome: &Outcome| tree_of(&outcome.trees[2], number);
+        let list = compare(&after(exact), &after(native), &CompareOptions::alike());
+        if !list.is_empty() {
+            wrong.push(("bases differ".to_owned(), shown(&list)));
+        }
+    }
+    wrong
+}
+
+fn shown(list: &[Difference]) -> String {
+    let list: Vec<String> = list.iter().map(ToString::to_string).collect();
+    list.join("; ")
+}
+
+/// Something that an outside writer made or changed and that is not there any more.
+fn lost(before: &Tree, outside: &Tree, after: &Tree) -> Option<String> {
+    for (path, now) in &outside.entries {
+        let is_new = before
+            .entries
+            .get(path)
+            .is_none_or(|old| old.inode != now.inode);
+        let old = before.entries.values().find(|old| old.inode == now.inode);
+        let looks = |entry: &Entry| {
+            // The extended attributes of a directory are not compared.
+            let is_file = entry.kind != Kind::Directory;
+            let xattrs = is_file.then(|| entry.xattrs.clone());
+            (entry.mode, entry.group, xattrs, entry.kind.clone())
+        };
+        let is_changed = old.is_none_or(|old| looks(old) != looks(now));
+        if !is_new && !is_changed {
+            continue;
+        }
+        let left = after.entries.values().find(|left| left.inode == now.inode);
+        let Some(left) = left else {
+            return Some(format!("{} is gone", path.display()));
+        };
+        let Some(old) = old else { continue };
+        let kept = (now.mode == old.mode || left.mode == now.mode)
+            && (now.group == old.group || left.group == now.group)
+            && (now.kind == old.kind || left.kind == now.kind)
+            && now.xattrs.iter().all(|(name, value)| {
+                old.xattrs.get(name) == Some(value) || left.xattrs.get(name) == Some(value)
+            });
+        if !kept {
+            return Some(format!("{} has lost a change", path.display()));
+        }
+    }
+    let gone = before
+        .entries
+        .iter()
+        .filter(|(path, _)| !outside.entries.contains_key(*path));
+    for (path, old) in gone {
+        let back = after.entries.get(path);
+        if back.is_some_and(|back| back.inode == old.inode) {
+            return Some(format!("{} is back", path.display()));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_run_conflicts_with_the_replacement_of_what_it_changed_and_the_rest_lands() {
+    let prepare = "echo old > n; mkdir d";
+    Fixture::for_each_view("outside-writers-run", prepare, |one, view| {
+        let work = "echo mine >> n; chmod 710 d; echo work > other";
+        let meanwhile = || {
+            shell(&one.base, "echo outside > t; mv t n; rmdir d; mkdir d");
+        };
+        let refused = one.run_and_meanwhile(&["--view", view], work, meanwhile);
+        refused.expect(CONFLICT);
+        let listed = one.store.call(["conflicts"]).expect(0).text();
+        assert!(
+            listed.contains("  n:") && listed.contains("  d:"),
+            "{listed}"
+        );
+        one.store.call(["diff"]).expect(0);
+        one.store.call(["commit", "1", "--", "other"]).expect(0);
+        let read = |name| fs::read_to_string(one.base.join(name)).expect("it is there");
+        assert_eq!(
+            (read("n"), read("other")),
+            ("outside\n".into(), "work\n".into())
+        );
+        one.store.call(["abort", "--all"]).expect(0);
+    });
+}
+
+/// Overlayfs puts a copy of the old directory into the new one.
+#[test]
+fn old_directories_moved_into_new_ones_leave_nothing_in_limbo() {
+    let prepare = "for name in a b c; do mkdir $name; echo old > $name/f; done";
+    Fixture::for_each_view("moved-into-new", prepare, |one, view| {
+        let inverted = "mv a e; mkdir a; mv e a/e";
+        let moved = "mkdir new; mv b new/x; echo more > new/x/g; rm new/x/f";
+        let deep = "mkdir -p n/m; mv c n/m/c; mv n/m p";
+        let work = [inverted, moved, deep].join("; ");
+        one.store.run_with(&["--view", view], &work).expect(0);
+        let found = look(&one.base);
+        let paths = ["a/e/f", "new/x/g", "p/c/f"].map(Path::new);
+        assert!(
+            paths.iter().all(|path| found.entries.contains_key(*path)),
+            "{found:?}"
+        );
+        assert!(!found.entries.contains_key(Path::new("new/x/f")));
+        one.store.call(["check"]).expect(0);
+    });
+}
