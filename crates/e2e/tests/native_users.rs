@@ -100,9 +100,9 @@ fn refused_changes_are_not_committed_in_part() {
     }
     atomdir_testing::shell(base, "setcap cap_chown+p able");
     let before = fixture.look();
-    let perl = |call| format!("perl -e 'rename({call}) or die \"$!\"'");
+    let rename = "perl -e 'rename(\"d\", \"dd\") or die \"$!\"'";
     let exchange = format!(
-        "perl -e 'my ($a, $b) = (\"d\", \"empty\"); syscall({}, -100, $a, -100, $b, 2) == 0 or die \"$!\"'",
+        "mkdir empty; perl -e 'my ($a, $b) = (\"d\", \"empty\"); syscall({}, -100, $a, -100, $b, 2) == 0 or die \"$!\"'",
         libc::SYS_renameat2
     );
     for (call, error, path) in [
@@ -118,12 +118,8 @@ fn refused_changes_are_not_committed_in_part() {
         ("echo > able", "not permitted", "able"),
         ("touch pipe", "No data available", "pipe"),
         ("mv link elsewhere", "No data available", "link"),
-        (&perl("\"d\", \"dd\""), "cross-device link", "d"),
-        (
-            &format!("mkdir empty; {exchange}"),
-            "cross-device link",
-            "d",
-        ),
+        (rename, "cross-device link", "d"),
+        (exchange.as_str(), "cross-device link", "d"),
     ] {
         let run = |script: &str| fixture.store.run_with(&["--view", "native"], script);
         let failed = run(&format!("echo new > new; {call}"));
