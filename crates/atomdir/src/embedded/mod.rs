@@ -151,7 +151,9 @@ impl Embedded {
         let transaction = begun.map_err(convert::undo_error)?;
         if let Some(commits) = asked.reported() {
             let changed = store.changed_outside(&transaction, commits, options);
-            let changed = changed.inspect_err(|_| store.abort(&transaction));
+            if changed.is_err() {
+                store.abort(&transaction);
+            }
             not_as_then.extend(changed.map_err(convert::undo_error)?);
             not_as_then.retain(|one| asked.concerns(&one.path));
             not_as_then.dedup();

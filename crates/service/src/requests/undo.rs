@@ -139,7 +139,10 @@ fn report(
         return Ok(transaction);
     }
     let sent = send_conflicts(service, connection, as_now);
-    sent.inspect_err(|_| service.store.abort(&transaction))?;
+    if let Err(error) = sent {
+        service.store.abort(&transaction);
+        return Err(error);
+    }
     Ok(transaction)
 }
 
