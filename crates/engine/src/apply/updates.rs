@@ -262,6 +262,9 @@ impl<'a, D: Disk> Apply<'a, D> {
         // Take them before the new contents are there, and again in case the file got
         // some meanwhile.
         self.take_privileges(file, place, content.user)?;
+        // The file may have been opened long ago.
+        self.require_writable(file)
+            .map_err(|errno| self.failure(&self.path_of(place), CANNOT_BE_SET, Some(errno)))?;
         self.write_content(file, place, content)?;
         self.take_privileges(file, place, content.user)
     }
