@@ -2,6 +2,7 @@
 //! does not remove.
 
 use atomdir_disk::{Disk, Errno, Kind, Owner, Result, Stat};
+use atomdir_types::TreePath;
 
 use super::Validation;
 use crate::base::snapshot::{PAGE, Snapshot};
@@ -117,7 +118,7 @@ impl<D: Disk> Validation<'_, D> {
     /// showed them.
     pub(super) fn check_permissions(
         &mut self,
-        (base, path): (&Base, &[u8]),
+        (base, path): (&Base, &TreePath),
         before: (u32, Owner),
         present: &Stat,
     ) {
