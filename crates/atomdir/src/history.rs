@@ -30,7 +30,7 @@ impl Connection {
         past: PastView,
         options: &BeginOptions,
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        self.begin_reporting(Past::View(past), options)
+        self.begin_with_reports(Past::View(past), options)
     }
 
     /// Begins a transaction in which everything at and below some paths is as it was just after a
@@ -41,7 +41,7 @@ impl Connection {
         restore: Restore,
         options: &BeginOptions,
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        self.begin_reporting(Past::Restore(restore), options)
+        self.begin_with_reports(Past::Restore(restore), options)
     }
 
     fn begin_from(
@@ -49,10 +49,10 @@ impl Connection {
         past: Past,
         options: &BeginOptions,
     ) -> Result<Transaction, CommitError> {
-        self.begin_reporting(past, options).map(|begun| begun.0)
+        self.begin_with_reports(past, options).map(|begun| begun.0)
     }
 
-    fn begin_reporting(
+    fn begin_with_reports(
         &mut self,
         past: Past,
         options: &BeginOptions,

@@ -181,7 +181,10 @@ fn conflict(path: &TreePath, what: ConflictKind) -> CommitError {
     }])
 }
 
-fn is_in_use<D: Disk>(core: &Core<D>, (base, path): (&Base, &TreePath)) -> Result<bool, CommitError> {
+fn is_in_use<D: Disk>(
+    core: &Core<D>,
+    (base, path): (&Base, &TreePath),
+) -> Result<bool, CommitError> {
     let failed = |errno| CommitError::io("look for users of", path, errno);
     match open(core, base, Access::Read) {
         // If the question fails, somebody may use it.

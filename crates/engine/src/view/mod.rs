@@ -67,8 +67,8 @@ use crate::base::snapshot::Snapshot;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::view::log::ViewLog;
 use crate::view::read_set::ReadSet;
-use crate::view::upper::Bars;
 use crate::view::resolved::Resolved;
+use crate::view::upper::Bars;
 
 pub(crate) struct View<D: Disk> {
     pub core: Arc<Core<D>>,

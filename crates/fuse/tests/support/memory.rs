@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use atomdir_disk::{Errno, FileSystemId, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
+use atomdir_disk::{
+    Errno, FileSystemId, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp,
+};
 use atomdir_fuse::{
     Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Notifier, ROOT_NODE, Request, Result,
     Seek, SetAttributes, SetTime, Validity,

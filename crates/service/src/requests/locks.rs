@@ -11,7 +11,10 @@ use crate::clients::connection::Connection;
 use crate::clients::latch::Latch;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
 use crate::rights::permissions::no_such_transaction;
-use crate::rights::{convert::{self, quoted}, discretion};
+use crate::rights::{
+    convert::{self, quoted},
+    discretion,
+};
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::transactions::expiry::{Due, Ending};
