@@ -46,7 +46,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 29;
+pub const VERSION: u32 = 30;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -28,8 +28,6 @@ pub enum ConflictKind {
     UnknownParts,
     /// The attributes were changed.
     Attributes,
-    /// What a commit replaced is not kept, so nobody knows what it changed.
-    Forgotten,
     /// The name was created, replaced or removed.
     Entry,
     /// The object was removed.
@@ -70,6 +68,8 @@ pub enum ConflictKind {
     ReadMissingName,
     /// It has listed the directory, whose entries were then changed.
     ReadListing,
+    /// What a commit replaced is not kept, so nobody knows what it changed.
+    Forgotten,
 }
 
 impl ConflictKind {
