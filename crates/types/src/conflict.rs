@@ -56,6 +56,8 @@ pub enum ConflictKind {
     OtherPart,
     /// Both have changed it, in different parts. A commit merges these, a refresh does not.
     Unmerged,
+    /// What a commit replaced is not kept, so nobody knows what it changed.
+    Forgotten,
     /// The serializable transaction has read the contents of the file, which were then changed.
     ReadContents,
     /// It has read the attributes, which were then changed.
@@ -68,8 +70,6 @@ pub enum ConflictKind {
     ReadMissingName,
     /// It has listed the directory, whose entries were then changed.
     ReadListing,
-    /// What a commit replaced is not kept, so nobody knows what it changed.
-    Forgotten,
 }
 
 impl ConflictKind {
