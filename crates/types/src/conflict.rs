@@ -28,8 +28,6 @@ pub enum ConflictKind {
     UnknownParts,
     /// The attributes were changed.
     Attributes,
-    /// What a commit replaced is not kept, so nobody knows what it changed.
-    Forgotten,
     /// The name was created, replaced or removed.
     Entry,
     /// The object was removed.
@@ -58,6 +56,8 @@ pub enum ConflictKind {
     OtherPart,
     /// Both have changed it, in different parts. A commit merges these, a refresh does not.
     Unmerged,
+    /// What a commit replaced is not kept, so nobody knows what it changed.
+    Forgotten,
     /// The serializable transaction has read the contents of the file, which were then changed.
     ReadContents,
     /// It has read the attributes, which were then changed.

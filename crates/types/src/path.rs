@@ -103,6 +103,12 @@ pub trait AnyPath {
     fn bytes(&self) -> Cow<'_, [u8]>;
 }
 
+impl<P: AnyPath + ?Sized> AnyPath for &P {
+    fn bytes(&self) -> Cow<'_, [u8]> {
+        (**self).bytes()
+    }
+}
+
 impl AnyPath for TreePath {
     fn bytes(&self) -> Cow<'_, [u8]> {
         Cow::Owned(self.to_bytes())

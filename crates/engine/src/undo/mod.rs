@@ -47,10 +47,9 @@ mod untouched;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity};
+use atomdir_types::path::AnyPath;
 
 pub use look::Past;
-
-use atomdir_types::path::AnyPath;
 
 use crate::error::{Conflict, UndoError, shown};
 use crate::ids::Sequence;
