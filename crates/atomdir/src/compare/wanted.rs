@@ -120,7 +120,7 @@ mod tests {
         assert!(!wants(&[line(Change::Modified, "a", None)]));
         assert!(!wants(&[line(Change::Added, "a/bc", None)]));
         assert!(wants(&[line(Change::Deleted, "a/b/c", None)]));
-        assert!(PathFilter::default().wants_commit(&[]));
+        assert!(PathFilter::default().wants_commit(&[] as &[ChangeLine]));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{CommitError, Store, Transaction};
+use atomdir_types::ChangeLine;
 
 use crate::support::cache::Cache;
 use crate::support::model::{Model, Tree};
@@ -87,8 +88,13 @@ impl Round<'_> {
         let dropped = dropped.expect("nothing is in the way");
         self.cache.forget(&dropped.outdated);
         let after = self.transaction.changes().expect("listed");
+        let dropped: Vec<_> = dropped
+            .changes
+            .into_iter()
+            .map(ChangeLine::written_out)
+            .collect();
         let mut left = before;
-        left.retain(|line| !dropped.changes.contains(line));
+        left.retain(|line| !dropped.contains(line));
         assert_eq!(after, left, "what is left, seed {seed}");
         let shown = tree_of_view(&self.transaction);
         let cached = self.cache.tree(&self.transaction);
