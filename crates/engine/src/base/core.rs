@@ -98,12 +98,9 @@ impl<D: Disk> Core<D> {
         let make = |above: &D::Handle, name: &Name| {
             let made = disk.make(above, name, &NewNode::Directory, 0o700);
             // An earlier attempt may have failed half-way.
-            made.or_else(|errno| {
-                if errno == Errno::EXIST {
-                    Ok(())
-                } else {
-                    Err(errno)
-                }
+            made.or_else(|errno| match errno {
+                Errno::EXIST => Ok(()),
+                errno => Err(errno),
             })
         };
         let name = names::fixed(names::OCCUPIED);
@@ -164,9 +161,7 @@ impl<D: Disk> Core<D> {
         parent: &Arc<Base>,
         name: &Name,
     ) -> (Arc<Base>, bool) {
-        let known = lock(&self.index)
-            .get(&stat.identity)
-            .and_then(Weak::upgrade);
+        let known = self.known(stat.identity);
         if let Some(base) = known
             && base.kind == stat.kind
         {
@@ -183,9 +178,7 @@ impl<D: Disk> Core<D> {
     /// Returns the base object that the history keeps in limbo under its identity.
     pub fn intern_in_limbo(&self, stat: &Stat) -> Arc<Base> {
         let limbo = Place::Limbo(names::limbo(stat.identity));
-        let known = lock(&self.index)
-            .get(&stat.identity)
-            .and_then(Weak::upgrade);
+        let known = self.known(stat.identity);
         match known {
             Some(base) if base.kind == stat.kind => {
                 let place = base.state().place.clone();
@@ -255,7 +248,7 @@ impl<D: Disk> Core<D> {
 
     /// A name's path, for messages; the name alone if the directory is not known.
     pub fn path_in(&self, directory: Identity, name: &Name) -> Vec<u8> {
-        let known = lock(&self.index).get(&directory).and_then(Weak::upgrade);
+        let known = self.known(directory);
         match known.and_then(|directory| directory.path()) {
             Some(above) if !above.is_empty() => [&above, name.as_bytes()].join(&b'/'),
             _ => name.as_bytes().to_vec(),

@@ -4,7 +4,8 @@
 //! `contention` holds what transactions block for one another: locks, and writes that are
 //! noted for early conflicts. `budget` bounds the memory that one user's transactions take,
 //! `part` drops some of its changes, `listed` remembers its conflicts, `snapshot_object` shows what a
-//! path was in the snapshot, and `survival` keeps it on disk for the next service.
+//! path was in the snapshot, `overlay` makes the view the lower layer of an overlay and takes its
+//! upper layer over, and `survival` keeps the transaction on disk for the next service.
 //!
 //! Invariants
 //! 1. A transaction has a view until it ends, and none afterwards. During a commit the commit
@@ -17,34 +18,32 @@ pub(crate) mod contention;
 mod declared;
 pub(crate) mod listed;
 mod operations;
+mod overlay;
 pub(crate) mod part;
 pub(crate) mod snapshot_object;
 mod survival;
 pub(crate) mod view_slot;
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Owner, Result, Timestamp};
 use atomdir_format::record::Before;
-use atomdir_types::{ChangeLine, Deviation, TreePath};
+use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
 use crate::base::snapshot::SnapshotPoint;
-use crate::base::survey::BeyondOverlay;
 use crate::error::SurvivalError;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::lock;
-use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::transaction::budget::Share;
 use crate::transaction::contention::Contention;
 use crate::transaction::listed::Listed;
 use crate::transaction::view_slot::ViewSlot;
+use crate::view::View;
 use crate::view::read_set::ReadSet;
-use crate::view::{OverlayPrefix, View};
 
 pub struct Transaction<D: Disk> {
     pub(crate) core: Arc<Core<D>>,
@@ -427,72 +426,9 @@ impl<D: Disk> Transaction<D> {
         Some(view.changed_nodes().filter(is_staged).count() as u64)
     }
 
-    /// Finds an object that the overlay of a user with this owner and group cannot copy up. Looks at
-    /// `objects_max` objects at most.
-    pub fn beyond_overlay(&self, own: Owner, objects_max: usize) -> Result<Option<BeyondOverlay>> {
-        self.core.beyond_overlay(own, objects_max)
-    }
-
-    /// How many objects overlayfs was kept from changing so far.
-    pub fn count_refused(&self) -> Result<usize> {
-        self.wait_with(|view| Ok(view.bars.count_refused()))
-    }
-
-    /// Forgets those after so many: a nested commit has tried to change them, and has failed for it.
-    pub fn forget_refused(&self, from: usize) -> Result<()> {
-        self.wait_with(|view| {
-            view.bars.forget_refused(from);
-            Ok(())
-        })
-    }
-
     /// The owner and group of the store's root directory.
     pub fn root_owner(&self) -> Result<Owner> {
         self.wait_with(|view| Ok(view.snapshot_stat(&view.core.root_base)?.attributes.owner))
-    }
-
-    /// Makes the view the lower layer of an overlay, which nothing changes
-    /// until [`take_over_upper`](Transaction::take_over_upper).
-    pub fn become_lower(&self) -> Result<()> {
-        self.wait_with(|view| {
-            view.prepare_upper()?;
-            view.lower = true;
-            self.lower.store(true, Ordering::Release);
-            Ok(())
-        })
-    }
-
-    /// The directory, relative to the control directory, that has the overlay's `upper` and
-    /// `work`. `None` if the transaction has no overlay.
-    pub fn layers(&self) -> Option<PathBuf> {
-        let stage = Path::new(names::STAGE).join(self.id.to_string());
-        self.is_lower().then_some(stage)
-    }
-
-    /// How its overlay must be mounted.
-    pub fn overlay_prefix(&self) -> OverlayPrefix {
-        OverlayPrefix::of(&self.core.options.privileges)
-    }
-
-    /// Whether its changes are in an upper layer.
-    pub fn is_lower(&self) -> bool {
-        self.lower.load(Ordering::Acquire)
-    }
-
-    /// Makes an upper layer's changes the view's own. The overlay must have ended, or be
-    /// read-only for good. If this fails, either nothing has changed and it can be tried again, or
-    /// the transaction has ended, or it can only be aborted. Lists what overlayfs has done otherwise than a plain
-    /// directory would.
-    pub fn take_over_upper(&self) -> Result<Vec<Deviation>> {
-        let began = self.began_change_time();
-        self.wait_with(|view| {
-            view.refuse_while_nested()?;
-            self.leave_to_user();
-            let (taken, deviations) = view.take_over_upper(began)?;
-            *view = taken;
-            self.lower.store(false, Ordering::Release);
-            Ok(deviations)
-        })
     }
 
     /// The space of the file system that the store is on.

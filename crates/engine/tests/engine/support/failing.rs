@@ -235,10 +235,8 @@ impl FailingDisk {
 
     /// Whether the other writer has yet to act.
     pub fn awaits_intruder(&self) -> bool {
-        self.intruder
-            .lock()
-            .expect("no test panics with it")
-            .is_some()
+        let intruder = self.intruder.lock().expect("no test panics with it");
+        intruder.is_some()
     }
 
     fn let_intrude(&self) {
@@ -479,11 +477,9 @@ impl Disk for FailingDisk {
 
     fn sync_data(&self, file: &OwnedFd) -> Result<()> {
         let flushed = self.flush("sync_data", || self.inner.sync_data(file));
-        let act = self
-            .after_flush
-            .lock()
-            .expect("no test panics with it")
-            .take();
+        let mut after = self.after_flush.lock().expect("no test panics with it");
+        let act = after.take();
+        drop(after);
         if let Some(act) = act {
             act();
         }
