@@ -40,7 +40,8 @@ pub(crate) fn of_service(names: &[&'static str]) -> Vec<(&'static str, OsString)
 }
 
 /// The path of a program. A bare name is looked up by the caller's `PATH`, or in the system's
-/// directories if that cannot be trusted. Then only a program is taken that nobody can change but root and the user whose rights this process has.
+/// directories if that cannot be trusted. Then only a program is taken that nobody can change but
+/// root and the user whose rights this process has.
 pub(crate) fn program(program: &Path) -> Option<PathBuf> {
     if !is_untrusted() {
         return Some(program.to_owned());

@@ -19,8 +19,8 @@ use std::os::unix::ffi::OsStrExt;
 /// The command sees the store's files as they were then, under their own path and in the same
 /// directory, and cannot change them. Other programs see no difference. Changes by later commits
 /// are undone in the view, as far back as the history goes. Changes by programs outside
-/// transactions remain visible, with a warning if they are to something that commits left. Only the store's owner and root can look at the past. To get
-/// files back, see `restore`.
+/// transactions remain visible, with a warning if they are to something that commits left. Only
+/// the store's owner and root can look at the past. To get files back, see `restore`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir at 41 -- grep -r timeout etc

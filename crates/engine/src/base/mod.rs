@@ -7,11 +7,11 @@
 //! `core` is what everything in the engine shares: the disk, the control directory, and the base
 //! objects that are known. A `snapshot` is the base as it was at one point of the commit order.
 //! `landed` holds the changes that an open transaction has already committed. `handles` keeps files
-//! open, `inode_numbers` are the numbers that views show, `present` and `acl` say what a user may do to an object, `privileges` says what a file
-//! loses when a user writes it, `mount_point` keeps the engine off what is mounted inside the
-//! store, `older` finds objects for transactions that have survived, `survey` those that an
-//! ordinary user's overlay cannot copy up, `users` asks whether other programs use a file, and
-//! `rights` opens staged objects that are closed to their owner.
+//! open, `inode_numbers` are the numbers that views show, `present` and `acl` say what a user may do
+//! to an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps the
+//! engine off what is mounted inside the store, `older` finds objects for transactions that have
+//! survived, `survey` those that an ordinary user's overlay cannot copy up, `users` asks whether
+//! other programs use a file, and `rights` opens staged objects that are closed to their owner.
 //!
 //! Invariants
 //! 1. A version "until N" is installed before commit N changes the base, and

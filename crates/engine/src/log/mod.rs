@@ -3,7 +3,8 @@
 //! This module reads and writes a file of records. A `journal` is a store's log together with
 //! its history and the header that says where one ends and the other begins; `history`
 //! lists commits from both. `past` is what commits have replaced, `past_limits` says how much
-//! of that is kept, and `shares` whose part of it goes first. `recent` finds the newest commits. `record_builder` writes a write set down as a record.
+//! of that is kept, and `shares` whose part of it goes first. `recent` finds the newest commits.
+//! `record_builder` writes a write set down as a record.
 //!
 //! Invariants
 //! 1. `tail` is the end of the last whole record. Nothing behind it was ever acknowledged.

@@ -52,9 +52,9 @@ impl<D: Disk> Store<D> {
         waiting.or_else(|| state.journal.recent.of(transaction))
     }
 
-    /// If the history is longer than this, drops its oldest commits until half
-    /// of that is left. It always keeps the newest. This drops only the list:
-    /// the commits themselves stay in the base.
+    /// If the history is longer than this, makes it half as long: the oldest commits of the users
+    /// who have the most keep only the number of their changes, or go. It always keeps the newest.
+    /// This drops only the list: the commits themselves stay in the base.
     pub fn shorten_history(&self, bytes_max: u64) -> Result<(), StoreError> {
         let mut state = self.lock_without_pending()?;
         state.journal.shorten_history(&self.0.core, bytes_max)
