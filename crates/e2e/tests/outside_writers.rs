@@ -263,7 +263,7 @@ fn may_be_coarser(cell: &Cell, is_root: bool) -> bool {
     copies && cell.meanwhile != Step::Nothing
 }
 
-/// An ordinary user's overlay refuses these, as docs/guarantees.md says.
+/// An ordinary user's overlay refuses these, as docs/views.md says.
 fn is_refused_by_overlayfs(error: &str) -> bool {
     const XDEV: &str = "Some(18)";
     const INVAL: &str = "Some(22)";

@@ -41,7 +41,7 @@ macro_rules! programs {
     };
 }
 
-// `exact`: in native views the program meets an exception that docs/guarantees.md names.
+// `exact`: in native views the program meets an exception that docs/views.md names.
 //
 // `check` runs a program as root only. Only root can make device nodes, and `large_files` has
 // another test for an ordinary user. `limits.rs` runs the rest as a

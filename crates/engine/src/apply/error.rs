@@ -1,7 +1,8 @@
 //! Errors that keep a commit from being applied, and what each of them means.
 //!
-//! A commit that has begun to change the base cannot be taken back, and nobody but root may keep it
-//! from being finished. [`verdict`] is the one place that decides what an error means:
+//! Invariant: nobody but root keeps a commit that has begun to change the base from being finished,
+//! since such a commit cannot be taken back. [`verdict`] is the one place that decides what an error
+//! means:
 //!
 //! | error | cause | verdict |
 //! | --- | --- | --- |

@@ -58,10 +58,11 @@ fn exists(source: &Source, name: &str) -> bool {
 }
 
 /// These say which test shows each promise.
-const PROMISES: [&str; 3] = [
+const PROMISES: [&str; 4] = [
     "docs/guarantees.md",
     "docs/survival.md",
     "docs/transactions.md",
+    "docs/views.md",
 ];
 
 fn promises(all: &[sources::Source]) -> String {
