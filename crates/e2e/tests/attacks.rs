@@ -11,7 +11,7 @@ use atomdir_testing::{Scratch, Store, User, capture_output, shell, skip, tools_p
 
 /// The file systems, each with the tool that makes it and its command line.
 const FILE_SYSTEMS: [(&str, &str, &str); 3] = [
-    ("ext4", "mkfs.ext4", "mkfs.ext4 -q -O project,quota"),
+    ("ext4", "mkfs.ext4", "mkfs.ext4 -q -I 256 -O project"),
     ("encrypted", "mkfs.ext4", "mkfs.ext4 -q -O encrypt"),
     ("xfs", "mkfs.xfs", "mkfs.xfs -q"),
 ];
