@@ -98,7 +98,8 @@ impl<D: Disk> Search<'_, D> {
             let above = step.handle.clone();
             let stat = match self.core.disk.stat_at(&above, &name) {
                 Ok(stat) => stat,
-                Err(Errno::NOENT) => continue,
+                // Removed meanwhile, or in a directory that the user may only list.
+                Err(Errno::NOENT | Errno::ACCESS) => continue,
                 Err(errno) => return Err(errno),
             };
             if !self.is_inside(&stat) || stat.kind != Kind::Directory {
@@ -174,7 +175,12 @@ impl<D: Disk> Search<'_, D> {
         };
         let (handle, is_root) = (step.handle.clone(), step.name.is_none());
         let mut directories = Vec::new();
-        for entry in self.core.disk.list(&handle)? {
+        let entries = match self.core.disk.list(&handle) {
+            // The user may not search it.
+            Err(Errno::ACCESS) => return Ok(Ok(directories)),
+            entries => entries?,
+        };
+        for entry in entries {
             if is_root && self.core.hidden.as_ref() == Some(&entry.name) {
                 continue;
             }
@@ -187,7 +193,7 @@ impl<D: Disk> Search<'_, D> {
             }
             let found = match self.core.disk.stat_at(&handle, &entry.name) {
                 Ok(found) if self.is_inside(&found) => found,
-                Ok(_) | Err(Errno::NOENT) => continue,
+                Ok(_) | Err(Errno::NOENT | Errno::ACCESS) => continue,
                 Err(errno) => return Err(errno),
             };
             if found.kind == Kind::Directory {
