@@ -106,6 +106,19 @@ fn a_rename_that_fails_half_way_leaves_everything_as_it_was() {
     fixture.store.assert_at_rest();
 }
 
+#[test]
+fn a_link_with_a_slash_at_the_end_is_not_renamed() {
+    let test = "a_link_with_a_slash_at_the_end_is_not_renamed";
+    if !users_can_mount(test) || !tools_present(test, &["perl"]) {
+        return;
+    }
+    let fixture = Fixture::owned_by(test, User::ordinary, "mkdir d; ln -s d link");
+    let script = "perl -e 'rename(\"link/\", \"other\") and die; print 0 + $!'";
+    let ran = fixture.store.run_with(&["--view", "native"], script);
+    assert_eq!(ran.expect(0).text(), "20");
+    fixture.store.assert_at_rest();
+}
+
 /// A process that the command leaves behind still has the filter.
 #[test]
 fn processes_left_behind_can_rename() {

@@ -138,6 +138,53 @@ fn what_transactions_look_up_counts_until_it_is_forgotten() {
 }
 
 #[test]
+fn lookups_go_on_after_a_refresh() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    for number in 0..10 {
+        std::fs::write(scratch.0.join(number.to_string()), "").expect("it is written");
+    }
+    let store = open(&scratch.0);
+    let transaction = begin(&store);
+    transaction.set_budget(Arc::new(Budget::new(1)));
+    for _ in 0..10 {
+        let found = (0..10).map(|number: u32| {
+            let name = number.to_string();
+            transaction.lookup(NodeId::ROOT, name.as_bytes())
+        });
+        assert_eq!(found.map_while(Result::ok).count(), 3);
+        store.refresh(&transaction).expect("nobody is in the way");
+    }
+}
+
+#[test]
+fn names_count_as_long_as_a_view_remembers_them() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(1));
+    let limited = || {
+        let transaction = begin(&store);
+        transaction.set_budget(budget.clone());
+        transaction
+    };
+    let count_missing = |transaction: &Transaction<LinuxDisk>| {
+        let found = (0..100).map(|number: u32| {
+            let name = number.to_string();
+            transaction.lookup(NodeId::ROOT, name.as_bytes()).map(drop)
+        });
+        found.take_while(|one| *one == Err(Errno::NOENT)).count()
+    };
+    let (one, two) = (limited(), limited());
+    assert_eq!((count_missing(&one), count_missing(&two)), (16, 0));
+    store.refresh(&one).expect("nobody is in the way");
+    assert_eq!((count_missing(&two), count_missing(&one)), (16, 0));
+    assert!(store.abort(&two));
+    drop(two);
+    assert_eq!(count_missing(&one), 16);
+}
+
+#[test]
 fn failed_write_leaves_no_trace() {
     let scratch = Scratch::new();
     create(&scratch.0);

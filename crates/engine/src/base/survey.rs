@@ -72,9 +72,14 @@ impl<D: Disk> Core<D> {
     /// The first object found that the overlay of a user with this owner and group cannot copy up.
     /// Looks at `objects_max` objects at most.
     pub fn beyond_overlay(&self, own: Owner, objects_max: usize) -> Result<Option<BeyondOverlay>> {
+        let mut survey = lock(&self.survey);
+        // A call looks at fewer directories than that, so most of these are gone.
+        if survey.0.len() / 2 > objects_max {
+            survey.forget();
+        }
         let mut search = Search {
             core: self,
-            survey: &mut lock(&self.survey),
+            survey: &mut survey,
             own,
             left: objects_max,
             way: Vec::new(),
@@ -98,7 +103,8 @@ impl<D: Disk> Search<'_, D> {
             let above = step.handle.clone();
             let stat = match self.core.disk.stat_at(&above, &name) {
                 Ok(stat) => stat,
-                Err(Errno::NOENT) => continue,
+                // Removed meanwhile, or in a directory that the user may only list.
+                Err(Errno::NOENT | Errno::ACCESS) => continue,
                 Err(errno) => return Err(errno),
             };
             if !self.is_inside(&stat) || stat.kind != Kind::Directory {
@@ -174,7 +180,12 @@ impl<D: Disk> Search<'_, D> {
         };
         let (handle, is_root) = (step.handle.clone(), step.name.is_none());
         let mut directories = Vec::new();
-        for entry in self.core.disk.list(&handle)? {
+        let entries = match self.core.disk.list(&handle) {
+            // The user may not search it.
+            Err(Errno::ACCESS) => return Ok(Ok(directories)),
+            entries => entries?,
+        };
+        for entry in entries {
             if is_root && self.core.hidden.as_ref() == Some(&entry.name) {
                 continue;
             }
@@ -187,7 +198,7 @@ impl<D: Disk> Search<'_, D> {
             }
             let found = match self.core.disk.stat_at(&handle, &entry.name) {
                 Ok(found) if self.is_inside(&found) => found,
-                Ok(_) | Err(Errno::NOENT) => continue,
+                Ok(_) | Err(Errno::NOENT | Errno::ACCESS) => continue,
                 Err(errno) => return Err(errno),
             };
             if found.kind == Kind::Directory {

@@ -10,7 +10,8 @@
 //!
 //! Nodes that were only looked up are in memory until the kernel, or the program that has looked
 //! them up, forgets them. They are counted apart: a budget for n changed objects allows
-//! n * [`LOOKED_UP_PER_OBJECT`] of them.
+//! n * [`LOOKED_UP_PER_OBJECT`] of them. So are the names that a view has resolved, which it
+//! remembers as long as it keeps its snapshot: n * [`NAMES_PER_OBJECT`].
 //!
 //! The engine knows no users: its caller decides which transactions share a budget.
 
@@ -26,12 +27,16 @@ use crate::view::View;
 const OBJECT_BYTES: u64 = 1024;
 /// About how many nodes without changes take as much.
 pub const LOOKED_UP_PER_OBJECT: u64 = 4;
+/// About how many names do.
+const NAMES_PER_OBJECT: u64 = 16;
 
 #[derive(Debug)]
 pub struct Budget {
     changed_objects_max: u64,
     changed_objects: AtomicU64,
     looked_up: AtomicU64,
+    /// How many names the views of open transactions have resolved.
+    names: Arc<AtomicU64>,
 }
 
 impl Budget {
@@ -40,6 +45,7 @@ impl Budget {
             changed_objects_max,
             changed_objects: AtomicU64::new(0),
             looked_up: AtomicU64::new(0),
+            names: Arc::default(),
         }
     }
 
@@ -99,12 +105,13 @@ impl Share {
         let Some(budget) = self.budget.get() else {
             return Ok(());
         };
-        let most = budget
-            .changed_objects_max
-            .saturating_mul(LOOKED_UP_PER_OBJECT);
-        match budget.looked_up() >= most {
-            true => Err(Errno::DQUOT),
-            false => Ok(()),
+        let most = |per_object: u64| budget.changed_objects_max.saturating_mul(per_object);
+        let names = budget.names.load(Ordering::Relaxed);
+        let has_room =
+            budget.looked_up() < most(LOOKED_UP_PER_OBJECT) && names < most(NAMES_PER_OBJECT);
+        match has_room {
+            true => Ok(()),
+            false => Err(Errno::DQUOT),
         }
     }
 
@@ -145,6 +152,9 @@ impl<D: Disk> Transaction<D> {
     /// change fails with `EDQUOT`, and so do savepoints, locks, and reads of a serializable
     /// transaction.
     pub fn set_budget(&self, budget: Arc<Budget>) {
+        if let Some(view) = self.view.lock().as_ref() {
+            view.count_names_in(&budget.names);
+        }
         self.share.set(budget);
     }
 

@@ -17,8 +17,10 @@ impl<D: Disk> Transaction<D> {
     /// Finding the name does not count as reading the attributes that are returned
     /// with it: a caller that uses those calls [`Transaction::attributes`].
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.share.require_room_to_look()?;
         self.with(|view| {
+            // A refresh or a commit may have dropped nodes.
+            self.share.update_looked_up(view.nodes.count());
+            self.share.require_room_to_look()?;
             let found = view.lookup(parent, name);
             self.share.update_looked_up(view.nodes.count());
             let mut entry = found?;

@@ -96,13 +96,14 @@ impl<D: Disk> View<D> {
         }
         self.at = new.at;
         self.landed = Arc::default();
-        self.resolved = Arc::default();
+        self.resolved = Arc::new(self.resolved.without_names());
         self.change_log_begin(|begin| {
             begin.at = new.at.0;
             begin.began_change_time = new.began;
         });
         for Renewal { node, before, now } in renewals {
             self.renew_own(node, &before, &now);
+            self.watch_again(node, &now);
         }
         self.lookups.clear();
         self.holes_read = HolesRead::default();
@@ -213,14 +214,26 @@ impl<D: Disk> View<D> {
         own.attributes = renewed;
     }
 
+    /// Other programs may have stored to the file before the new snapshot, so that later stores would
+    /// leave no trace.
+    fn watch_again(&mut self, id: NodeId, now: &Stat) {
+        let is_watched = self.node(id).is_ok_and(|node| node.is_watched);
+        if is_watched && let Ok(node) = self.node_mut(id) {
+            node.is_watched = false;
+            self.watch_stores(id, now);
+        }
+    }
+
     /// The kernel asks again for the attributes of a node without changes, and gets those of the
     /// new snapshot.
     fn forget_reported(&mut self, id: NodeId) {
-        let is_stale = |node: &Node| node.own.is_none() && node.reported.is_some();
+        let is_stale =
+            |node: &Node| node.own.is_none() && (node.reported.is_some() || node.is_watched);
         if self.node(id).is_ok_and(is_stale)
             && let Ok(node) = self.node_mut(id)
         {
             node.reported = None;
+            node.is_watched = false;
         }
     }
 

@@ -18,7 +18,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Disk, Errno, Identity, Name, Result};
 
@@ -33,6 +34,14 @@ use crate::lock;
 pub(crate) struct Resolved {
     hash: RandomState,
     names: Mutex<HashMap<u64, Resolution>>,
+    /// Shared with others. What is added to it for the names is subtracted again in the end.
+    counter: OnceLock<Arc<AtomicU64>>,
+}
+
+impl Drop for Resolved {
+    fn drop(&mut self) {
+        self.uncount(lock(&self.names).len());
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +84,39 @@ impl Resolved {
 
     pub fn forget(&self, directory: &Base, name: &Name) {
         let key = self.key(directory, name);
-        lock(&self.names).remove(&key);
+        let mut names = lock(&self.names);
+        if names.remove(&key).is_some() {
+            self.uncount(1);
+        }
+    }
+
+    /// For another snapshot of the same transaction.
+    pub fn without_names(&self) -> Resolved {
+        let new = Resolved::default();
+        if let Some(counter) = self.counter.get() {
+            new.count_in(counter);
+        }
+        new
+    }
+
+    pub fn count_in(&self, counter: &Arc<AtomicU64>) {
+        let names = lock(&self.names);
+        if self.counter.set(counter.clone()).is_ok() {
+            counter.fetch_add(names.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// To be called while the names are locked.
+    fn count_one(&self) {
+        if let Some(counter) = self.counter.get() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn uncount(&self, names: usize) {
+        if let Some(counter) = self.counter.get() {
+            counter.fetch_sub(names as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -100,9 +141,17 @@ impl<D: Disk> View<D> {
         }
         if before != Some(now) {
             let key = self.resolved.key(directory, name);
-            lock(&self.resolved.names).insert(key, now);
+            let mut names = lock(&self.resolved.names);
+            if names.insert(key, now).is_none() {
+                self.resolved.count_one();
+            }
         }
         Ok(found)
+    }
+
+    /// Adds the number of names to a counter for as long as they are remembered.
+    pub fn count_names_in(&self, counter: &Arc<AtomicU64>) {
+        self.resolved.count_in(counter);
     }
 
     /// The object that a lookup finds. If one has found it, it is not looked for again.
@@ -127,6 +176,7 @@ impl<D: Disk> View<D> {
             Entry::Occupied(before) => *before.get() != Resolution::Missing,
             Entry::Vacant(new) => {
                 new.insert(Resolution::Listed { inode });
+                self.resolved.count_one();
                 true
             }
         }

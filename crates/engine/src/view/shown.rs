@@ -127,8 +127,11 @@ impl Shown {
         let Some(shown) = state.directories.get(&directory.serial) else {
             return;
         };
-        listing.retain_mut(|(name, _, kind)| match shown.names.get(name) {
+        listing.retain_mut(|(name, inode, kind)| match shown.names.get(name) {
             Some(Some(base)) => {
+                if let Some(object) = state.objects.get(&base.serial) {
+                    *inode = object.stat.identity.inode;
+                }
                 *kind = base.kind;
                 true
             }

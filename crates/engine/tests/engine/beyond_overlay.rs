@@ -2,7 +2,7 @@
 //! them when.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use atomdir_disk::Owner;
@@ -62,6 +62,26 @@ fn objects_made_between_two_looks_are_found() {
     several(["a/b/c/file", ""], look());
     fs::remove_dir_all(outside).expect("removed");
     assert_eq!(look(), None);
+}
+
+#[test]
+fn a_directory_that_may_only_be_listed_is_left_out() {
+    let scratch = Scratch::new();
+    let root = scratch.0.as_path();
+    if own(root).user == 0 {
+        eprintln!("skipped: root may search every directory");
+        return;
+    }
+    let closed = root.join("closed");
+    fs::create_dir(&closed).expect("made");
+    fs::write(closed.join("file"), "").expect("written");
+    create(root);
+    let store = open(root);
+    for mode in [0o400, 0o100, 0o000, 0o700] {
+        fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).expect("set");
+        let found = begin(&store).beyond_overlay(own(root), MANY);
+        assert_eq!(found.expect("looked"), None, "{mode:o}");
+    }
 }
 
 #[test]

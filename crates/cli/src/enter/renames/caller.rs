@@ -3,13 +3,12 @@
 use super::requests::{Outcome, Request};
 use super::{Server, directory};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, openat, readlinkat,
-    renameat_with, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags, openat, openat2,
+    readlinkat, renameat_with, statx,
 };
 use rustix::io::Errno;
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 
 const PATH_LENGTH_MAX: usize = 4096;
 const PAGE: u64 = 4096;
@@ -22,6 +21,16 @@ const RIGHTS_OF_ROOT: u64 = 1 << 1 | 1 << 3;
 struct Given {
     directory: i32,
     address: u64,
+}
+
+/// A path that the caller has given.
+struct CallersPath {
+    /// In our `/proc`: the directory in which it begins.
+    start: String,
+    /// Relative to that, and without slashes at the end.
+    path: Vec<u8>,
+    /// It had slashes at the end.
+    must_be_directory: bool,
 }
 
 /// A name in an open directory.
@@ -94,7 +103,7 @@ impl Server<'_> {
 
     /// Git compares inode numbers after it has linked a file, to be sure that both are one. In an ordinary
     /// user's overlay they differ until the commit. If a link fails, git copies the file.
-    fn link(&self, request: &Request, source: &[u8]) -> Result<Outcome, Errno> {
+    fn link(&self, request: &Request, source: &CallersPath) -> Result<Outcome, Errno> {
         let name = self.read(&format!("{}/comm", request.process))?;
         let is_refused = self.is_limited
             && name.trim_ascii_end() == b"git"
@@ -108,15 +117,16 @@ impl Server<'_> {
 
     /// Whether overlayfs may refuse to rename the object. Looks at as little as possible, since it mostly does
     /// not.
-    fn may_be_refused(&self, source: &[u8]) -> Result<bool, Errno> {
+    fn may_be_refused(&self, source: &CallersPath) -> Result<bool, Errno> {
         if self.is_limited {
             let found = self.stat(source)?;
             return Ok(found.is_directory && found.device == self.device);
         }
         let from = self.place(source)?;
         let above = self.within_store(from.parent.as_fd());
-        Ok(above
-            .is_some_and(|above| above.len() + 1 + from.name.as_bytes().len() > MOVABLE_LENGTH_MAX))
+        let is_long = above
+            .is_some_and(|above| above.len() + 1 + from.name.as_bytes().len() > MOVABLE_LENGTH_MAX);
+        Ok(is_long && (!source.must_be_directory || self.stat(source)?.is_directory))
     }
 
     /// Its files may show other device numbers than its directories.
@@ -169,41 +179,50 @@ impl Server<'_> {
                 && rights.is_some_and(|rights| rights & RIGHTS_OF_ROOT == RIGHTS_OF_ROOT))
     }
 
-    /// The path that the caller has given, so that it can be resolved from our `/proc`.
-    fn path(&self, request: &Request, given: &Given) -> Result<Vec<u8>, Errno> {
+    fn path(&self, request: &Request, given: &Given) -> Result<CallersPath, Errno> {
         let path = read_path(request.process, given.address)?;
         let process = request.process;
-        let mut whole = match (path.first(), given.directory) {
+        let start = match (path.first(), given.directory) {
             (None, _) => return Err(Errno::NOENT),
-            (Some(b'/'), _) => format!("{process}/root/"),
-            (Some(_), libc::AT_FDCWD) => format!("{process}/cwd/"),
-            (Some(_), directory) => format!("{process}/fd/{directory}/"),
-        }
-        .into_bytes();
-        whole.extend_from_slice(&path);
-        Ok(whole)
+            (Some(b'/'), _) => format!("{process}/root"),
+            (Some(_), libc::AT_FDCWD) => format!("{process}/cwd"),
+            (Some(_), directory) => format!("{process}/fd/{directory}"),
+        };
+        let is_slash = |byte: &u8| *byte == b'/';
+        let first = path.iter().position(|byte| !is_slash(byte));
+        let last = path.iter().rposition(|byte| !is_slash(byte));
+        // The root directory cannot be renamed.
+        let (first, last) = first.zip(last).ok_or(Errno::BUSY)?;
+        Ok(CallersPath {
+            start,
+            path: path[first..=last].to_vec(),
+            must_be_directory: path.ends_with(b"/"),
+        })
     }
 
-    fn place(&self, path: &[u8]) -> Result<Place, Errno> {
-        let end = path.iter().rposition(|byte| *byte != b'/');
-        let path = &path[..end.map_or(0, |end| end + 1)];
-        let name_at = path
-            .iter()
-            .rposition(|byte| *byte == b'/')
-            .map_or(0, |at| at + 1);
-        let (above, name) = path.split_at(name_at);
+    /// Links of `/proc` may mean something else to the caller than to us, so they are not followed.
+    fn place(&self, given: &CallersPath) -> Result<Place, Errno> {
+        let last_slash = given.path.iter().rposition(|byte| *byte == b'/');
+        let name_at = last_slash.map_or(0, |at| at + 1);
+        let (above, name) = given.path.split_at(name_at);
         if matches!(name, b"." | b"..") {
             return Err(Errno::BUSY);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = openat(self.proc, OsStr::from_bytes(above), flags, Mode::empty())?;
+        let mut parent = openat(self.proc, &*given.start, flags, Mode::empty())?;
+        if !above.is_empty() {
+            let resolve = ResolveFlags::NO_MAGICLINKS;
+            parent = openat2(&parent, above, flags, Mode::empty(), resolve)?;
+        }
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         Ok(Place { parent, name })
     }
 
-    fn stat(&self, path: &[u8]) -> Result<Found, Errno> {
+    fn stat(&self, given: &CallersPath) -> Result<Found, Errno> {
+        let mut whole = format!("{}/", given.start).into_bytes();
+        whole.extend_from_slice(&given.path);
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let found = statx(self.proc, OsStr::from_bytes(path), flags, StatxFlags::TYPE)?;
+        let found = statx(self.proc, &*whole, flags, StatxFlags::TYPE)?;
         Ok(Found {
             is_directory: FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory,
             device: device(&found),

@@ -123,6 +123,7 @@ impl<D: Disk> View<D> {
         deviations.extend(self.bars.deviations());
         deviations.sort_by(|one, other| (one.kind, &one.path).cmp(&(other.kind, &other.path)));
         view.is_written_ahead = self.is_written_ahead;
+        view.resolved = Arc::new(self.resolved.without_names());
         if let Err(CarryOutError { errno, is_undone }) = moves.carry_out(&mut view) {
             moves.close_again(&view);
             moves.close_layer(&view);
