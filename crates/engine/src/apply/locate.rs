@@ -261,9 +261,12 @@ impl<D: Disk> Apply<'_, D> {
         let Some(handle) = opened.map(Arc::new) else {
             return Ok(None);
         };
-        if self.directories.len() < self.core.options.handles_max {
-            self.directories.insert(identity, handle.clone());
+        // Each level of a chain of directories asks for the one above it several times. If the newest
+        // were not kept, that would multiply with each level.
+        if self.directories.len() >= self.core.options.handles_max {
+            self.directories.clear();
         }
+        self.directories.insert(identity, handle.clone());
         Ok(Some(handle))
     }
 
