@@ -56,8 +56,14 @@ impl<D: Disk> Apply<'_, D> {
     pub(super) fn drop_exchanged(&mut self) -> Outcome<()> {
         let waits = |(file, _): &(Identity, EntryPlace)| self.deferring.objects.contains(file);
         let exchanged = std::mem::take(&mut self.progress.exchanged);
-        let (waiting, done) = exchanged.into_iter().partition(waits);
+        let (mut waiting, done) = exchanged.into_iter().partition::<Vec<_>, _>(waits);
         self.progress.exchanged = done;
+        let dropped = self.drop_all_exchanged();
+        self.progress.exchanged.append(&mut waiting);
+        dropped
+    }
+
+    fn drop_all_exchanged(&mut self) -> Outcome<()> {
         while let Some((file, place)) = self.progress.exchanged.last().cloned() {
             if self.is_at(file, &place)? {
                 let dropped = self.bury(file, Kind::File, &place);
@@ -68,7 +74,6 @@ impl<D: Disk> Apply<'_, D> {
             }
             self.progress.exchanged.pop();
         }
-        self.progress.exchanged = waiting;
         Ok(())
     }
 

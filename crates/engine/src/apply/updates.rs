@@ -92,9 +92,10 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Takes rights away that objects shall not have any more, before names and contents change.
     pub(super) fn narrow(&mut self) -> Outcome<()> {
         self.run_updates(None, |apply, number, wanted| {
-            if apply.progress.narrowed.insert(number) && narrows(wanted) {
+            if !apply.progress.narrowed.contains(&number) && narrows(wanted) {
                 apply.attempt(wanted, Apply::narrow_one)?;
             }
+            apply.progress.narrowed.insert(number);
             Ok(())
         })
     }
