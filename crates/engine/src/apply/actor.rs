@@ -21,7 +21,9 @@
 //!    apply takes these rights back.
 //!
 //! 4. A recovery joins the changes of several commits. An earlier one may have given the right that
-//!    a later one has used. So what is refused at first is tried again once all rights are set.
+//!    a later one has used. So what is refused at first is tried again once all rights are set. A
+//!    later one may have taken a right away that an earlier one of another user has used, so it does
+//!    that last.
 //!
 //! The record has the user's groups as of the commit. The kernel reported them for the process that
 //! made it, and no running process loses a group. What was taken away since from the user in the

@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. Rights are taken away before anything else changes ([`Apply::narrow`]), and given last. In
 //!    between an object has the rights that it had before and shall have. So nobody can use a name
-//!    or contents for a moment that neither the old nor the new rights allow.
+//!    or contents for a moment that neither the old nor the new rights allow. In a recovery an update
+//!    that follows other users' commits takes rights away last, since those commits have used them.
 //! 2. A new object is complete before it gets a name.
 //! 3. An update that a listed user may not make any more is left out (`actor`).
 
@@ -377,9 +378,9 @@ fn access_for(wanted: &WantedUpdate) -> Access {
     }
 }
 
-/// Whether the update may take rights away.
+/// Whether the update may take rights away before everything else.
 fn narrows(wanted: &WantedUpdate) -> bool {
-    wanted.attributes.mode.is_some()
+    wanted.attributes.mode.is_some() && !wanted.follows_others
 }
 
 fn sets_list(wanted: &WantedUpdate) -> bool {
