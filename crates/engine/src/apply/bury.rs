@@ -65,7 +65,8 @@ impl<D: Disk> Apply<'_, D> {
 
     fn drop_all_exchanged(&mut self) -> Outcome<()> {
         while let Some((file, place)) = self.progress.exchanged.last().cloned() {
-            if self.is_at(file, &place)? {
+            // One that got no name stays, and `keep_refused` takes care of it.
+            if self.is_at(file, &place)? && !self.is_left(file)? {
                 let dropped = self.bury(file, Kind::File, &place);
                 let dropped = dropped.map_err(|errno| {
                     self.failure(&self.path_of(&place), "it cannot be removed", Some(errno))

@@ -2,6 +2,7 @@
 
 use atomdir_disk::{Disk, Identity, Name, RenameMode};
 
+use super::desired::Spot;
 use super::{Apply, ApplyError, EntryPlace, Outcome, Parent};
 use crate::names;
 
@@ -28,8 +29,17 @@ impl<D: Disk> Apply<'_, D> {
         }
     }
 
-    /// Keeps refused objects that have no other name in limbo, until somebody takes them from there.
+    /// Keeps refused objects that have no other name in limbo, until somebody takes them from there,
+    /// and old objects that an exchange has put elsewhere and whose new directory is gone.
     pub(super) fn keep_refused(&mut self) -> Outcome<()> {
+        let desired = self.desired;
+        let left = self.progress.left.iter();
+        for object in left.filter(|object| !desired.is_staged(**object)) {
+            if let Some((_, name)) = desired.homes(*object).first() {
+                let refused = self.progress.refused.entry(*object);
+                refused.or_insert_with(|| name.clone());
+            }
+        }
         // If it fails, a later attempt must find all of them.
         let refused = self.progress.refused.clone();
         for (object, name) in refused {
@@ -41,6 +51,11 @@ impl<D: Disk> Apply<'_, D> {
             if is_kept || place == kept || matches!(place.parent, Parent::Directory(_)) {
                 continue;
             }
+            // The history finds it there.
+            let limbo = EntryPlace::in_limbo(names::limbo(object));
+            if place == limbo && desired.spots(object).contains(&Spot::Limbo) {
+                continue;
+            }
             if let Err(errno) = self.rename(&place, &kept, RenameMode::NoReplace) {
                 let path = self.path_of(&place);
                 let failed = self.failure(&path, "it cannot be moved to limbo", Some(errno));
@@ -48,7 +63,7 @@ impl<D: Disk> Apply<'_, D> {
                 continue;
             }
             self.note_spot(object, kept.clone());
-            tracing::warn!(place = ?kept.name, "a new object without a name is in limbo now");
+            tracing::warn!(place = ?kept.name, "an object without a name is in limbo now");
         }
         Ok(())
     }
