@@ -12,14 +12,18 @@
 //!    directory leads to: the staging directory and limbo. A move between one of these and the base
 //!    needs the rights of both sides. If the kernel refuses it to the user, apply asks the kernel
 //!    whether the user may change names in the directory of the base, and then moves the object
-//!    with its own rights. Between the two steps the user could have done the same.
+//!    with its own rights. Between the two steps the user could have done the same. Apply also uses
+//!    its own rights if the kernel refuses only the detour that apply makes: an exchange with a
+//!    directory that goes, or another link in limbo.
 //! 3. An update that sets rights which depend on the owner (set-id bits, a capability, an access
 //!    control list) sets them only if the object has the owner and group for which they are meant.
 //!    This holds for root's commits, too. If somebody else gives the object away at that moment,
 //!    apply takes these rights back.
 //!
 //! 4. A recovery joins the changes of several commits. An earlier one may have given the right that
-//!    a later one has used. So what is refused at first is tried again once all rights are set.
+//!    a later one has used. So what is refused at first is tried again once all rights are set. A
+//!    later one may have taken a right away that an earlier one of another user has used, so it does
+//!    that last.
 //!
 //! The record has the user's groups as of the commit. The kernel reported them for the process that
 //! made it, and no running process loses a group. What was taken away since from the user in the
@@ -28,7 +32,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Identity};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
 
 use super::desired::Actor;
 use super::{Apply, ApplyError, EntryPlace, Parent};
@@ -36,6 +40,7 @@ use super::{Apply, ApplyError, EntryPlace, Parent};
 const SEARCH: u32 = 1;
 const CHANGE_NAMES: u32 = 3;
 const WRITE: u32 = 2;
+const READ_AND_WRITE: u32 = 6;
 const STICKY: u32 = 0o1000;
 
 /// What is tried again once all rights are set.
@@ -139,6 +144,56 @@ impl<D: Disk> Apply<'_, D> {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the user may bring about by other calls what an exchange of these two objects of the
+    /// base does, one of which is a directory. The kernel refuses it to a user who may not write to a
+    /// directory that moves, although that user may remove it if it is empty.
+    pub(super) fn may_exchange(
+        &mut self,
+        from: &EntryPlace,
+        to: &EntryPlace,
+    ) -> Result<bool, Errno> {
+        let is_in_base = |place: &EntryPlace| matches!(place.parent, Parent::Directory(_));
+        if self.actor.is_none() || !is_in_base(from) || !is_in_base(to) {
+            return Ok(false);
+        }
+        for place in [from, to] {
+            self.require_reach(place.parent)?;
+            let Some(parent) = self.parent(place.parent)? else {
+                return Ok(false);
+            };
+            let disk = &self.core.disk;
+            let stat = disk.stat_at(&parent, &place.name)?;
+            let goes =
+                self.desired.knows(stat.identity) && self.desired.homes(stat.identity).is_empty();
+            if stat.kind != Kind::Directory || goes {
+                continue;
+            }
+            let directory = disk.open(&parent, &place.name, Access::Path)?;
+            if !self.as_user(|| disk.may_access(&directory, WRITE))? {
+                return Ok(false);
+            }
+        }
+        self.may_change_names(&[from, to])
+    }
+
+    /// Fails with `EACCES` if the user may not give the object another name. Its directory need not
+    /// be writable for that.
+    pub(super) fn require_linkable(&mut self, place: &EntryPlace) -> Result<(), Errno> {
+        if self.actor.is_none() || !matches!(place.parent, Parent::Directory(_)) {
+            return Ok(());
+        }
+        self.require_reach(place.parent)?;
+        let parent = self.parent(place.parent)?.ok_or(Errno::NOENT)?;
+        let disk = &self.core.disk;
+        let owner = disk.stat_at(&parent, &place.name)?.attributes.owner;
+        if self.is_users(owner.user) {
+            return Ok(());
+        }
+        let object = disk.open(&parent, &place.name, Access::Path)?;
+        let may_link = self.as_user(|| disk.may_access(&object, READ_AND_WRITE))?;
+        may_link.then_some(()).ok_or(Errno::ACCESS)
     }
 
     fn is_users(&self, owner: u32) -> bool {

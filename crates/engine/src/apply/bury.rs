@@ -56,10 +56,17 @@ impl<D: Disk> Apply<'_, D> {
     pub(super) fn drop_exchanged(&mut self) -> Outcome<()> {
         let waits = |(file, _): &(Identity, EntryPlace)| self.deferring.objects.contains(file);
         let exchanged = std::mem::take(&mut self.progress.exchanged);
-        let (waiting, done) = exchanged.into_iter().partition(waits);
+        let (mut waiting, done) = exchanged.into_iter().partition::<Vec<_>, _>(waits);
         self.progress.exchanged = done;
+        let dropped = self.drop_all_exchanged();
+        self.progress.exchanged.append(&mut waiting);
+        dropped
+    }
+
+    fn drop_all_exchanged(&mut self) -> Outcome<()> {
         while let Some((file, place)) = self.progress.exchanged.last().cloned() {
-            if self.is_at(file, &place)? {
+            // One that got no name stays, and `keep_refused` takes care of it.
+            if self.is_at(file, &place)? && !self.is_left(file)? {
                 let dropped = self.bury(file, Kind::File, &place);
                 let dropped = dropped.map_err(|errno| {
                     self.failure(&self.path_of(&place), "it cannot be removed", Some(errno))
@@ -68,7 +75,6 @@ impl<D: Disk> Apply<'_, D> {
             }
             self.progress.exchanged.pop();
         }
-        self.progress.exchanged = waiting;
         Ok(())
     }
 

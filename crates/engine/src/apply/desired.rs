@@ -29,6 +29,8 @@ pub(crate) struct Desired {
     /// Objects that lose their last name and are kept in limbo for the history.
     buried: BTreeSet<Identity>,
     pub updates: Vec<WantedUpdate>,
+    /// The users with whose rights records are applied.
+    users: HashSet<u32>,
 }
 
 /// The user with whose rights something is changed; `None`: with those of this process.
@@ -37,6 +39,9 @@ pub(crate) type Actor = Option<Arc<Credentials>>;
 pub(crate) struct WantedUpdate {
     pub object: Identity,
     pub by: Actor,
+    /// Earlier records are applied with other users' rights, which this update must not take away
+    /// first.
+    pub follows_others: bool,
     /// The owner that the object had when the record was written.
     pub owner: Option<Owner>,
     pub attributes: AttributesChange,
@@ -96,6 +101,7 @@ impl Desired {
             self.updates.push(WantedUpdate {
                 object,
                 by: None,
+                follows_others: false,
                 owner: Some(privileges.owner),
                 attributes: privileges.attributes,
                 xattrs: privileges.xattrs.clone(),
@@ -113,6 +119,9 @@ impl Desired {
             let user = record.user;
             Arc::new(Credentials { user, groups })
         });
+        let is_other = |user: &u32| by.as_ref().is_none_or(|by| by.user != *user);
+        let follows_others = self.users.iter().any(is_other);
+        self.users.extend(by.as_ref().map(|by| by.user));
         let former = record.before.iter().flat_map(|before| &before.objects);
         let found: HashMap<u32, Timestamp> = former
             .map(|former| (former.object, former.attributes.times.modified))
@@ -123,6 +132,7 @@ impl Desired {
             desired.updates.push(WantedUpdate {
                 object,
                 by: by.clone(),
+                follows_others,
                 owner: update.owner,
                 attributes: update.attributes,
                 xattrs: update.xattrs.clone(),

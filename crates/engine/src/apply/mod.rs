@@ -235,6 +235,10 @@ impl<'a, D: Disk> Apply<'a, D> {
                 let (key, by, object) = blocked[0];
                 self.act_for(by);
                 match self.set_aside(object) {
+                    Err(error) if self.defer(&error) => {
+                        self.deferring.objects.insert(object);
+                        blocked.remove(0);
+                    }
                     Err(error) if self.leaves(&error) => {
                         self.refuse(object, &key.1, &error);
                         self.note_done(key);

@@ -2,6 +2,7 @@
 
 use atomdir_disk::{Disk, Identity, Name, RenameMode};
 
+use super::desired::Spot;
 use super::{Apply, ApplyError, EntryPlace, Outcome, Parent};
 use crate::names;
 
@@ -28,23 +29,41 @@ impl<D: Disk> Apply<'_, D> {
         }
     }
 
-    /// Keeps refused objects that have no other name in limbo, until somebody takes them from there.
+    /// Keeps refused objects that have no other name in limbo, until somebody takes them from there,
+    /// and old objects that an exchange has put elsewhere and whose new directory is gone.
     pub(super) fn keep_refused(&mut self) -> Outcome<()> {
-        for (object, name) in std::mem::take(&mut self.progress.refused) {
+        let desired = self.desired;
+        let left = self.progress.left.iter();
+        for object in left.filter(|object| !desired.is_staged(**object)) {
+            if let Some((_, name)) = desired.homes(*object).first() {
+                let refused = self.progress.refused.entry(*object);
+                refused.or_insert_with(|| name.clone());
+            }
+        }
+        // If it fails, a later attempt must find all of them.
+        let refused = self.progress.refused.clone();
+        for (object, name) in refused {
             let Some(place) = self.find(object)? else {
                 continue;
             };
             let is_kept = self.desired.is_buried(object);
-            if is_kept || matches!(place.parent, Parent::Directory(_)) {
+            let kept = EntryPlace::in_limbo(names::displaced(object, &name));
+            if is_kept || place == kept || matches!(place.parent, Parent::Directory(_)) {
                 continue;
             }
-            let kept = EntryPlace::in_limbo(names::displaced(object, &name));
+            // The history finds it there.
+            let limbo = EntryPlace::in_limbo(names::limbo(object));
+            if place == limbo && desired.spots(object).contains(&Spot::Limbo) {
+                continue;
+            }
             if let Err(errno) = self.rename(&place, &kept, RenameMode::NoReplace) {
                 let path = self.path_of(&place);
                 let failed = self.failure(&path, "it cannot be moved to limbo", Some(errno));
                 self.pass_over(Err(failed))?;
+                continue;
             }
-            tracing::warn!(place = ?kept.name, "a new object without a name is in limbo now");
+            self.note_spot(object, kept.clone());
+            tracing::warn!(place = ?kept.name, "an object without a name is in limbo now");
         }
         Ok(())
     }
@@ -75,7 +94,10 @@ impl<D: Disk> Apply<'_, D> {
         if self.desired.may_be_gone(object) {
             return Ok(());
         }
-        if self.replays || !self.desired.is_staged(object) {
+        // An outside writer may remove what is new as soon as it has a name.
+        let mut homes = self.desired.homes(object).iter();
+        let had_name = homes.any(|home| self.progress.entries.contains(home));
+        if self.replays || had_name || !self.desired.is_staged(object) {
             self.objects_missing += 1;
             return Ok(());
         }

@@ -82,15 +82,17 @@ impl<D: Disk> Apply<'_, D> {
 
     /// Gives everything that was opened up the mode it shall have.
     pub(super) fn close_up(&mut self) -> Result<(), Errno> {
+        let mut all_closed = Ok(());
         for (handle, mode, actor) in std::mem::take(&mut self.opened_up).into_values() {
             self.act_for(&actor);
             match self.as_user(|| self.core.disk.set_mode(&handle, mode)) {
                 // Somebody has taken it over, and gives it the mode that it shall have.
                 Err(Errno::PERM) if actor.is_some() => {}
-                closed => closed?,
+                closed => all_closed = all_closed.and(closed),
             }
         }
-        Ok(())
+        self.act_for(&None);
+        all_closed
     }
 
     pub(super) fn rename(
@@ -119,7 +121,15 @@ impl<D: Disk> Apply<'_, D> {
         to: &EntryPlace,
     ) -> Result<(), Errno> {
         let before = [(to, self.stat_at(from)?), (from, self.stat_at(to)?)];
-        self.rename(from, to, RenameMode::Exchange)?;
+        match self.rename(from, to, RenameMode::Exchange) {
+            Err(Errno::ACCESS) if self.may_exchange(from, to)? => {
+                let actor = self.actor.take();
+                let exchanged = self.rename(from, to, RenameMode::Exchange);
+                self.actor = actor;
+                exchanged?;
+            }
+            exchanged => exchanged?,
+        }
         for (place, before) in before {
             if let Err(errno) = self.give_time_back(place, &before) {
                 tracing::warn!(name = ?place.name, "a moved directory has a newer time: {errno}");
@@ -154,10 +164,17 @@ impl<D: Disk> Apply<'_, D> {
         self.permitted(&[from, to], |this| {
             let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
             let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
-            this.change_names(&[from, to], |this| {
+            let link = |this: &Self| {
                 let (from, to) = ((&*source, &from.name), (&*target, &to.name));
                 this.core.disk.link(from, to)
-            })
+            };
+            match to.parent {
+                Parent::Limbo => {
+                    this.require_linkable(from)?;
+                    link(this)
+                }
+                _ => this.change_names(&[from, to], link),
+            }
         })
     }
 }

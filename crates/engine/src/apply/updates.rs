@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. Rights are taken away before anything else changes ([`Apply::narrow`]), and given last. In
 //!    between an object has the rights that it had before and shall have. So nobody can use a name
-//!    or contents for a moment that neither the old nor the new rights allow.
+//!    or contents for a moment that neither the old nor the new rights allow. In a recovery an update
+//!    that follows other users' commits takes rights away last, since those commits have used them.
 //! 2. A new object is complete before it gets a name.
 //! 3. An update that a listed user may not make any more is left out (`actor`).
 
@@ -92,9 +93,10 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Takes rights away that objects shall not have any more, before names and contents change.
     pub(super) fn narrow(&mut self) -> Outcome<()> {
         self.run_updates(None, |apply, number, wanted| {
-            if apply.progress.narrowed.insert(number) && narrows(wanted) {
+            if !apply.progress.narrowed.contains(&number) && narrows(wanted) {
                 apply.attempt(wanted, Apply::narrow_one)?;
             }
+            apply.progress.narrowed.insert(number);
             Ok(())
         })
     }
@@ -237,7 +239,11 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
             match left == present.mode {
                 true => Ok(()),
-                false => self.as_user(|| disk.set_mode(&object, left)),
+                false => match self.as_user(|| disk.set_mode(&object, left)) {
+                    // Another owner's file: the kernel takes the set-id bits when it is written.
+                    Err(Errno::PERM) if wanted.content.is_some() => Ok(()),
+                    set => set,
+                },
             }
         };
         narrow().map_err(|errno| self.failed_at(&place, errno))
@@ -372,9 +378,9 @@ fn access_for(wanted: &WantedUpdate) -> Access {
     }
 }
 
-/// Whether the update may take rights away.
+/// Whether the update may take rights away before everything else.
 fn narrows(wanted: &WantedUpdate) -> bool {
-    wanted.attributes.mode.is_some()
+    wanted.attributes.mode.is_some() && !wanted.follows_others
 }
 
 fn sets_list(wanted: &WantedUpdate) -> bool {

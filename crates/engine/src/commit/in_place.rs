@@ -214,13 +214,15 @@ fn open<D: Disk>(core: &Core<D>, base: &Base, access: Access) -> Result<D::Handl
 }
 
 /// For a file that was written whole and is changed in place: what differs from the base. `None` if
-/// it was not written whole, or cannot be read.
+/// it was not written whole, or cannot be read. A file that was empty and still is was not written:
+/// what others have appended since stays.
 fn differing<D: Disk>(
     view: &mut View<D>,
     object: &ObjectWrite,
 ) -> Result<Option<Overwrite>, Errno> {
     let contents = object.contents.as_ref();
-    let Some(contents) = contents.filter(|contents| contents.keep == 0) else {
+    let contents = contents.filter(|contents| contents.keep == 0);
+    let Some(length) = contents.and_then(|contents| contents.length) else {
         return Ok(None);
     };
     let core = view.core.clone();
@@ -229,7 +231,6 @@ fn differing<D: Disk>(
     };
     let staged = view.staged_file(object.node)?;
     let present = core.disk.stat(&base)?.length;
-    let length = contents.length.unwrap_or(present);
     let comparison = Comparison {
         disk: &core.disk,
         files: [&base, &*staged],

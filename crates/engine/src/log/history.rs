@@ -37,7 +37,8 @@ impl<D: Disk> Journal<D> {
 
     /// If the history is longer than this, makes it half as long. The oldest commits of the users
     /// who take the most go: as a whole, if there are no others before them, otherwise all but
-    /// their number of changes. The newest is always listed.
+    /// their number of changes. If that is not enough, the oldest of all go. The newest is always
+    /// listed.
     pub fn shorten_history(&mut self, core: &Core<D>, bytes_max: u64) -> Result<(), StoreError> {
         if self.history.length() <= bytes_max {
             return Ok(());
@@ -68,6 +69,38 @@ impl<D: Disk> Journal<D> {
         let names = (names::HISTORY_NEW, names::HISTORY);
         // The shorter file's name becomes durable with the next header, which is in
         // the same directory and is written after everything that is appended.
+        let last = self.header.last_sequence;
+        self.history = rewrite(core, names, (&self.history, last), change)?;
+        match self.history.length() <= bytes_max {
+            true => Ok(()),
+            false => self.drop_oldest(core, bytes_max / 2),
+        }
+    }
+
+    /// Drops the oldest commits, whoever made them, because even what is left of those that had to
+    /// make room is too much. Keeps the newest.
+    fn drop_oldest(&mut self, core: &Core<D>, bytes_left: u64) -> Result<(), StoreError> {
+        let excess = self.history.length().saturating_sub(bytes_left);
+        let (mut seen, mut bytes_seen, mut dropped) = (0_usize, 0_u64, 0_usize);
+        self.history
+            .end_of_prefix(&core.disk, |_: SummaryRecord, bytes| {
+                seen += 1;
+                if bytes_seen < excess {
+                    bytes_seen += bytes;
+                    dropped = seen;
+                }
+                true
+            })?;
+        let dropped = dropped.min(seen.saturating_sub(1));
+        if dropped == 0 {
+            return Ok(());
+        }
+        let mut place = 0;
+        let change = |record: SummaryRecord| {
+            place += 1;
+            (place > dropped).then_some(record)
+        };
+        let names = (names::HISTORY_NEW, names::HISTORY);
         let last = self.header.last_sequence;
         self.history = rewrite(core, names, (&self.history, last), change)?;
         Ok(())

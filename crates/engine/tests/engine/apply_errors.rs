@@ -45,7 +45,7 @@ fn prepare() -> Scratch {
     scratch
 }
 
-const CHANGES: [fn(&View); 7] = [
+const CHANGES: [fn(&View); 8] = [
     |view| {
         let made = view.create(node(view, "d"), b"new", NewNode::File, 0o644, 0, caller());
         let made = made.expect("the name is free").node;
@@ -90,6 +90,14 @@ const CHANGES: [fn(&View); 7] = [
         into.expect("the name is free");
         let back = view.rename(ROOT, b"d2", e, b"d2", RenameMode::NoReplace);
         back.expect("the name is free");
+    },
+    |view| {
+        let (d, e) = (node(view, "d"), node(view, "e"));
+        let moved = view.rename(d, b"old", e, b"older", RenameMode::NoReplace);
+        moved.expect("the name is free");
+        let made = view.create(d, b"old", NewNode::File, 0o644, 0, caller());
+        let made = made.expect("the name is free").node;
+        view.write(made, 0, b"new", false).expect("it is written");
     },
 ];
 

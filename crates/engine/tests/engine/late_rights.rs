@@ -441,3 +441,47 @@ fn a_users_commit_is_applied_with_their_rights() {
         assert!(store.check().problems.is_empty());
     }
 }
+
+/// The kernel refuses the user some calls by which apply does what that user may do by others: to
+/// exchange a directory with one that goes, and to link a file from a directory into limbo.
+#[test]
+fn a_users_commit_is_applied_by_detours() {
+    let test = "a_users_commit_is_applied_by_detours";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root can act as two users");
+    }
+    let scratch = prepare();
+    let root = scratch.0.clone();
+    for (directory, owner) in [("e/mine", USER), ("shared", 0), ("shared/x", 0)] {
+        fs::create_dir(root.join(directory)).expect("the name is free");
+        close(&root.join(directory), 0o755);
+        chown(root.join(directory), Some(owner), Some(owner)).expect("root may");
+    }
+    close(&root.join("shared"), 0o777);
+    fs::write(root.join("above/own"), "own").expect("it is written");
+    chown(root.join("above/own"), Some(USER), Some(USER)).expect("root may");
+    create(&root);
+    let store = open_with(FailingDisk::without_flushes(), &root).expect("the store opens");
+    let view = begin_as_user(&store);
+    let removed = view.remove_directory(node(&view, "shared"), b"x");
+    removed.expect("it is empty");
+    let moved = view.rename(
+        node(&view, "e"),
+        b"mine",
+        node(&view, "shared"),
+        b"x",
+        RenameMode::NoReplace,
+    );
+    moved.expect("the name is free");
+    let removed = view.unlink(node(&view, "e"), b"beside");
+    removed.expect("it is there");
+    let linked = view.link(node(&view, "above/own"), node(&view, "e"), b"beside");
+    linked.expect("the name is free");
+    store.commit(&view).expect("nobody is in the way");
+    store.sync().expect("nothing is in the way");
+    let moved = fs::metadata(root.join("shared/x")).expect("it is there");
+    assert!(moved.uid() == USER && !root.join("e/mine").exists());
+    let linked = fs::read(root.join("e/beside")).expect("root may");
+    assert!(linked == b"own" && root.join("above/own").exists());
+    assert!(store.check().problems.is_empty());
+}

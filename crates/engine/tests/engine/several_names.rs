@@ -7,7 +7,7 @@ use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, open, open_with};
 use atomdir_disk::{Errno, RenameMode};
-use atomdir_engine::{CommitError, NewNode, NodeId, Transaction};
+use atomdir_engine::{CommitError, NewNode, NodeId, SetAttributes, Transaction};
 
 fn write(transaction: &Transaction<FailingDisk>, name: &[u8]) {
     let file = transaction.lookup(NodeId::ROOT, name).expect("it is there");
@@ -121,4 +121,30 @@ fn a_directory_in_place_of_a_linked_file_leaves_no_link_behind() {
     let committed = store.commit(&transaction).expect("nobody is in the way");
     assert_eq!(committed.stalled, None);
     assert!(!scratch.0.join("b").exists());
+}
+
+/// An empty file that a transaction empties once more keeps what another one has written to it.
+#[test]
+fn emptying_an_empty_file_takes_nothing_from_others() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let known = scratch.0.join("known");
+    fs::write(&known, "").expect("a fresh directory takes a file");
+    fs::hard_link(&known, scratch.0.join("other")).expect("the file system has links");
+    let disk = FailingDisk::without_flushes();
+    let store = open_with(disk, &scratch.0).expect("the store opens");
+    let (emptying, writing) = (begin(&store), begin(&store));
+    let file = emptying.lookup(NodeId::ROOT, b"known");
+    let change = SetAttributes {
+        length: Some(0),
+        ..SetAttributes::default()
+    };
+    let node = file.expect("it is there").node;
+    let emptied = emptying.set_attributes(node, change, caller());
+    emptied.expect("it is changed");
+    write(&writing, b"known");
+    store.commit(&writing).expect("nobody is in the way");
+    // A conflict would be right as well.
+    let _ = store.commit(&emptying);
+    assert_eq!(fs::read_to_string(&known).expect("it is read"), "new");
 }

@@ -236,7 +236,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let is_closed = mode & needed != needed && node.kind != Kind::Symlink;
         // Apply may have to open the object up. After a crash only the record has its
         // mode.
-        let notes_mode = is_closed && !self.view.core.options.privileges.all;
+        let has_all_rights =
+            self.view.core.options.privileges.all && self.view.restricted_to.is_none();
+        let notes_mode = is_closed && !has_all_rights;
         if notes_mode {
             attributes.mode = Some(mode);
         }
