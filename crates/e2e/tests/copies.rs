@@ -44,7 +44,8 @@ const PREPARE: &str = "for f in replaced removed linked mode; do echo old > $f; 
     seq 60000 > pages; mkdir -p tree/a/b dir several; echo deep > tree/a/b/c; echo old > dir/f
     chmod 644 mode; ln -s replaced symlink; echo s > several/one; ln several/one several/two";
 
-/// Ways to copy the directory `base` to `copy`.
+/// Ways to copy the directory `base` to `copy`. rsync compares the times of directories by whole
+/// seconds, so those changed in the second of the copy would not keep theirs.
 const WAYS: [(&str, &str, &[&str]); 3] = [
     ("cp", "cp -a base copy", &[]),
     (
@@ -54,7 +55,7 @@ const WAYS: [(&str, &str, &[&str]); 3] = [
     ),
     (
         "rsync",
-        "rsync -aHAX --exclude socket base/ copy/",
+        "sleep 1; rsync -aHAX --exclude socket base/ copy/",
         &["rsync"],
     ),
 ];

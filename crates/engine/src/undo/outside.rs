@@ -7,7 +7,7 @@
 //! that, or else as it is now.
 //!
 //! What a commit made within a new directory is not in its record by identity. It is found by the
-//! paths of the record's summary.
+//! paths that the history lists. If these had to make room for others, changes of it are not reported.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
@@ -29,7 +29,7 @@ use crate::undo::io;
 use crate::undo::look::plain;
 use crate::undo::reverse::{Purpose, Reverse};
 use crate::undo::selection::Selection;
-use crate::undo::since::Step;
+use crate::undo::since::{Since, Step};
 use crate::undo::untouched::Left;
 
 impl<D: Disk> Store<D> {
@@ -70,12 +70,14 @@ impl<D: Disk> Store<D> {
         let of_these = since.steps.iter();
         let of_these = of_these.filter(|step| step.sequence <= *commits.end());
         let steps = of_these.count();
+        let added = self.added(&since, &commits)?;
         let paths = self.change_view(transaction, |view| {
             let reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
             let mut search = Search {
                 files: Files::new(since.steps.iter().flat_map(Step::successions)),
                 reverse,
                 steps,
+                added,
                 paths: HashMap::new(),
                 found: BTreeSet::new(),
             };
@@ -88,6 +90,35 @@ impl<D: Disk> Store<D> {
             by: ChangedBy::Outside,
         };
         Ok(self.described(paths.into_iter().map(conflict).collect()))
+    }
+
+    /// The paths at which these commits made objects, by commit. Records of the past do not have them.
+    fn added(
+        &self,
+        since: &Since,
+        commits: &RangeInclusive<Sequence>,
+    ) -> Result<HashMap<Sequence, Vec<Vec<u8>>>, UndoError> {
+        let mut added = HashMap::new();
+        let steps = since.steps.iter();
+        let mut these = steps.filter(|step| commits.contains(&step.sequence));
+        if !these.any(Step::names_directory) {
+            return Ok(added);
+        }
+        let before = Sequence(commits.start().0.saturating_sub(1));
+        let core = &*self.0.core;
+        let summaries = self
+            .lock_without_pending()?
+            .journal
+            .summaries(core, before)?;
+        summaries.for_each(&core.disk, |summary| {
+            let sequence = Sequence(summary.sequence);
+            if let Some(commit) = summary.commit.filter(|_| commits.contains(&sequence)) {
+                let lines = commit.lines.iter();
+                let lines = lines.filter(|line| line.change == Change::Added);
+                added.insert(sequence, lines.map(|line| line.path.to_bytes()).collect());
+            }
+        })?;
+        Ok(added)
     }
 
     fn oldest_kept(&self) -> Result<Option<Sequence>, UndoError> {
@@ -111,6 +142,8 @@ struct Search<'a, D: Disk> {
     files: Files,
     /// So many steps belong to the commits. The others are later.
     steps: usize,
+    /// The paths that each of the commits has added.
+    added: HashMap<Sequence, Vec<Vec<u8>>>,
     /// The paths at which the commits left objects.
     paths: HashMap<Identity, TreePath>,
     found: BTreeSet<Vec<u8>>,
@@ -230,7 +263,7 @@ impl<D: Disk> Search<'_, D> {
     fn made_within(&mut self, number: usize) -> Result<(), Errno> {
         let since = self.reverse.since;
         let step = &since.steps[number];
-        let Some(commit) = step.record.commit() else {
+        let Some(added) = self.added.remove(&step.sequence) else {
             return Ok(());
         };
         let entries = step.entries().iter().filter_map(|entry| {
@@ -243,9 +276,7 @@ impl<D: Disk> Search<'_, D> {
             ..Touch::default()
         };
         let left = self.reverse.left(&left);
-        let added = commit.summary.iter();
-        let added = added.filter(|line| line.change == Change::Added);
-        for path in added.map(|line| line.path.to_bytes()) {
+        for path in added {
             if entries.contains_key(&path) {
                 continue;
             }

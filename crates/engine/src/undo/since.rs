@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 
-use atomdir_disk::{Disk, Identity, Name, Timestamp};
+use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
 use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::record::{
     Before, CommitRecord, DirectoryReference, EntryChange, Locator, LogRecord, ObjectReference,
@@ -177,6 +177,12 @@ impl Step {
 
     pub fn after(&self, entry: &EntryChange) -> Option<Identity> {
         entry.after.map(|index| self.object(index))
+    }
+
+    /// Whether it has put a directory under a name, perhaps a new one.
+    pub fn names_directory(&self) -> bool {
+        let mut named = self.entries().iter().filter_map(|entry| entry.after);
+        named.any(|index| self.objects()[index as usize].kind == Kind::Directory)
     }
 
     pub fn leaves_traces(&self) -> bool {
