@@ -85,7 +85,9 @@ impl Server<'_> {
         }
         let target = self.path(request, &arguments.to)?;
         let (from, to) = (self.place(&source)?, self.place(&target)?);
-        if !self.is_known(request)? || !self.listener.is_waiting(request) {
+        let has_wrong_slash = source.must_be_directory && !directory::is_directory(&from)
+            || target.must_be_directory && !may_end_with_slash(&from, &to, flags);
+        if has_wrong_slash || !self.is_known(request)? || !self.listener.is_waiting(request) {
             return Ok(Outcome::GoOn);
         }
         let done = match rename(&from, &to, flags) {
@@ -232,6 +234,12 @@ impl Server<'_> {
     fn read(&self, path: &str) -> Result<Vec<u8>, Errno> {
         crate::files::read_at(self.proc, path)
     }
+}
+
+/// Whether the target's name may have a slash at the end. Otherwise the kernel refuses it.
+fn may_end_with_slash(from: &Place, to: &Place, flags: RenameFlags) -> bool {
+    let is_exchange = flags.contains(RenameFlags::EXCHANGE);
+    directory::is_directory(from) && (!is_exchange || directory::is_directory(to))
 }
 
 struct Found {
