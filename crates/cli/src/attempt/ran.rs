@@ -191,7 +191,9 @@ impl Ran {
             }
             taken => {
                 let mut taken = taken?;
-                taken.deviations.extend(refused(&self.remainder));
+                // The path that the program has named comes before those of what overlayfs met there.
+                let refused = refused(&self.remainder);
+                taken.deviations.splice(..0, refused);
                 taken.deviations.sort_by_key(|one| one.kind);
                 Ok(Closed::Exact(taken))
             }

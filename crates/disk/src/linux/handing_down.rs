@@ -76,6 +76,11 @@ pub(super) fn stop(directory: &OwnedFd, like: &OwnedFd) -> Result<Option<&'stati
 fn remove(directory: &OwnedFd, name: &str) -> Result<()> {
     match retry_on_intr(|| fremovexattr(directory, name)) {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
+        // An immutable directory refuses the removal even of what it does not have.
+        Err(Errno::PERM) => match fgetxattr(directory, name, &mut [0_u8; 0]) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
+            _ => Err(Errno::PERM),
+        },
         Err(errno) => Err(errno),
     }
 }

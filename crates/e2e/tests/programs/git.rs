@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::{
     Fixture, Random, Scenario, atomdir, full_tier, pick, shell, tools_present, wait_for,
 };
@@ -77,7 +78,7 @@ git status --porcelain
 
 /// Works in a repository that existed before: packs objects, makes the hard links of a
 /// local clone, takes a work tree apart and puts it back. In an ordinary user's view git copies the
-/// files, which it does not with `--local`.
+/// files, so there it does so outside, too.
 #[test]
 fn clone_rebase_and_reset() {
     if !tools_present("git", &["git", "awk"]) {
@@ -91,8 +92,8 @@ fn clone_rebase_and_reset() {
     let script = format!(
         r#"{ENVIRONMENT}
 export GIT_CONFIG_COUNT=5 GIT_CONFIG_KEY_4=safe.directory GIT_CONFIG_VALUE_4='*'
-[ $(id -u) != 0 ] || local=--local
-git clone -q $local origin copy
+[ $(id -u) = 0 ] && links=--local || links=--no-hardlinks
+git clone -q $links origin copy
 cd copy
 git checkout -q -b topic HEAD~3
 echo topic > topic.txt && git add topic.txt && git commit -q -m topic
@@ -275,10 +276,13 @@ fn git_leaves_the_control_directory_alone() {
     git("git clean -q -f -d; echo changed > file; git stash -q --include-untracked");
     fixture.store.run("echo new > made").expect(0);
     // `stash --all` removes the control directory. After `stash pop` a store that was at rest is
-    // complete again.
+    // complete again, as a copy of itself.
     fixture.store.assert_at_rest();
     git("git stash -q --all; [ ! -e .atomdir ]; git stash pop -q");
     assert!(!fixture.store.control().join("stage").exists());
+    let refused = fixture.store.run("true").expect(CONFIGURATION);
+    refused.says(&["copy of a store", "init --adopt"]);
+    fixture.store.call(["init", "--adopt"]).expect(0);
     fixture
         .store
         .run("echo again > made; mkdir d; mv file d")

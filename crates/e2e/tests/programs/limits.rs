@@ -1,6 +1,12 @@
 //! What overlayfs refuses to an ordinary user: real programs do it all the same in the view that `run` takes.
 
-use atomdir_testing::{Fixture, Scenario, User, helper, shell, tools_present, users_can_mount};
+use std::process::Command;
+
+use atomdir_testing::exit_code::INPUT_OUTPUT;
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{
+    Fixture, Scenario, User, capture_output, helper, shell, tools_present, users_can_mount,
+};
 
 struct Program {
     name: &'static str,
@@ -221,7 +227,7 @@ fn everyday_programs_of_a_user_work_in_the_default_view() {
 #[test]
 fn objects_made_outside_are_changed_in_the_default_view() {
     let test = "objects_made_outside_are_changed_in_the_default_view";
-    if !users_can_mount(test) {
+    if !users_can_mount(test) || !tools_present(test, &["setpriv"]) {
         return;
     }
     let fixture = Fixture::owned_by(
@@ -244,12 +250,28 @@ fn objects_made_outside_are_changed_in_the_default_view() {
         (read("one"), read("group")),
         ("a\nb\nc\nd\n".into(), "a\nb\n".into())
     );
-    // In a directory that gives its group to what is made in it.
+    // In a directory that gives its group to what is made in it. A commit sets that group, so the
+    // service's process must belong to it.
     let shared = fixture.base.join("d");
     std::os::unix::fs::chown(&shared, None, Some(60)).expect("given away");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o2775);
     std::fs::set_permissions(&shared, mode).expect("shared");
-    run("echo new > d/new; mkdir d/e; echo new > d/e/new");
+    let make = "echo new > d/new; mkdir d/e; echo new > d/e/new";
+    let before = fixture.look();
+    let refused = fixture.store.run(make).expect(INPUT_OUTPUT);
+    refused.says(&["d/new", "not permitted", "nothing was changed"]);
+    assert_equal(test, &before, &fixture.look(), &CompareOptions::untouched());
+    fixture.store.call(["abort", "--all"]).expect(0);
+    fixture.store.call(["service", "stop"]).expect(0);
+    let as_member = "--reuid 65534 --regid 65534 --groups 60";
+    let run = fixture.store.command(["run", "--", "/bin/sh", "-ec", make]);
+    let mut member = Command::new("setpriv");
+    member.args(as_member.split(' ')).arg(run.get_program());
+    member.args(run.get_args()).env_clear();
+    for (name, value) in run.get_envs() {
+        member.env(name, value.expect("set"));
+    }
+    capture_output(&mut member).expect(0);
     for name in ["d/new", "d/e", "d/e/new"] {
         let made = std::fs::metadata(fixture.base.join(name)).expect("made");
         assert_eq!(std::os::unix::fs::MetadataExt::gid(&made), 60, "{name}");

@@ -86,6 +86,10 @@ fn move_any(from: (BorrowedFd<'_>, &CStr), to: (BorrowedFd<'_>, &CStr)) -> Resul
     }
 }
 
+pub(super) fn is_directory(place: &Place) -> bool {
+    kind((place.parent.as_fd(), &*place.name)) == Ok(FileType::Directory)
+}
+
 fn kind((above, name): (BorrowedFd<'_>, &CStr)) -> Result<FileType, Errno> {
     let found = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(FileType::from_raw_mode(found.st_mode))
@@ -97,8 +101,11 @@ fn copy_up((above, name): (BorrowedFd<'_>, &CStr)) -> Result<(), Errno> {
     if kind((above, name))? != FileType::RegularFile {
         return Err(Errno::XDEV);
     }
+    let before = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(above, name, flags, Mode::empty()).map(drop)
+    let file = openat(above, name, flags, Mode::empty())?;
+    // Overlayfs has written the contents into the copy, which changed its times.
+    futimens(&file, &times_of(&before))
 }
 
 /// A name beside the later one, which no other helper uses.
