@@ -228,7 +228,8 @@ impl PathTable {
         // A directory's place is before everything in it, but a sibling may come between: 'a',
         // 'a-b', 'a/c'. So each path stands for itself, by its name, and for what is in it, by its
         // name with a slash.
-        let mut below: HashMap<Option<u32>, Vec<(&[u8], bool, u32)>> = HashMap::new();
+        type Sibling<'a> = (&'a [u8], bool, u32);
+        let mut below: HashMap<Option<u32>, Vec<Sibling<'_>>> = HashMap::new();
         for (number, (above, path)) in self.paths.iter().enumerate() {
             let name = path.split().map_or(&[][..], |(_, name)| name);
             let siblings = below.entry(*above).or_default();
