@@ -89,6 +89,7 @@ impl Between {
                     old,
                     new,
                     has_below: has_below(&self.paths, path),
+                    is_gone: false,
                 })?;
             }
         }
@@ -119,6 +120,7 @@ impl Between {
             old_path: line.path.clone(),
             before,
             after,
+            is_gone: false,
         })
     }
 }

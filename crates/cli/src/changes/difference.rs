@@ -15,6 +15,8 @@ pub struct Difference<'a> {
     pub(super) old_path: Vec<u8>,
     pub(super) before: Option<Version>,
     pub(super) after: Option<Version>,
+    /// An outside writer has removed or replaced the object, so `after` is unknown.
+    pub(super) is_gone: bool,
 }
 
 /// A change of a text's lines and of nothing else.
@@ -32,7 +34,7 @@ pub enum Lines {
     },
     Binary,
     TooLong,
-    /// The state that the transaction found is no longer known.
+    /// The state that the transaction found, or its own, is no longer known.
     ChangedOutside,
 }
 
@@ -46,7 +48,7 @@ enum Sides<'a> {
 
 impl Difference<'_> {
     pub fn lines(&self) -> Lines {
-        if self.is_of_now() {
+        if self.is_changed_outside() {
             return Lines::ChangedOutside;
         }
         match self.sides() {
@@ -83,10 +85,9 @@ impl Difference<'_> {
         }
     }
 
-    /// Whether it is compared with the present state because the state that the transaction found
-    /// is unknown.
-    fn is_of_now(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| before.is_of_now)
+    /// Whether one side is unknown: the state that the transaction found, or its own.
+    fn is_changed_outside(&self) -> bool {
+        self.is_gone || self.before.as_ref().is_some_and(|before| before.is_of_now)
     }
 
     fn show_names(&self, painter: &mut Painter<'_>) -> io::Result<()> {
@@ -116,7 +117,7 @@ impl Difference<'_> {
     /// Includes contents as a unified diff if they are text.
     pub fn json(&self) -> io::Result<String> {
         let mut diff = Vec::new();
-        if let Sides::Text(old, new) = self.sides() {
+        if let (Sides::Text(old, new), false) = (self.sides(), self.is_gone) {
             let mut painter = Painter::new(&mut diff);
             self.show_names(&mut painter)?;
             Comparison::new(old, new).show_hunks(&mut painter)?;
@@ -126,7 +127,7 @@ impl Difference<'_> {
             before: self.before.as_ref().map(VersionJson::from),
             after: self.after.as_ref().map(VersionJson::from),
             contents: match self.sides() {
-                _ if self.is_of_now() => "changed_outside",
+                _ if self.is_changed_outside() => "changed_outside",
                 Sides::Same => "same",
                 Sides::Text(..) => "text",
                 Sides::Binary => "binary",

@@ -29,7 +29,7 @@ use crate::context::Connected;
 use crate::error::Error;
 use atomdir::client::compare::old_path;
 use atomdir::client::{ChangeLine, Transaction};
-use version::Version;
+use version::{InView, Version};
 
 /// Returns the old and the new text, if the change is one of a text's lines and of nothing else.
 pub fn changed_text(
@@ -57,13 +57,14 @@ pub fn difference<'a>(
         _ => Version::in_snapshot(&mut connected.connection, transaction.id, &old_path)?,
     };
     let after = match line.change {
-        atomdir::Change::Deleted => None,
-        _ => Version::in_view(transaction, &line.path)?,
+        atomdir::Change::Deleted => InView::nothing(),
+        _ => InView::at(transaction, &line.path)?,
     };
     Ok(Difference {
         line,
         old_path,
         before,
-        after,
+        after: after.version,
+        is_gone: after.is_gone,
     })
 }

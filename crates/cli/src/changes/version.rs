@@ -44,6 +44,35 @@ impl Contents {
     }
 }
 
+/// What a transaction's view has at a path.
+pub(super) struct InView {
+    /// `None` also if the object was removed after the list of changes was made.
+    pub(super) version: Option<Version>,
+    /// An outside writer has removed or replaced the object that the transaction has changed, so
+    /// the view cannot show it any more.
+    pub(super) is_gone: bool,
+}
+
+impl InView {
+    pub(super) fn nothing() -> InView {
+        InView {
+            version: None,
+            is_gone: false,
+        }
+    }
+
+    pub(super) fn at(transaction: &Transaction, path: &[u8]) -> Result<InView, Error> {
+        let (version, is_gone) = match Version::in_view(transaction, path) {
+            Err(Error::View {
+                errno: Errno::STALE,
+                ..
+            }) => (None, true),
+            version => (version?, false),
+        };
+        Ok(InView { version, is_gone })
+    }
+}
+
 impl Version {
     pub(super) fn attributes(&self) -> Attributes {
         let mut xattrs = self.xattrs.clone();
@@ -88,12 +117,16 @@ impl Version {
         }))
     }
 
+    /// Returns `None` also if an outside writer has removed or replaced the object.
     pub(super) fn stat_in_view(
         transaction: &Transaction,
         path: &[u8],
     ) -> Result<Option<Stat>, Error> {
         look_in_view(transaction, path, |root| {
-            stat_at(&files::open_parent(root, path)?)
+            match files::open_parent(root, path).and_then(|place| stat_at(&place)) {
+                Err(Errno::STALE) => Err(Errno::NOENT),
+                stat => stat,
+            }
         })
     }
 

@@ -27,6 +27,8 @@ pub struct FilePatch<'a> {
     pub(super) new: Option<Version>,
     /// Whether the patch also covers something below it.
     pub(super) has_below: bool,
+    /// An outside writer has removed or replaced the object, so `new` is unknown.
+    pub(super) is_gone: bool,
 }
 
 /// One side of a patch, for objects that git's format covers.
@@ -45,6 +47,9 @@ impl FilePatch<'_> {
     pub fn show(&self, painter: &mut Painter<'_>, binary: bool) -> io::Result<()> {
         for note in notes::notes(self) {
             painter.line(Style::Hint, format!("# {note}"))?;
+        }
+        if self.is_gone {
+            return Ok(());
         }
         let (old, new) = (side(&self.old), side(&self.new));
         match (&old, &new) {

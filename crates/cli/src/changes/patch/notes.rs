@@ -9,6 +9,13 @@ use atomdir::Kind;
 /// Each note is one line that starts with its path.
 pub(super) fn notes(patch: &FilePatch<'_>) -> Vec<String> {
     let mut notes = Vec::new();
+    if patch.is_gone {
+        let name = quoted(patch.new_path);
+        return vec![format!(
+            "{name}: removed or replaced by an outside writer since the transaction began; its \
+             changes cannot be shown"
+        )];
+    }
     match (&patch.old, &patch.new) {
         (None, Some(new)) => created(&mut notes, patch, new),
         (Some(old), None) if is_for_git(old) || is_implied(patch, old) => {}

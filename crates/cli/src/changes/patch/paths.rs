@@ -5,7 +5,7 @@
 
 use super::FilePatch;
 use crate::changes::Filter;
-use crate::changes::version::{Version, kind_of};
+use crate::changes::version::{InView, Version, kind_of};
 use crate::context::Connected;
 use crate::error::Error;
 use crate::files;
@@ -90,12 +90,14 @@ impl Affected {
             if let Some(from) = from
                 && (filter.wants_path(path) || filter.wants_path(from))
             {
+                let new = InView::at(transaction, path)?;
                 use_it(&FilePatch {
                     old_path: from,
                     new_path: path,
                     old: before(from)?,
-                    new: Version::in_view(transaction, path)?,
+                    new: new.version,
                     has_below: self.has_below(path),
+                    is_gone: new.is_gone,
                 })?;
             }
             if !filter.wants_path(path) {
@@ -106,15 +108,16 @@ impl Affected {
                 false => before(path)?,
             };
             let new = match from {
-                Some(_) => None,
-                None => Version::in_view(transaction, path)?,
+                Some(_) => InView::nothing(),
+                None => InView::at(transaction, path)?,
             };
             use_it(&FilePatch {
                 old_path: path,
                 new_path: path,
                 old,
-                new,
+                new: new.version,
                 has_below: self.has_below(path),
+                is_gone: new.is_gone,
             })?;
         }
         Ok(())
@@ -186,7 +189,7 @@ impl ViewAndSnapshot for InService<'_> {
         let root = self.transaction.root().map_err(failed)?;
         match files::list(root, path) {
             Ok(entries) => Ok(entries),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Vec::new()),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => Ok(Vec::new()),
             Err(errno) => Err(failed(errno)),
         }
     }
