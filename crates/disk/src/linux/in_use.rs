@@ -23,10 +23,10 @@ pub(super) fn is_open_for_writing(file: &OwnedFd) -> bool {
     // The lease may be broken in the moment in which it exists. SIGIO would then end the process.
     // SIGURG is ignored, unless a program asks for it.
     let is_silent = control(file, F_SETSIG, libc::SIGURG);
-    if !is_silent || !control(file, libc::F_SETLEASE, libc::F_RDLCK.into()) {
+    if !is_silent || !control(file, libc::F_SETLEASE, libc::F_RDLCK) {
         return true;
     }
-    control(file, libc::F_SETLEASE, libc::F_UNLCK.into());
+    control(file, libc::F_SETLEASE, libc::F_UNLCK);
     false
 }
 
