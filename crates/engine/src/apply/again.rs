@@ -202,12 +202,12 @@ fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
     }
 }
 
+/// An owner, a mode and a capability.
+type Privileges = (Owner, Option<u32>, Option<Vec<u8>>);
+
 /// The owner; the mode, if it has bits that a write clears, and the capability, as far as this
 /// process can give them back.
-fn look<D: Disk>(
-    core: &Core<D>,
-    file: &D::Handle,
-) -> Result<(Owner, Option<u32>, Option<Vec<u8>>), Errno> {
+fn look<D: Disk>(core: &Core<D>, file: &D::Handle) -> Result<Privileges, Errno> {
     let (disk, privileges) = (&core.disk, &core.options.privileges);
     let Attributes { mode, owner, .. } = disk.stat(file)?.attributes;
     let is_own = privileges.all || owner.user == privileges.user;

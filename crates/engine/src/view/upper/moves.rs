@@ -100,7 +100,7 @@ impl Moves {
                 // From the last to the first, so each directory is back before its entries.
                 let back = steps[..done].iter().rev();
                 let is_undone = back
-                    .map(|step| self.from_slot(view, step))
+                    .map(|step| self.back_from_slot(view, step))
                     .all(|one| one.is_ok());
                 return Err(CarryOutError { errno, is_undone });
             }
@@ -142,7 +142,7 @@ impl Moves {
         view.core.disk.rename(from, to, RenameMode::NoReplace)
     }
 
-    fn from_slot<D: Disk>(&self, view: &mut View<D>, step: &Step) -> Result<()> {
+    fn back_from_slot<D: Disk>(&self, view: &mut View<D>, step: &Step) -> Result<()> {
         let stage = view.stage()?;
         let above = open_in_layer(view, &self.layer, step.directory)?;
         let (from, to) = ((&*stage, &step.slot), (&*above, &step.name));
