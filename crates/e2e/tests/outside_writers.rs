@@ -14,10 +14,6 @@
 //!    [`may_end_apart`].
 //! 3. A cell with a conflict is as the outside writer left it.
 //! 4. Nothing that an outside writer did is lost without a conflict.
-//!
-//! The same once more with outside writers that act when the transaction has looked at everything,
-//! and before it acts. There a native view may have more conflicts: it goes on showing what it has
-//! shown.
 
 #[path = "outside_writers/allowed.rs"]
 mod allowed;
@@ -30,10 +26,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use allowed::{
-    acts_on_what_was_shown, is_refused_by_overlayfs, may_be_coarser, may_end_apart,
-    removes_what_it_saw,
-};
+use allowed::{is_refused_by_overlayfs, may_be_coarser, may_end_apart};
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::tree::{CompareOptions, Difference, Entry, Kind, Tree, compare};
 use atomdir_testing::{
@@ -85,16 +78,6 @@ fn act_in_all(base: &Path, cells: &[Cell], who: Who) -> Vec<Option<i32>> {
 }
 
 const SIGNS: &str = "ATOMDIR_TEST_SIGNS";
-const ORDER: &str = "ATOMDIR_TEST_ORDER";
-
-/// When the outside writers act.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// After the transaction's steps.
-    After,
-    /// When the transaction has looked at all objects, and before its steps.
-    Between,
-}
 
 /// Runs in a view, as a process of the test below.
 #[test]
@@ -104,20 +87,10 @@ fn steps_of_the_transaction() {
     };
     let base = std::env::current_dir().expect("there is a current directory");
     let cells = cells(rustix::process::geteuid().is_root());
-    let looks_first = std::env::var_os(ORDER).is_some();
-    let act = || {
-        let failed = act_in_all(&base, &cells, Who::Transaction);
-        fs::write(signs.join("failed"), format!("{failed:?}")).expect("written");
-    };
-    match looks_first {
-        true => step::look(&base.join("cells")).expect("all can be read"),
-        false => act(),
-    }
+    let failed = act_in_all(&base, &cells, Who::Transaction);
+    fs::write(signs.join("failed"), format!("{failed:?}")).expect("written");
     fs::write(signs.join("ready"), "").expect("written");
     wait_until("the outside writers", || signs.join("go").exists());
-    if looks_first {
-        act();
-    }
 }
 
 struct Outcome {
@@ -129,7 +102,7 @@ struct Outcome {
     failed: String,
 }
 
-fn run_in(view: &str, order: Order, owner: impl Fn(&Path) -> User) -> Outcome {
+fn run_in(view: &str, owner: impl Fn(&Path) -> User) -> Outcome {
     let fixture = Fixture::owned_by("outside-writers", owner, "mkdir cells");
     let user = fixture.store.user().clone();
     let cells = cells(user.is_root());
@@ -149,9 +122,6 @@ fn run_in(view: &str, order: Order, owner: impl Fn(&Path) -> User) -> Outcome {
     let arguments = program.get_args();
     command.arg(program.get_program()).args(arguments);
     command.env(SIGNS, &signs).stdout(Stdio::null());
-    if order == Order::Between {
-        command.env(ORDER, "");
-    }
     let mut running = command.spawn().expect("it starts");
     wait_until("the transaction's steps", || {
         let has_ended = running.try_wait().expect("it can be waited for").is_some();
@@ -254,26 +224,15 @@ fn tree_of(tree: &Tree, number: usize) -> Tree {
 
 #[test]
 fn both_views_find_the_same_conflicts_with_outside_writers() {
-    compare_views(Order::After);
-}
-
-/// A program has looked at everything, and the kernel may remember it, when outside writers act.
-#[test]
-fn native_views_lose_nothing_that_changed_after_a_look() {
-    compare_views(Order::Between);
-}
-
-#[track_caller]
-fn compare_views(order: Order) {
     for_each_owner("outside-writers", |owner| {
-        let exact = run_in("exact", order, owner);
-        let native = run_in("native", order, owner);
+        let exact = run_in("exact", owner);
+        let native = run_in("native", owner);
         let is_root = owner(Path::new("/")).is_root();
         let cells = cells(is_root);
         let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (number, cell) in cells.iter().enumerate() {
             let outcomes = (&exact, &native);
-            for (kind, what) in compare_cell(outcomes, (number, cell), (order, is_root)) {
+            for (kind, what) in compare_cell(outcomes, (number, cell), is_root) {
                 let list = wrong.entry(kind).or_default();
                 list.push(format!("{cell:?}: {what}"));
             }
@@ -296,25 +255,23 @@ fn errors(outcome: &Outcome) -> Vec<&str> {
 fn compare_cell(
     (exact, native): (&Outcome, &Outcome),
     (number, cell): (usize, &Cell),
-    (order, is_root): (Order, bool),
+    is_root: bool,
 ) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     let (one, other) = (errors(exact)[number], errors(native)[number]);
-    let is_between = order == Order::Between;
     if one != other {
-        if !is_between && (is_root || !is_refused_by_overlayfs(other)) {
+        if is_root || !is_refused_by_overlayfs(other) {
             wrong.push(("steps".to_owned(), format!("exact {one}, native {other}")));
         }
         return wrong;
     }
     let has = |outcome: &Outcome| outcome.conflicts.contains(&number);
-    let acts_on_shown = is_between && acts_on_what_was_shown(cell);
-    let may_end_apart = acts_on_shown || (!is_root && may_end_apart(cell));
+    let may_end_apart = !is_root && may_end_apart(cell);
     match (has(exact), has(native)) {
         (true, false) if !may_end_apart => {
             wrong.push(("native is looser".to_owned(), String::new()))
         }
-        (false, true) if !is_between && !may_be_coarser(cell, is_root) => {
+        (false, true) if !may_be_coarser(cell, is_root) => {
             wrong.push(("native is coarser".to_owned(), String::new()));
         }
         _ => {}
@@ -334,9 +291,7 @@ fn compare_cell(
                     shown(&list),
                 ));
             }
-        } else if let Some(lost) = lost(&before, &outside, &after)
-            && !(is_between && removes_what_it_saw(cell))
-        {
+        } else if let Some(lost) = lost(&before, &outside, &after) {
             wrong.push((format!("{view}: lost"), lost));
         }
     }

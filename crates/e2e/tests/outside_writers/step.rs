@@ -300,7 +300,7 @@ impl Step {
 }
 
 /// What any program does that looks at an object.
-pub fn look(path: &Path) -> io::Result<()> {
+fn look(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
