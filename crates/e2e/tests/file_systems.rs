@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use atomdir_testing::exit_code::{CANNOT_CREATE, INPUT_OUTPUT};
+use atomdir_testing::exit_code::{CANNOT_CREATE, CONFIGURATION, INPUT_OUTPUT};
 use atomdir_testing::{
     Outcome, Owner, Scratch, Store, User, binary, capture_output, for_each_owner, shell, skip,
 };
@@ -88,8 +88,14 @@ fn store_seen_through_an_overlay_is_refused() {
         shell(overlay.scratch.path(), mount);
         let store = Store::existing(&overlay.merged, &user);
         // Its objects have other identities there, as in a copy, and it cannot be adopted.
-        store.run("mv d e").expect(CONFIGURATION).says(&["is a copy of the store"]);
-        store.call(["init", "--adopt"]).expect(INPUT_OUTPUT).says(&["overlay"]);
+        store
+            .run("mv d e")
+            .expect(CONFIGURATION)
+            .says(&["is a copy of the store"]);
+        store
+            .call(["init", "--adopt"])
+            .expect(INPUT_OUTPUT)
+            .says(&["overlay"]);
         assert!(overlay.merged.join("d").exists());
     });
 }

@@ -283,7 +283,9 @@ mod tests {
         if !tools_present(test, &["xz"]) {
             return;
         }
-        let mut contents: Vec<u8> = (0..700_000u32).map(|at| (at * at >> 7) as u8).collect();
+        let mut contents: Vec<u8> = (0..700_000u32)
+            .map(|at| (at.wrapping_mul(at) >> 7) as u8)
+            .collect();
         contents.extend([0; 100_000]);
         for check in ["none", "crc32", "crc64", "sha256"] {
             for block in ["0", "131072"] {

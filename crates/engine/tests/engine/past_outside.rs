@@ -8,8 +8,10 @@ use crate::support::script::{inside, outside};
 use crate::support::{EVERYTHING, Scratch, begin, create_with, open_keeping, options};
 use atomdir_engine::{Sequence, Store};
 
+type Act = fn(&Path, &str);
+
 /// What an outside writer does to a file.
-const ACTS: [(&str, fn(&Path, &str)); 6] = [
+const ACTS: [(&str, Act); 6] = [
     ("write in place", |root, path| {
         outside(root, &["put", path, "outside"])
     }),

@@ -93,8 +93,11 @@ fn resolve(view: &View, name: &str, how: How) -> Held {
     Held { node, inner }
 }
 
+type Outside = fn(&Path);
+type Then = fn(&View, &str, &Held) -> Result<Vec<u8>, Errno>;
+
 /// What an outside writer does then.
-const OUTSIDE: [(&str, fn(&Path)); 9] = [
+const OUTSIDE: [(&str, Outside); 9] = [
     ("remove", take_away),
     ("file", |path| {
         take_away(path);
@@ -139,7 +142,7 @@ fn exchange(path: &Path, other: &str) {
 }
 
 /// What a program then does in the view. Returns what it has read.
-const THEN: [(&str, fn(&View, &str, &Held) -> Result<Vec<u8>, Errno>); 15] = [
+const THEN: [(&str, Then); 15] = [
     ("read", |view, name, held| {
         read(view, find(view, name, held)?)
     }),
