@@ -11,7 +11,7 @@ use atomdir_testing::{Scratch, Store, User, capture_output, shell, skip, tools_p
 
 /// The file systems, each with the tool that makes it and its command line.
 const FILE_SYSTEMS: [(&str, &str, &str); 3] = [
-    ("ext4", "mkfs.ext4", "mkfs.ext4 -q -I 256 -O project"),
+    ("ext4", "mkfs.ext4", "mkfs.ext4 -q"),
     ("encrypted", "mkfs.ext4", "mkfs.ext4 -q -O encrypt"),
     ("xfs", "mkfs.xfs", "mkfs.xfs -q"),
 ];
@@ -130,7 +130,8 @@ fn a_listed_user_does_not_stall_roots_store() {
                 chown(path, Some(user.uid), Some(user.gid)).expect("root may");
             }
             if !run_as(&user, &attacked, attack.outside) {
-                skip(test, &format!("attack {number} is not possible on {name}"));
+                // Each is possible on one of them.
+                eprintln!("attack {number} is not possible on {name}");
                 continue;
             }
             for inside in attack.inside {

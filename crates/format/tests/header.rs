@@ -69,9 +69,10 @@ fn encoded_bytes_stay_the_same() {
     let bytes = header().encode();
     let mut expected = Vec::new();
     expected.extend_from_slice(b"ATOMDIR\0\x01\0\0\0\0\0\0\x000123456789abcdef");
-    for number in [0x11_u64, 0x22, 0x33, 0x44] {
+    for number in [0x11_u64, 0x22, 0x33, 0x44, 0x55, 0x66] {
         expected.extend_from_slice(&number.to_le_bytes());
     }
+    expected.extend_from_slice(b"fedcba9876543210");
     expected.resize(LENGTH - 4, 0);
     assert_eq!(bytes[..LENGTH - 4], expected);
     assert_eq!(bytes[LENGTH - 4..], crc32c::crc32c(&expected).to_le_bytes());

@@ -44,7 +44,9 @@ fn sites_in_source() -> BTreeSet<(String, u32)> {
             }
             let text = std::fs::read_to_string(&path).unwrap();
             let name = path.strip_prefix(root).unwrap().to_str().unwrap();
-            if name.ends_with("store/flusher.rs") {
+            // No workload adopts a copied store. An adoption that a crash interrupts is done again
+            // as a whole, by its user.
+            if name.ends_with("store/flusher.rs") || name.ends_with("recovery/adopt.rs") {
                 continue;
             }
             for (line, number) in text.lines().zip(1..) {

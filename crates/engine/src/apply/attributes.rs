@@ -1,7 +1,7 @@
 //! Sets attributes of an object as an update asks for, with the rights of the commit's user
 //! (`actor`).
 
-use atomdir_disk::{Disk, Errno, Kind, Owner, Times};
+use atomdir_disk::{Access, Disk, Errno, Kind, NewNode, Owner, Times};
 use atomdir_format::record::AttributesChange;
 
 use super::desired::WantedUpdate;
@@ -9,6 +9,8 @@ use super::{Apply, Verdict, verdict};
 use crate::base::acl::AccessControlList;
 use crate::base::privileges::{CAPABILITY, SET_ID};
 use crate::base::rights::with_rights;
+use crate::control;
+use crate::names;
 
 const RIGHTS_OF_GROUP: u32 = 0o070;
 
@@ -36,8 +38,18 @@ impl<D: Disk> Apply<'_, D> {
         }
         let mut has_list = true;
         for (name, value) in &wanted.xattrs {
-            let is_set = (is_meant || !gives_rights(name) || value.is_none())
-                && self.unless_left(|| set_xattr(disk, object, name, value.as_deref()))?;
+            let may_set = is_meant || !gives_rights(name) || value.is_none();
+            let set = || self.unless_left(|| set_xattr(disk, object, name, value.as_deref()));
+            let is_set = may_set
+                && match (set(), value) {
+                    // The owner decides how much of an inode's space other attributes take.
+                    (Err(Errno::NOSPC | Errno::DQUOT), Some(value))
+                        if self.fits_elsewhere(kind, name, value) =>
+                    {
+                        false
+                    }
+                    (set, _) => set?,
+                };
             has_list &= is_set || !is_list(name);
         }
         let wanted_mode = attributes.mode.filter(|_| kind != Kind::Symlink);
@@ -111,6 +123,25 @@ impl<D: Disk> Apply<'_, D> {
         }
         Ok(())
     }
+
+    /// Whether a new object takes the attribute. Then it is not the disk that is full.
+    fn fits_elsewhere(&self, kind: Kind, name: &[u8], value: &[u8]) -> bool {
+        let (disk, stage) = (&self.core.disk, &self.core.control.stage);
+        let stand_in = names::fixed(names::REHEARSAL);
+        let fits = || -> Result<(), Errno> {
+            control::remove_tree(disk, stage, &stand_in)?;
+            match kind {
+                Kind::Directory => disk.make(stage, &stand_in, &NewNode::Directory, 0o700)?,
+                _ => disk.create(stage, &stand_in, 0o600).map(drop)?,
+            }
+            let object = disk.open(stage, &stand_in, Access::Path)?;
+            disk.set_xattr(&object, name, value)
+        };
+        let fits = fits().is_ok();
+        // What is left of it is removed the next time.
+        let _ = control::remove_tree(disk, stage, &stand_in);
+        fits
+    }
 }
 
 /// Sets the times. On an object of another owner, this process can set only the present
@@ -166,9 +197,5 @@ fn set_xattr<D: Disk>(
             Err(errno) => Err(errno),
         };
     };
-    match with_rights(disk, &[object], || disk.set_xattr(object, name, value)) {
-        // The owner decides how much of an inode's space other attributes take.
-        Err(Errno::NOSPC | Errno::DQUOT) => Err(Errno::RANGE),
-        set => set,
-    }
+    with_rights(disk, &[object], || disk.set_xattr(object, name, value))
 }

@@ -269,8 +269,7 @@ impl<D: Disk> PastFile<D> {
                 counts.add(core, &record, bytes);
                 true
             })?;
-        let synced = core.disk.sync_directory(&core.control.directory);
-        synced.map_err(failed("shorten the past"))?;
+        sync_name(core).map_err(failed("shorten the past"))?;
         let kept = kept.into_keys();
         Ok(Some(kept.filter(|one| !self.keeps(one)).collect()))
     }
@@ -364,8 +363,7 @@ impl<D: Disk> PastFile<D> {
         self.counts.figures = figures;
         self.counts.first = first;
         lock(&core.past_sizes).forget_before(first);
-        let synced = core.disk.sync_directory(&core.control.directory);
-        synced.map_err(&failed)?;
+        sync_name(core).map_err(&failed)?;
         forgotten.retain(|kept| self.counts.release(kept));
         Ok(Some(forgotten))
     }
@@ -383,6 +381,11 @@ pub(crate) fn rename(commit: &mut CommitRecord, remade: &HashMap<Identity, Ident
 pub(crate) fn limbo_bytes(commit: &CommitRecord) -> u64 {
     let before = commit.before.as_ref();
     before.map_or(0, |before| before.limbo_bytes)
+}
+
+/// Makes the name of a file durable that was written anew.
+fn sync_name<D: Disk>(core: &Core<D>) -> Result<(), Errno> {
+    core.disk.sync_directory(&core.control.directory)
 }
 
 fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {

@@ -24,7 +24,7 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::record::{CommitRecord, LogRecord};
 
-use crate::control::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, place, read_header};
+use crate::control::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, place, read_header, trial};
 use crate::error::StoreError;
 use crate::log::past::kept_by;
 use crate::log::{Log, read_records};
@@ -81,7 +81,12 @@ impl<D: Disk> Store<D> {
     ) -> Result<Option<Adoption>, StoreError> {
         match Store::placed(disk, root, &control)? {
             Placed::Here => return Ok(None),
-            Placed::Elsewhere => {}
+            Placed::Elsewhere => {
+                let status = disk
+                    .status(root)
+                    .map_err(failed("look at the file system"))?;
+                trial::refuse_layered(&status)?;
+            }
             Placed::OfAnotherRoot => {
                 let shares_control = true;
                 return Err(StoreError::Copied { shares_control });

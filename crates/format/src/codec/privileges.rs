@@ -34,8 +34,8 @@ impl Record for PrivilegesNote {
             content: None,
         });
         writer.list(&updates.collect::<Vec<_>>(), put_update);
-        // Made, summary.
-        (0..2).for_each(|_| writer.number(0));
+        // Made, the summary's paths and lines.
+        (0..3).for_each(|_| writer.number(0));
         writer.bytes
     }
 
@@ -49,7 +49,7 @@ impl Record for PrivilegesNote {
         let objects = reader.list(|reader| take_object(reader, 0))?;
         take_zeros(&mut reader, 1)?;
         let updates = reader.list(|reader| take_update(reader, objects.len()))?;
-        take_zeros(&mut reader, 2)?;
+        take_zeros(&mut reader, 3)?;
         reader.finish()?;
         let files = (0..).zip(objects.iter().zip(updates.iter()));
         let files = files.map(|(number, (reference, update))| {

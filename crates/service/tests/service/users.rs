@@ -206,6 +206,9 @@ fn log_of_a_path_reveals_nothing_about_commits_of_others() {
         committed.sequence.unwrap()
     };
     let first = commit(false, "own");
+    // This process has written it as root.
+    let own = store.location.root.join("own");
+    std::fs::set_permissions(own, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     let hidden = commit(true, "roots");
     let (second, last) = (commit(false, "own"), commit(false, "beside"));
     let filter = PathFilter::new(vec!["own".into()]);
