@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use atomdir_testing::exit_code::{CANNOT_CREATE, CONFIGURATION, INPUT_OUTPUT};
+use atomdir_testing::exit_code::{CANNOT_CREATE, CONFIGURATION};
 use atomdir_testing::{
     Outcome, Owner, Scratch, Store, User, binary, capture_output, for_each_owner, shell, skip,
 };
@@ -94,7 +94,7 @@ fn store_seen_through_an_overlay_is_refused() {
             .says(&["is a copy of the store"]);
         store
             .call(["init", "--adopt"])
-            .expect(INPUT_OUTPUT)
+            .expect(CANNOT_CREATE)
             .says(&["overlay"]);
         assert!(overlay.merged.join("d").exists());
     });

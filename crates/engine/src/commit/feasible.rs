@@ -215,7 +215,7 @@ fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
 
 /// The attributes of an object, if this process can act neither as its owner nor as
 /// root.
-fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> {
+pub(super) fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> {
     let privileges = &core.options.privileges;
     if privileges.all {
         return None;

@@ -30,6 +30,7 @@ use crate::base::Base;
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
 use crate::commit::Committed;
+use crate::commit::feasible;
 use crate::commit::placements::Placements;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ranges::RangeSet;
@@ -129,7 +130,9 @@ fn refuse_used_before_return<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<
             _ => false,
         };
         let goes = succeeded.contains(&present.serial) || returns && set.is_dying(present);
-        if goes && is_in_use(core, (present, path))? {
+        // Of files of others an ordinary user's service cannot know.
+        let is_known = || feasible::owned_by_another(core, present).is_none();
+        if goes && is_known() && is_in_use(core, (present, path))? {
             return Err(conflict(path, ConflictKind::PresentInUse));
         }
     }
