@@ -139,6 +139,7 @@ impl Seal {
 
 fn put(cover: &Cover) -> Result<(), Errno> {
     let done = match cover {
+        Cover::View { source, .. } if is_refused(source) => Err(Errno::NOENT),
         Cover::View { source, target, .. } => mount_bind(&**source, &**target),
         Cover::Directory(target) => hide_directory(target),
         Cover::File(target) => mount_bind(c"/dev/null", &**target),
@@ -164,8 +165,18 @@ fn put(cover: &Cover) -> Result<(), Errno> {
         }
         // Nobody reaches the place: it was removed, or something covers a directory above it.
         (Err(Errno::NOENT | Errno::NOTDIR), _) => Ok(()),
+        (
+            Err(Errno::PERM),
+            Cover::Directory(target) | Cover::File(target) | Cover::View { target, .. },
+        ) if is_refused(target) => Ok(()),
         (done, _) => done,
     }
+}
+
+/// Whether a native view is there by now, which refuses the name of the control directory.
+fn is_refused(target: &CStr) -> bool {
+    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::statat(rustix::fs::CWD, target, flags).err() == Some(Errno::PERM)
 }
 
 fn hide_directory(target: &CStr) -> Result<(), Errno> {
