@@ -1,8 +1,8 @@
 #![cfg(test)]
 
 //! What a transaction does to an object, and what an outside writer does to it meanwhile: every
-//! pair of steps on every kind of object, in exact and native views, as root and as an ordinary
-//! user.
+//! pair of steps on every kind of object, in exact and native views: as root, as an ordinary user,
+//! and as a user whom root has admitted to a store of root's.
 //!
 //! All cells of the matrix are directories of one store. One transaction does its steps in all of
 //! them, then outside writers do theirs. Each cell without a conflict then lands as a part.
@@ -21,6 +21,7 @@ mod allowed;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use allowed::{is_refused_by_overlayfs, may_be_coarser, may_end_apart};
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::tree::{CompareOptions, Difference, Entry, Kind, Tree, compare};
 use atomdir_testing::{
-    Fixture, User, as_user, for_each_owner, look, shell, this_program, wait_until,
+    Fixture, User, as_user, look, shell, this_program, users_can_mount, wait_until,
 };
 use rustix::fs::{XattrFlags, lsetxattr};
 use step::{Before, Step, Who};
@@ -77,6 +78,40 @@ fn act_in_all(base: &Path, cells: &[Cell], who: Who) -> Vec<Option<i32>> {
     cells.iter().enumerate().map(act).collect()
 }
 
+/// Who runs the transaction. Outside writers are of the same user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Actor {
+    Root,
+    Owner,
+    /// In a store of root's.
+    Admitted,
+}
+
+impl Actor {
+    fn user(self, scratch: &Path) -> User {
+        match self {
+            Actor::Root => User::root(scratch),
+            Actor::Owner => User::ordinary(scratch),
+            Actor::Admitted => User::stranger(scratch),
+        }
+    }
+
+    fn store(self) -> Fixture {
+        let prepare = "mkdir -m 777 cells";
+        match self {
+            Actor::Root => Fixture::new("outside-writers", prepare),
+            Actor::Owner => Fixture::owned_by("outside-writers", User::ordinary, prepare),
+            Actor::Admitted => {
+                let fixture = Fixture::new("outside-writers", prepare);
+                let user = self.user(fixture.scratch.path());
+                fixture.store.call(["config", "allow", user.name]).expect(0);
+                fixture.store.call(["service", "start"]).expect(0);
+                fixture
+            }
+        }
+    }
+}
+
 const SIGNS: &str = "ATOMDIR_TEST_SIGNS";
 
 /// Runs in a view, as a process of the test below.
@@ -102,9 +137,9 @@ struct Outcome {
     failed: String,
 }
 
-fn run_in(view: &str, owner: impl Fn(&Path) -> User) -> Outcome {
-    let fixture = Fixture::owned_by("outside-writers", owner, "mkdir cells");
-    let user = fixture.store.user().clone();
+fn run_in(view: &str, actor: Actor) -> Outcome {
+    let fixture = actor.store();
+    let user = actor.user(fixture.scratch.path());
     let cells = cells(user.is_root());
     as_user(user.uid, || {
         for (number, cell) in cells.iter().enumerate() {
@@ -117,7 +152,7 @@ fn run_in(view: &str, owner: impl Fn(&Path) -> User) -> Outcome {
     chown(&signs, Some(user.uid), Some(user.gid)).expect("given away");
     let before = look(&fixture.base);
     let options = ["run", "--view", view, "--on-success", "keep", "--"];
-    let mut command = fixture.store.command(options);
+    let mut command = fixture.store.command_as(&user, options);
     let program = this_program("steps_of_the_transaction");
     let arguments = program.get_args();
     command.arg(program.get_program()).args(arguments);
@@ -127,12 +162,12 @@ fn run_in(view: &str, owner: impl Fn(&Path) -> User) -> Outcome {
         let has_ended = running.try_wait().expect("it can be waited for").is_some();
         signs.join("ready").exists() || has_ended
     });
-    act_outside(&fixture, &cells);
+    act_outside(&fixture, &user, &cells);
     let outside = look(&fixture.base);
     fs::write(signs.join("go"), "").expect("written");
     let status = running.wait().expect("it can be waited for");
     assert!(status.success(), "{view}: {status}");
-    let (conflicts, refused) = land(&fixture);
+    let (conflicts, refused) = land(&fixture, &user);
     let after = look(&fixture.base);
     for above in ABOVE.map(Path::new) {
         let looks = |tree: &Tree| {
@@ -154,8 +189,7 @@ fn run_in(view: &str, owner: impl Fn(&Path) -> User) -> Outcome {
 /// The directories above the cells. The transaction does nothing to them.
 const ABOVE: [&str; 2] = ["", "cells"];
 
-fn act_outside(fixture: &Fixture, cells: &[Cell]) {
-    let user = fixture.store.user();
+fn act_outside(fixture: &Fixture, user: &User, cells: &[Cell]) {
     let act = || act_in_all(&fixture.base, cells, Who::Outsider);
     let failed: BTreeSet<_> = as_user(user.uid, act).into_iter().flatten().collect();
     assert!(failed.is_empty(), "outside writers failed: {failed:?}");
@@ -173,8 +207,11 @@ fn cell_of(path: &str) -> Option<usize> {
 }
 
 /// Commits all cells without conflicts, and returns those with conflicts.
-fn land(fixture: &Fixture) -> (BTreeSet<usize>, BTreeSet<usize>) {
-    let listed = fixture.store.call(["--json", "conflicts"]).expect(0).text();
+fn land(fixture: &Fixture, user: &User) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let call = |arguments: &[&OsStr]| fixture.store.call_as(user, arguments);
+    let listed = call(&["--json", "conflicts"].map(OsStr::new))
+        .expect(0)
+        .text();
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
     let found = listed["conflicts"].as_array().expect("a list").iter();
     let paths: Vec<&str> = found.filter_map(|one| one["path"].as_str()).collect();
@@ -183,19 +220,17 @@ fn land(fixture: &Fixture) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let beyond: Vec<_> = beyond.collect();
     assert!(beyond.is_empty(), "conflicts outside the cells: {beyond:?}");
     let transaction = listed["transaction"].to_string();
-    let changed = fixture
-        .store
-        .call(["diff", &transaction, "--name-only"])
+    let changed = call(&["diff", &transaction, "--name-only"].map(OsStr::new))
         .expect(0)
         .text();
     let landing: BTreeSet<usize> = changed.lines().filter_map(cell_of).collect();
     let mut landing: BTreeSet<usize> = landing.difference(&conflicts).copied().collect();
     let mut refused = BTreeSet::new();
     loop {
-        let paths = landing.iter().map(|number| directory(*number));
-        let mut arguments = vec!["commit".into(), transaction.clone().into(), "--".into()];
-        arguments.extend(paths.map(PathBuf::into_os_string));
-        let committed = fixture.store.call(arguments);
+        let paths: Vec<_> = landing.iter().map(|number| directory(*number)).collect();
+        let mut arguments = ["commit", &transaction, "--"].map(OsStr::new).to_vec();
+        arguments.extend(paths.iter().map(|path| path.as_os_str()));
+        let committed = call(&arguments);
         if committed.code == 0 || landing.is_empty() {
             break;
         }
@@ -224,10 +259,14 @@ fn tree_of(tree: &Tree, number: usize) -> Tree {
 
 #[test]
 fn both_views_find_the_same_conflicts_with_outside_writers() {
-    for_each_owner("outside-writers", |owner| {
-        let exact = run_in("exact", owner);
-        let native = run_in("native", owner);
-        let is_root = owner(Path::new("/")).is_root();
+    let mut actors = vec![Actor::Root];
+    if users_can_mount("outside-writers") {
+        actors.extend([Actor::Owner, Actor::Admitted]);
+    }
+    for actor in actors {
+        let exact = run_in("exact", actor);
+        let native = run_in("native", actor);
+        let is_root = actor == Actor::Root;
         let cells = cells(is_root);
         let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (number, cell) in cells.iter().enumerate() {
@@ -240,8 +279,8 @@ fn both_views_find_the_same_conflicts_with_outside_writers() {
         for (kind, list) in &wrong {
             println!("{kind}: {}\n  {}", list.len(), list.join("\n  "));
         }
-        assert!(wrong.is_empty(), "of {} cells", cells.len());
-    });
+        assert!(wrong.is_empty(), "{actor:?}: of {} cells", cells.len());
+    }
 }
 
 fn errors(outcome: &Outcome) -> Vec<&str> {

@@ -64,6 +64,9 @@ pub enum Step {
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
     /// Durable changes by an outside writer.
     Outside(Vec<Operation>),
+    /// An outside writer makes these changes and does not flush them; then a durable commit makes the
+    /// very same ones.
+    SameUnflushed(Vec<Operation>),
     /// From now on another program has the file open for writing.
     Use(&'static str),
     Sync,
@@ -274,6 +277,7 @@ impl Driver {
             Step::Survivor(survivor) => self.survivor(survivor, salt),
             Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
             Step::Outside(operations) => self.change_outside(operations, salt),
+            Step::SameUnflushed(operations) => self.commit_same_unflushed(operations, salt),
             Step::Use(path) => self.disk.use_file(path),
             Step::Sync => {
                 self.store().sync().expect("an undisturbed sync succeeds");
@@ -341,6 +345,17 @@ impl Driver {
             ..self.newest().clone()
         });
         self.all_is_durable();
+    }
+
+    fn commit_same_unflushed(&mut self, operations: &[Operation], salt: u64) {
+        // Until the commit has ended, a crash may leave any part of what the outside writer did.
+        self.disk.allow(&[]);
+        act(&self.disk, operations, salt);
+        let transaction = begin(&self.store(), Durability::Durable).expect("a transaction begins");
+        act(&*transaction, operations, salt);
+        act(&self.plain, operations, salt);
+        self.expect_view(&transaction);
+        self.commit_expected(&transaction);
     }
 
     pub fn all_is_durable(&mut self) {
@@ -415,6 +430,13 @@ impl Driver {
 
     /// Commits changes that have also been made on the plain disk.
     pub fn finish(&mut self, transaction: &Transaction<SimDisk>) {
+        self.expect_view(transaction);
+        self.allow();
+        self.commit_expected(transaction);
+    }
+
+    /// The base will be as the view is.
+    fn expect_view(&mut self, transaction: &Transaction<SimDisk>) {
         let tree = Tree::of_view(transaction).expect("a view can be read");
         let plain = Tree::of_image(&self.plain.image()).without_times();
         let shown = tree.clone().without_times();
@@ -434,7 +456,9 @@ impl Driver {
             surviving: self.survives_commit.clone(),
         });
         self.note_plain();
-        self.allow();
+    }
+
+    fn commit_expected(&mut self, transaction: &Transaction<SimDisk>) {
         let committed = self.store().commit(transaction);
         committed.expect("nobody is in the way");
         if transaction.durability() == Durability::Durable {

@@ -297,7 +297,7 @@ mod tests {
                 // As a second stream, after padding.
                 let mut second = [whole.clone(), vec![0; 8], whole.clone()].concat();
                 assert_eq!(read(&second).unwrap(), second);
-                with_dictionary(&mut second, whole.len(), 33);
+                with_dictionary(&mut second, whole.len(), 31);
                 let refused = read(&second).unwrap_err().to_string();
                 assert!(refused.contains("192 MiB"), "{check} {block}: {refused}");
             }

@@ -11,7 +11,9 @@
 //!    or its directory takes no objects from elsewhere (`placements`).
 //! 3. What is written to such a file is what differs from it, and nothing is cut that stays in the
 //!    new contents. Programs that have mapped it lose no page for a moment, and an append to a large
-//!    file writes its end. The whole of it still counts as written when others are validated.
+//!    file writes its end. The rest is flushed, since the record does not carry it and another
+//!    program may have just written it. The whole file still counts as written when others are
+//!    validated.
 //!
 //! Undoing a commit that replaced a file brings the old inode back. If somebody uses the present one
 //! by then, that is a conflict.
@@ -241,6 +243,7 @@ fn differing<D: Disk>(
     };
     let mut pages = RangeSet::default();
     comparison.run(&mut pages)?;
+    core.disk.sync_data(&base)?;
     if present < length {
         pages.insert(present / PAGE, length.div_ceil(PAGE));
     }

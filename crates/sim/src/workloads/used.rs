@@ -8,8 +8,15 @@ use crate::workload::{Step, Workload};
 pub(super) fn used() -> Vec<Workload> {
     let append = || vec![write("b", 5000, 9000)];
     let anew = || vec![truncate("b", 0), write("b", 0, 3000), file("new", 50)];
-    let kinds: [(&str, Vec<Step>); 6] = [
+    let kinds: [(&str, Vec<Step>); 7] = [
         ("append", vec![Step::Commit(append())]),
+        (
+            "write what another has written and not flushed",
+            vec![Step::SameUnflushed(vec![
+                truncate("b", 0),
+                write("b", 0, 3000),
+            ])],
+        ),
         ("write anew", vec![Step::Commit(anew())]),
         (
             "rename and write",

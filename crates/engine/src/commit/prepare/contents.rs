@@ -48,7 +48,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let mut replacement = None;
         if let Some(original) = original
             && (prefers_new || self.is_executed(&base))
-            && self.can_replace(id, &original).map_err(staging)?
+            && self.may_replace(id, &original).map_err(staging)?
         {
             let at = self.view.at_of(&base);
             let fill = Fill {
@@ -97,6 +97,14 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .open_at(&place, identity, Access::ReadWrite)
             .map(drop);
         opened == Err(Errno::TXTBSY)
+    }
+
+    /// Not if an outside writer has moved or removed the file, which validation will report.
+    fn may_replace(&self, id: NodeId, original: &Stat) -> Result<bool, Errno> {
+        match self.can_replace(id, original) {
+            Err(Errno::STALE) => Ok(false),
+            can => can,
+        }
     }
 
     /// Whether a new inode can stand for the file without anyone noticing.
