@@ -56,7 +56,7 @@ pub use reason::{io_reason, reason};
 pub use rustix::io::Errno;
 pub use types::{
     Access, Attachment, Attributes, DirectoryEntry, Extent, FileSystemId, FileSystemStatus,
-    Identity, NewNode, Owner, Placement, RenameMode, Stat, Times,
+    Identity, NewNode, Owner, PartLock, Placement, RenameMode, Stat, Times,
 };
 
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -180,6 +180,11 @@ pub trait Disk: Send + Sync + 'static {
     /// opened for this question only. A disk that no other program uses returns false.
     fn is_locked(&self, _file: &Self::Handle) -> Result<bool> {
         Ok(false)
+    }
+    /// The lock of POSIX or OFD that somebody has on a part of a file, not on the whole of it. If there are
+    /// several, an exclusive one. A disk that no other program uses has none.
+    fn part_lock(&self, _file: &Self::Handle) -> Result<Option<PartLock>> {
+        Ok(None)
     }
     /// Writes the pages of a file to the disk, so that the next store by another program through a
     /// shared mapping changes the file's times. Makes nothing durable, and does nothing on a file

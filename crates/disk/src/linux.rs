@@ -25,7 +25,7 @@ use rustix::io::retry_on_intr;
 
 use crate::{
     Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name,
-    NewNode, Owner, Placement, RenameMode, Result, Stat, Times,
+    NewNode, Owner, PartLock, Placement, RenameMode, Result, Stat, Times,
 };
 
 /// Linux's `include/uapi/linux/magic.h`
@@ -215,6 +215,10 @@ impl Disk for LinuxDisk {
 
     fn is_locked(&self, file: &OwnedFd) -> Result<bool> {
         in_use::is_locked(file)
+    }
+
+    fn part_lock(&self, file: &OwnedFd) -> Result<Option<PartLock>> {
+        in_use::part_lock(file)
     }
 
     fn write_back(&self, file: &OwnedFd) -> Result<()> {

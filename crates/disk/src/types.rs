@@ -184,6 +184,14 @@ impl Attachment {
     }
 }
 
+/// What another program has locked of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartLock {
+    /// Others may only lock what they read.
+    Shared,
+    Exclusive,
+}
+
 /// What decides whether the kernel moves an object into a directory, besides permissions. It
 /// refuses to move or link an object into a directory whose objects inherit its project if that of
 /// the object is another one, and into an encrypted directory unless the object is encrypted in the

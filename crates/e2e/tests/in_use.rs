@@ -167,10 +167,12 @@ struct Sqlite {
 }
 
 impl Sqlite {
-    fn open(directory: &Path) -> Sqlite {
-        let mut process = Command::new("sqlite3")
+    fn open(fixture: &Fixture) -> Sqlite {
+        let mut command = Command::new("sqlite3");
+        fixture.store.user().dress(&mut command);
+        let mut process = command
             .args(["-batch", "app.db"])
-            .current_dir(directory)
+            .current_dir(&fixture.base)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -217,7 +219,7 @@ fn database_that_a_program_has_open_is_migrated_in_place() {
     }
     let prepare = "sqlite3 app.db 'create table t(x); insert into t values(1)'";
     Fixture::for_each_view(test, prepare, |fixture, view| {
-        let mut application = Sqlite::open(&fixture.base);
+        let mut application = Sqlite::open(fixture);
         assert_eq!(application.ask("select count(*) from t"), ["1"]);
         let inode = || {
             let found = fs::metadata(fixture.base.join("app.db"));
@@ -237,4 +239,85 @@ fn database_that_a_program_has_open_is_migrated_in_place() {
             "test \"$(sqlite3 app.db 'pragma integrity_check')\" = ok",
         );
     });
+}
+
+/// Whatever a program outside is doing with a database while a transaction changes it: either the
+/// transaction conflicts, or the program sees the change, and nothing of both is lost.
+#[test]
+fn no_write_to_a_database_is_lost() {
+    let test = "no_write_to_a_database_is_lost";
+    if !tools_present(test, &["sqlite3"]) {
+        return;
+    }
+    for journal in ["delete", "wal"] {
+        let prepare = format!(
+            "sqlite3 app.db 'pragma journal_mode={journal}; create table t(x); insert into t values(1)' \
+             > /dev/null; echo old > other"
+        );
+        for_each_owner(test, |owner| {
+            for outside in [Outside::Idle, Outside::Writing] {
+                for view in ["auto", "exact", "native"] {
+                    for work in DATABASE_WORK {
+                        let fixture = Fixture::owned_by("database-in-use", owner, &prepare);
+                        let case = format!("{journal}, {outside:?}, {view}: {work}");
+                        check_database(&fixture, view, work, outside, &case);
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outside {
+    /// It has read the database and has it in its cache.
+    Idle,
+    /// It has begun to write.
+    Writing,
+}
+
+/// All of them change the first row to 100. The last leaves the files beside the database.
+const DATABASE_WORK: [&str; 3] = [
+    "sqlite3 app.db 'update t set x = 100 where x = 1'",
+    "sqlite3 app.db 'alter table t add y; create table u(a); update t set x = 100 where x = 1'",
+    "sqlite3 app.db 'update t set x = 100 where x = 1' '.system kill -9 $PPID' || true",
+];
+
+fn check_database(fixture: &Fixture, view: &str, work: &str, outside: Outside, case: &str) {
+    let mut application = Sqlite::open(fixture);
+    assert_eq!(application.ask("select x from t"), ["1"], "{case}");
+    if outside == Outside::Writing {
+        let begun = application.ask("begin immediate; insert into t(x) values(2)");
+        assert_eq!(begun, [""; 0], "{case}");
+    }
+    let ended = fixture.store.run_with(&["--view", view], work);
+    match outside {
+        Outside::Idle => {
+            let may_conflict = case.starts_with("wal") && view == "native";
+            let code = if may_conflict && ended.code != 0 {
+                CONFLICT
+            } else {
+                0
+            };
+            assert_eq!(ended.code, code, "{case}: {ended}");
+            application.ask("insert into t(x) values(2)");
+        }
+        Outside::Writing => {
+            // The database's program may have failed already.
+            assert_ne!(ended.code, 0, "{case}: {ended}");
+            application.ask("commit");
+        }
+    }
+    let first = if ended.code == 0 { "100" } else { "1" };
+    let sum = "select x from t order by x desc";
+    let rows = match first {
+        "1" => ["2", "1"],
+        first => [first, "2"],
+    };
+    assert_eq!(application.ask(sum), rows, "{case}: {ended}");
+    drop(application);
+    let check = format!("sqlite3 app.db 'pragma integrity_check; {sum}'");
+    let found = shell(&fixture.base, &check).text();
+    assert_eq!(found, format!("ok\n{}\n{}\n", rows[0], rows[1]), "{case}");
+    fixture.store.call(["abort", "--all", "--quiet"]).expect(0);
 }

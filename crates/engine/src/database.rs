@@ -33,6 +33,19 @@ pub(crate) fn family(name: &[u8]) -> Vec<Vec<u8>> {
     family
 }
 
+/// The names of the files whose locks also protect this one: its users lock the database and the
+/// index, and never a log.
+pub(crate) fn locked_for(name: &Name) -> Vec<Name> {
+    let bytes = name.as_bytes();
+    if !LOGS.iter().any(|ending| bytes.ends_with(ending)) {
+        return Vec::new();
+    }
+    let database = database(bytes);
+    let names = [database.to_vec(), [database, INDEX].concat()];
+    let names = names.iter().filter(|other| other.as_slice() != bytes);
+    names.filter_map(|name| Name::new(name).ok()).collect()
+}
+
 /// The names whose changes forbid to undo changes of this one.
 pub(crate) fn guarding(name: &[u8]) -> Vec<Vec<u8>> {
     let mut family = family(name);

@@ -76,6 +76,9 @@ pub enum ConflictKind {
     /// An undo would bring an older inode of the file back, but somebody has the present one open for
     /// writing, or has locked it.
     PresentInUse,
+    /// Somebody has locked a part of the file, as databases do while they use it. It is changed although
+    /// the lock is exclusive, or it is removed or replaced.
+    PartLocked,
     /// The file runs as a program, so it cannot be changed in place, and somebody has locked it, so
     /// it cannot be replaced by a new inode.
     LockedAndRunning,
@@ -211,6 +214,9 @@ impl fmt::Display for ConflictKind {
             ConflictKind::UsedSince => "it was opened for writing or locked during the commit",
             ConflictKind::PresentInUse => {
                 "the file that it was cannot come back, since it is open for writing or locked"
+            }
+            ConflictKind::PartLocked => {
+                "another program has locked a part of it, as databases do while they use it"
             }
             ConflictKind::LockedAndRunning => {
                 "a program runs from it, so it cannot be changed, and it cannot be replaced either, \

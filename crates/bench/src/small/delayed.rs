@@ -11,7 +11,7 @@ use std::time::Duration;
 use atomdir::hosting::{privileges, store_options};
 use atomdir_disk::{
     Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk,
-    Name, NewNode, Owner, RenameMode, Stat, Times,
+    Name, NewNode, Owner, PartLock, RenameMode, Stat, Times,
 };
 use atomdir_engine as engine;
 
@@ -79,6 +79,7 @@ impl Disk for DelayedDisk {
         fn try_lock(&self, file: &OwnedFd) -> Done<()>;
         fn is_open_for_writing(&self, file: &OwnedFd) -> Done<bool>;
         fn is_locked(&self, file: &OwnedFd) -> Done<bool>;
+        fn part_lock(&self, file: &OwnedFd) -> Done<Option<PartLock>>;
         fn write_back(&self, file: &OwnedFd) -> Done<()>;
         fn unlock(&self, file: &OwnedFd) -> Done<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Done<bool>;

@@ -13,7 +13,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::FlockOperation;
 use rustix::io::retry_on_intr;
 
-use crate::{Errno, Result};
+use crate::{Errno, PartLock, Result};
 
 /// From `asm-generic/fcntl.h`: chooses the signal that reports a lease break.
 const F_SETSIG: libc::c_int = 10;
@@ -35,10 +35,11 @@ fn control(file: &OwnedFd, command: libc::c_int, argument: libc::c_int) -> bool 
     unsafe { libc::fcntl(file.as_raw_fd(), command, argument) != -1 }
 }
 
-/// Whether another open file has a POSIX or OFD lock on any part of the file.
-fn is_record_locked(file: &OwnedFd) -> Result<bool> {
+/// A POSIX or OFD lock that another open file has on any part of the file and that keeps this kind
+/// of lock from being taken.
+fn record_lock_against(kind: libc::c_int, file: &OwnedFd) -> Result<Option<libc::flock>> {
     let mut lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
@@ -48,12 +49,28 @@ fn is_record_locked(file: &OwnedFd) -> Result<bool> {
     let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     match answer {
         -1 => Err(last_error()),
-        _ => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+        _ => Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock)),
     }
 }
 
 pub(super) fn is_locked(file: &OwnedFd) -> Result<bool> {
-    Ok(is_record_locked(file)? || is_locked_as_a_whole(file)?)
+    let is_record_locked = record_lock_against(libc::F_WRLCK, file)?.is_some();
+    Ok(is_record_locked || is_locked_as_a_whole(file)?)
+}
+
+pub(super) fn part_lock(file: &OwnedFd) -> Result<Option<PartLock>> {
+    let is_of_part = |lock: &libc::flock| (lock.l_start, lock.l_len) != (0, 0);
+    let any = record_lock_against(libc::F_WRLCK, file)?;
+    if !any.is_some_and(|lock| is_of_part(&lock)) {
+        return Ok(None);
+    }
+    let exclusive = record_lock_against(libc::F_RDLCK, file)?;
+    Ok(Some(
+        match exclusive.is_some_and(|lock| is_of_part(&lock)) {
+            true => PartLock::Exclusive,
+            false => PartLock::Shared,
+        },
+    ))
 }
 
 /// Waits for the pages, since those that are being written are skipped otherwise. The kernel

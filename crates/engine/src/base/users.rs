@@ -1,7 +1,8 @@
 //! Asks whether other programs use a file of the base.
 
-use atomdir_disk::{Disk, Result};
+use atomdir_disk::{Access, Disk, PartLock, Result};
 
+use crate::base::Base;
 use crate::base::core::Core;
 use crate::lock;
 
@@ -11,5 +12,16 @@ impl<D: Disk> Core<D> {
     pub fn is_open_for_writing(&self, file: &D::Handle) -> Result<bool> {
         let _alone = lock(&self.probing);
         self.disk.is_open_for_writing(file)
+    }
+
+    /// The lock that another program has on a part of a file, as databases have while they use it. No
+    /// lock is known of a file that this process cannot open.
+    pub fn part_lock(&self, base: &Base) -> Option<PartLock> {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        let file = self.open_at(&place, identity, Access::Read).ok()?;
+        self.disk.part_lock(&file).ok()?
     }
 }

@@ -14,6 +14,10 @@
 //!    file writes its end. The rest is flushed, since the record does not carry it and another
 //!    program may have just written it. The whole file still counts as written when others are
 //!    validated.
+//! 4. A file of which another program has locked a part is not removed or replaced, and not changed
+//!    either if that lock is exclusive. Databases lock so what they are in the middle of reading or
+//!    changing. A lock of the whole file, as daemons have it on the file with their process id, says
+//!    only that its owner runs.
 //!
 //! Undoing a commit that replaced a file brings the old inode back. If somebody uses the present one
 //! by then, that is a conflict.
@@ -25,7 +29,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use atomdir_disk::{Access, Disk, Errno, Kind};
+use atomdir_disk::{Access, Disk, Errno, Kind, PartLock};
 use atomdir_types::TreePath;
 
 use crate::base::Base;
@@ -59,6 +63,7 @@ impl<D: Disk> Store<D> {
 /// Keeps the invariants.
 pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<(), CommitError> {
     refuse_used_before_return(&view.core, set)?;
+    refuse_removed_and_locked(&view.core, set)?;
     let core = view.core.clone();
     let mut placements = Placements::new(&core);
     for index in 0..set.objects.len() {
@@ -67,6 +72,9 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
             continue;
         };
         let is_used = is_in_use(&view.core, (&object.base, &object.path))?;
+        if is_used && core.part_lock(&object.base) == Some(PartLock::Exclusive) {
+            return Err(conflict(&object.path, ConflictKind::PartLocked));
+        }
         if contents.replacement.is_some() {
             let is_bound = is_bound(&core, object) || is_anothers(view, object);
             let mut is_replaceable = || {
@@ -107,6 +115,19 @@ pub(super) fn refuse_used_since<D: Disk>(
         }
     }
     refuse_used_before_return(core, set)
+}
+
+fn refuse_removed_and_locked<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
+    let removed = set.entries.iter().filter_map(|entry| {
+        let before = entry.before.as_ref()?;
+        (before.kind == Kind::File && set.is_dying(before)).then_some((before, &entry.path))
+    });
+    for (base, path) in removed {
+        if core.part_lock(base).is_some() {
+            return Err(conflict(path, ConflictKind::PartLocked));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses to bring an older inode back in the place of one that is in use. Its contents are those of

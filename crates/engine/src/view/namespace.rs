@@ -9,6 +9,7 @@ use super::node::{Contents, DirectoryDelta, Dress, Own, OwnBody, Touched};
 use super::tree::parse_name;
 use super::types::{Caller, Entry, NewNode, NodeAttributes};
 use crate::base::acl::{self, AccessControlList};
+use crate::database;
 use crate::ids::NodeId;
 
 const SET_GROUP_ID: u32 = 0o2000;
@@ -196,9 +197,27 @@ impl<D: Disk> View<D> {
             return Err(Errno::ISDIR);
         }
         self.refuse_mount_point(id, Errno::BUSY)?;
+        self.refuse_part_locked(parent, &name)?;
         self.drop_link(id)?;
         self.set_entry(parent, &name, None)?;
         self.drop_if_unneeded(id);
+        Ok(())
+    }
+
+    /// A database removes the files beside it when its last user closes it, and in a view it does not see
+    /// the locks of the users outside.
+    fn refuse_part_locked(&mut self, parent: NodeId, name: &Name) -> Result<()> {
+        let others = database::locked_for(name);
+        for name in others.iter().chain([name]) {
+            let Some(id) = self.child(parent, name)? else {
+                continue;
+            };
+            let node = self.node(id)?;
+            let file = node.base.as_ref().filter(|_| node.kind == Kind::File);
+            if file.is_some_and(|base| self.core.part_lock(base).is_some()) {
+                return Err(Errno::BUSY);
+            }
+        }
         Ok(())
     }
 
@@ -269,6 +288,10 @@ impl<D: Disk> View<D> {
         }
         if self.is_ancestor(source, to.0)? {
             return Err(Errno::INVAL);
+        }
+        let replaces = target.is_some_and(|target| target != source);
+        if replaces && mode == RenameMode::Replace {
+            self.refuse_part_locked(to.0, &to.1)?;
         }
         let now = self.now();
         // These nodes now hold changes, so they stay when other nodes are dropped

@@ -16,6 +16,7 @@ pub(crate) mod merge_turns;
 pub(crate) mod merges;
 pub(crate) mod mountpoint;
 pub(crate) mod native;
+mod outside_locks;
 pub(crate) mod view_mount;
 
 use crate::transactions::Transaction;

@@ -4,6 +4,7 @@ use crate::rights::convert::quoted;
 use crate::rights::permissions::{Peer, Reach};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
+use crate::views::outside_locks;
 use atomdir_disk::{Owner, reason};
 use atomdir_engine::{BeyondOverlay, OverlayPrefix};
 use atomdir_protocol::{
@@ -54,10 +55,12 @@ pub(crate) fn choose(
             impossible(service, begin, peer)?;
             Choice::Native { is_required: true }
         }
-        ViewChoice::Auto => match impossible(service, begin, peer).and_then(|()| unfit(begin)) {
-            Ok(()) => Choice::Native { is_required: false },
-            Err(because) => exact(because),
-        },
+        ViewChoice::Auto => {
+            match impossible(service, begin, peer).and_then(|()| unfit(service, begin)) {
+                Ok(()) => Choice::Native { is_required: false },
+                Err(because) => exact(because),
+            }
+        }
         ViewChoice::Exact | ViewChoice::Configured => Choice::Exact { because: None },
     })
 }
@@ -94,7 +97,7 @@ fn impossible(service: &Service, begin: &BeginOptions, peer: &Peer) -> Result<()
 }
 
 /// Why an exact view suits this transaction better, though a native one is possible.
-fn unfit(begin: &BeginOptions) -> Result<(), Failure> {
+fn unfit(service: &Service, begin: &BeginOptions) -> Result<(), Failure> {
     if begin.isolation == Isolation::Serializable {
         return Err(no_view(
             "in a native view a serializable transaction conflicts more often: what is written \
@@ -105,6 +108,12 @@ fn unfit(begin: &BeginOptions) -> Result<(), Failure> {
         return Err(no_view(
             "the system does not let this user have user namespaces, which native views need",
         ));
+    }
+    if let Some(path) = outside_locks::find(&service.path) {
+        return Err(no_view(&format!(
+            "a program outside uses {} as a database, and only exact views keep the files of one",
+            quoted(&path)
+        )));
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
     Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Kind,
-    LinuxDisk, Name, NewNode, Owner, Placement, RenameMode, Result, Stat, Times, Timestamp,
+    LinuxDisk, Name, NewNode, Owner, PartLock, Placement, RenameMode, Result, Stat, Times,
+    Timestamp,
 };
 
 #[derive(Clone)]
@@ -416,6 +417,7 @@ impl Disk for FailingDisk {
         fn unlock(&self, file: &OwnedFd) -> Result<()>;
         fn is_open_for_writing(&self, file: &OwnedFd) -> Result<bool>;
         fn is_locked(&self, file: &OwnedFd) -> Result<bool>;
+        fn part_lock(&self, file: &OwnedFd) -> Result<Option<PartLock>>;
         fn write_back(&self, file: &OwnedFd) -> Result<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool>;
     }
