@@ -33,6 +33,9 @@ packages="
 names=$(printf '%s' "$packages" | sed 's/#.*//')
 # Debian's npm needs 300 packages, so a node that is there already is used as it is.
 command -v npm > /dev/null 2>&1 || names="$names nodejs npm"
+# From npm's registry, as Debian has none.
+pnpm=pnpm@9
+! command -v pnpm > /dev/null 2>&1 || pnpm=
 
 missing=
 for name in $names; do
@@ -59,9 +62,10 @@ unpack() (
     mv "$cache/$1.new" "$cache/$1"
 )
 
-[ -n "$missing$packed" ] || exit 0
+[ -n "$missing$packed$pnpm" ] || exit 0
 
 [ -z "$missing" ] || echo "installing$missing"
+[ -z "$pnpm" ] || echo "installing $pnpm by npm"
 [ -z "$packed" ] || echo "unpacking$packed into $cache"
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update >&2
@@ -77,3 +81,4 @@ esac
 for name in $packed; do
     unpack "$name"
 done
+[ -z "$pnpm" ] || npm install --silent --global --no-audit --no-fund "$pnpm" >&2

@@ -55,3 +55,38 @@ console.log([...files.values()].filter((paths) => paths.length > 1).sort().join(
         .same_output()
         .check_for_each_owner();
 }
+
+/// pnpm's store and all projects share the inodes of packages.
+#[test]
+fn pnpm_links_packages_from_its_store() {
+    let test = "pnpm_links_packages_from_its_store";
+    if !tools_present(test, &["node", "npm", "pnpm"]) {
+        return;
+    }
+    let prepare = r#"
+mkdir one two app
+for name in one two; do
+    echo "module.exports = '$name'" > $name/index.js
+    echo "{ \"name\": \"$name\", \"version\": \"1.0.0\" }" > $name/package.json
+    (cd $name; npm pack --silent --offline > /dev/null; mv $name-1.0.0.tgz ..)
+done
+cd app
+echo '{ "name": "app", "version": "1.0.0", "dependencies": { "one": "file:../one-1.0.0.tgz" } }' > package.json
+pnpm install --offline --silent --store-dir ../store --package-import-method hardlink
+"#;
+    let script = r#"
+cd app
+add() { pnpm "$@" --offline --silent --store-dir ../store --package-import-method hardlink; }
+add add ../two-1.0.0.tgz
+node -e "console.log(require('one'), require('two'))"
+rm -r node_modules; add install --frozen-lockfile
+node -e "console.log(require('one'), require('two'))"
+find . ../store -type f -links +1 | wc -l
+# The store's index has the times of its checks.
+rm -r node_modules ../store
+"#;
+    Scenario::shell("pnpm", script)
+        .prepare(prepare)
+        .same_output()
+        .check_for_each_owner();
+}
