@@ -14,6 +14,10 @@
 //!    [`may_end_apart`].
 //! 3. A cell with a conflict is as the outside writer left it.
 //! 4. Nothing that an outside writer did is lost without a conflict.
+//!
+//! The same once more with outside writers that act when the transaction has looked at everything,
+//! and before it acts. There a native view may have more conflicts: it goes on showing what it has
+//! shown.
 
 #[path = "outside_writers/allowed.rs"]
 mod allowed;
@@ -27,7 +31,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use allowed::{is_refused_by_overlayfs, may_be_coarser, may_end_apart};
+use allowed::{
+    acts_on_what_was_shown, is_refused_by_overlayfs, may_be_coarser, may_end_apart,
+    removes_what_it_saw,
+};
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::tree::{CompareOptions, Difference, Entry, Kind, Tree, compare};
 use atomdir_testing::{
@@ -43,8 +50,46 @@ struct Cell {
     meanwhile: Step,
 }
 
-/// One in so many of the matrix, chosen by the seed.
-fn cells(is_root: bool, one_in: usize, seed: u64) -> Vec<Cell> {
+/// When the outside writers act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// After the transaction's steps.
+    After,
+    /// When the transaction has looked at all objects, and before its steps.
+    Between,
+}
+
+/// What of the matrix is tried: one in so many of its cells, chosen by the seed.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    order: Order,
+    one_in: usize,
+    seed: u64,
+}
+
+impl Trial {
+    fn to_text(self) -> String {
+        let is_between = self.order == Order::Between;
+        format!("{} {} {}", u64::from(is_between), self.one_in, self.seed)
+    }
+
+    fn from_text(text: &str) -> Option<Trial> {
+        let mut numbers = text.split(' ').map(|number| number.parse::<u64>().ok());
+        let mut next = || numbers.next()?;
+        let order = if next()? == 1 {
+            Order::Between
+        } else {
+            Order::After
+        };
+        Some(Trial {
+            order,
+            one_in: next()? as usize,
+            seed: next()?,
+        })
+    }
+}
+
+fn cells(is_root: bool, trial: Trial) -> Vec<Cell> {
     let mut cells = Vec::new();
     for before in Before::ALL {
         let steps = || {
@@ -59,8 +104,8 @@ fn cells(is_root: bool, one_in: usize, seed: u64) -> Vec<Cell> {
             }));
         }
     }
-    let mut random = Random::from_seed(seed);
-    cells.retain(|_| random.chance(one_in));
+    let mut random = Random::from_seed(trial.seed);
+    cells.retain(|_| random.chance(trial.one_in));
     cells
 }
 
@@ -116,8 +161,7 @@ impl Actor {
 }
 
 const SIGNS: &str = "ATOMDIR_TEST_SIGNS";
-const ONE_IN: &str = "ATOMDIR_TEST_ONE_IN";
-const SEED: &str = "ATOMDIR_TEST_SEED";
+const TRIAL: &str = "ATOMDIR_TEST_TRIAL";
 
 /// Runs in a view, as a process of the test below.
 #[test]
@@ -126,16 +170,23 @@ fn steps_of_the_transaction() {
         return;
     };
     let base = std::env::current_dir().expect("there is a current directory");
-    let number = |name| {
-        let text = std::env::var(name).expect("it is set");
-        text.parse::<u64>().expect("a number")
+    let trial = std::env::var(TRIAL).expect("it is set");
+    let trial = Trial::from_text(&trial).expect("a trial");
+    let cells = cells(rustix::process::geteuid().is_root(), trial);
+    let looks_first = trial.order == Order::Between;
+    let act = || {
+        let failed = act_in_all(&base, &cells, Who::Transaction);
+        fs::write(signs.join("failed"), format!("{failed:?}")).expect("written");
     };
-    let is_root = rustix::process::geteuid().is_root();
-    let cells = cells(is_root, number(ONE_IN) as usize, number(SEED));
-    let failed = act_in_all(&base, &cells, Who::Transaction);
-    fs::write(signs.join("failed"), format!("{failed:?}")).expect("written");
+    match looks_first {
+        true => step::look(&base.join("cells")).expect("all can be read"),
+        false => act(),
+    }
     fs::write(signs.join("ready"), "").expect("written");
     wait_until("the outside writers", || signs.join("go").exists());
+    if looks_first {
+        act();
+    }
 }
 
 struct Outcome {
@@ -147,10 +198,10 @@ struct Outcome {
     failed: String,
 }
 
-fn run_in(view: &str, actor: Actor, (one_in, seed): (usize, u64)) -> Outcome {
+fn run_in(view: &str, actor: Actor, trial: Trial) -> Outcome {
     let fixture = actor.store();
     let user = actor.user(fixture.scratch.path());
-    let cells = cells(user.is_root(), one_in, seed);
+    let cells = cells(user.is_root(), trial);
     as_user(user.uid, || {
         for (number, cell) in cells.iter().enumerate() {
             let made = cell.before.make(&fixture.base.join(directory(number)));
@@ -166,8 +217,7 @@ fn run_in(view: &str, actor: Actor, (one_in, seed): (usize, u64)) -> Outcome {
     let program = this_program("steps_of_the_transaction");
     let arguments = program.get_args();
     command.arg(program.get_program()).args(arguments);
-    command.env(ONE_IN, one_in.to_string());
-    command.env(SEED, seed.to_string());
+    command.env(TRIAL, trial.to_text());
     command.env(SIGNS, &signs).stdout(Stdio::null());
     let mut running = command.spawn().expect("it starts");
     wait_until("the transaction's steps", || {
@@ -272,25 +322,41 @@ fn tree_of(tree: &Tree, number: usize) -> Tree {
 #[test]
 fn both_views_find_the_same_conflicts_with_outside_writers() {
     let test = "both_views_find_the_same_conflicts_with_outside_writers";
+    compare_views(test, Order::After);
+}
+
+/// A program has looked at everything, and the kernel may remember it, when outside writers act.
+#[test]
+fn native_views_lose_nothing_that_changed_after_a_look() {
+    let test = "native_views_lose_nothing_that_changed_after_a_look";
+    compare_views(test, Order::Between);
+}
+
+#[track_caller]
+fn compare_views(test: &str, order: Order) {
     // `./test --full` tries the whole matrix.
-    let (one_in, seed) = (pick(4, 1), Random::for_test(test).number());
+    let trial = Trial {
+        order,
+        one_in: pick(4, 1),
+        seed: Random::for_test(test).number(),
+    };
     let mut actors = vec![Actor::Root];
     if users_can_mount(test) {
         actors.extend([Actor::Owner, Actor::Admitted]);
     }
     for actor in actors {
-        let exact = run_in("exact", actor, (one_in, seed));
+        let exact = run_in("exact", actor, trial);
         // Users whom root has admitted get exact views only.
         let native = match actor {
             Actor::Admitted => None,
-            _ => Some(run_in("native", actor, (one_in, seed))),
+            _ => Some(run_in("native", actor, trial)),
         };
         let is_root = actor == Actor::Root;
-        let cells = cells(is_root, one_in, seed);
+        let cells = cells(is_root, trial);
         let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (number, cell) in cells.iter().enumerate() {
             let outcomes = (&exact, native.as_ref().unwrap_or(&exact));
-            for (kind, what) in compare_cell(outcomes, (number, cell), is_root) {
+            for (kind, what) in compare_cell(outcomes, (number, cell), (order, is_root)) {
                 let list = wrong.entry(kind).or_default();
                 list.push(format!("{cell:?}: {what}"));
             }
@@ -313,23 +379,25 @@ fn errors(outcome: &Outcome) -> Vec<&str> {
 fn compare_cell(
     (exact, native): (&Outcome, &Outcome),
     (number, cell): (usize, &Cell),
-    is_root: bool,
+    (order, is_root): (Order, bool),
 ) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     let (one, other) = (errors(exact)[number], errors(native)[number]);
+    let is_between = order == Order::Between;
     if one != other {
-        if is_root || !is_refused_by_overlayfs(other) {
+        if !is_between && (is_root || !is_refused_by_overlayfs(other)) {
             wrong.push(("steps".to_owned(), format!("exact {one}, native {other}")));
         }
         return wrong;
     }
     let has = |outcome: &Outcome| outcome.conflicts.contains(&number);
-    let may_end_apart = !is_root && may_end_apart(cell);
+    let acts_on_shown = is_between && acts_on_what_was_shown(cell);
+    let may_end_apart = acts_on_shown || (!is_root && may_end_apart(cell));
     match (has(exact), has(native)) {
         (true, false) if !may_end_apart => {
             wrong.push(("native is looser".to_owned(), String::new()))
         }
-        (false, true) if !may_be_coarser(cell, is_root) => {
+        (false, true) if !is_between && !may_be_coarser(cell, is_root) => {
             wrong.push(("native is coarser".to_owned(), String::new()));
         }
         _ => {}
@@ -349,7 +417,9 @@ fn compare_cell(
                     shown(&list),
                 ));
             }
-        } else if let Some(lost) = lost(&before, &outside, &after) {
+        } else if let Some(lost) = lost(&before, &outside, &after)
+            && !(is_between && removes_what_it_saw(cell))
+        {
             wrong.push((format!("{view}: lost"), lost));
         }
     }

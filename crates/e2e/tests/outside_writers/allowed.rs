@@ -57,3 +57,35 @@ pub fn may_end_apart(cell: &Cell) -> bool {
         _ => false,
     }
 }
+
+/// Cells in which the outside writers made a directory before the transaction looked at it and
+/// removed it, as `rm -r` does, or renamed a directory over it, which also replaces an empty one
+/// in a plain directory.
+pub fn removes_what_it_saw(cell: &Cell) -> bool {
+    match cell.does {
+        Step::Remove
+        | Step::RemoveAndMakeDirectory
+        | Step::RemoveAndCreate
+        | Step::RemoveAndLink => matches!(
+            cell.meanwhile,
+            Step::MakeDirectoryIn | Step::MakeSameDirectoryIn
+        ),
+        Step::RenameDirectoryHere => matches!(
+            cell.meanwhile,
+            Step::MakeDirectory | Step::RenameDirectoryHere
+        ),
+        _ => false,
+    }
+}
+
+/// Cells in which a native view goes on showing what the outside writers have changed.
+///
+/// - It sets the attributes back to those it showed. That is no change, so there is no conflict.
+/// - It copies the old contents to one of two names. The other name has those of the outside writer.
+pub fn acts_on_what_was_shown(cell: &Cell) -> bool {
+    match cell.does {
+        Step::ModeAndBack => matches!(cell.meanwhile, Step::Mode | Step::Owner),
+        Step::ReplaceByCopy => cell.before == Before::TwoNames && cell.meanwhile == Step::Write,
+        _ => false,
+    }
+}

@@ -42,7 +42,7 @@ impl Before {
     pub fn make(self, cell: &Path) -> io::Result<()> {
         fs::create_dir(cell)?;
         for who in [Who::Transaction, Who::Outsider] {
-            fs::write(cell.join(who.names("o")), "other")?;
+            fs::write(cell.join(who.names("o")), who.names("other"))?;
             fs::create_dir(cell.join(who.names("e")))?;
         }
         let n = cell.join("n");
@@ -300,7 +300,7 @@ impl Step {
 }
 
 /// What any program does that looks at an object.
-fn look(path: &Path) -> io::Result<()> {
+pub fn look(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
