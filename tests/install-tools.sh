@@ -46,6 +46,11 @@ done
 # The tests run them in namespaces of their own, where the users that they need exist.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/atomdir
 packed=
+# The client with which the tools for agents are tried. Fixed, so that a new release cannot fail
+# the test.
+mcp=mcp==2.3.0
+mcp_missing=
+[ -x "$cache/mcp/bin/python" ] || mcp_missing=yes
 for name in postfix exim4-daemon-light; do
     [ -d "$cache/$name" ] || packed="$packed $name"
 done
@@ -62,7 +67,7 @@ unpack() (
     mv "$cache/$1.new" "$cache/$1"
 )
 
-[ -n "$missing$packed$pnpm" ] || exit 0
+[ -n "$missing$packed$pnpm$mcp_missing" ] || exit 0
 
 [ -z "$missing" ] || echo "installing$missing"
 [ -z "$pnpm" ] || echo "installing $pnpm by npm"
@@ -82,3 +87,11 @@ for name in $packed; do
     unpack "$name"
 done
 [ -z "$pnpm" ] || npm install --silent --global --no-audit --no-fund "$pnpm" >&2
+# Without it, its test is skipped.
+if [ -n "$mcp_missing" ]; then
+    echo "installing $mcp from PyPI into $cache/mcp"
+    rm -rf "$cache/mcp" "$cache/mcp.new"
+    python3 -m venv "$cache/mcp.new"
+    "$cache/mcp.new/bin/python" -m pip install -q --disable-pip-version-check "$mcp" >&2
+    mv "$cache/mcp.new" "$cache/mcp"
+fi

@@ -15,10 +15,22 @@ use std::time::Duration;
 /// So many commits are looked at first for the newest one at a moment.
 const FIRST_COMMITS: u64 = 1024;
 
+/// For a view of the past that nobody but us enters.
+pub(crate) fn past_options() -> BeginOptions {
+    BeginOptions {
+        opened: true,
+        ..BeginOptions::default()
+    }
+}
+
 impl Connection {
-    /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
-    /// with a conflict if that was changed again since, by a later commit or from outside.
-    pub fn undo(&mut self, undo: Undo, options: &BeginOptions) -> Result<Transaction, CommitError> {
+    /// Begins an undo; every file that was changed again since is a conflict, unless the undo names
+    /// it as equal.
+    pub(crate) fn take_back(
+        &mut self,
+        undo: Undo,
+        options: &BeginOptions,
+    ) -> Result<Transaction, CommitError> {
         self.begin_from(Past::Undo(undo), options)
     }
 

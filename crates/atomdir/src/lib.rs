@@ -53,6 +53,7 @@ mod mounts;
 mod peer;
 mod process;
 mod requests;
+mod resolvers;
 mod served;
 mod settings;
 mod start;

@@ -77,6 +77,9 @@ Take care of it:
   recover      Bring the store to the state of its last commit
   service      Start, stop or look at the process that owns the store
 
+For agents:
+  mcp          Serve an agent's tools: the Model Context Protocol
+
 For the shell:
   completions  Print a shell's completion script
   man          Print the manual page, or write those of all verbs
@@ -154,6 +157,7 @@ pub enum Verb {
     Service(verbs::service::Arguments),
     Completions(verbs::completions::Arguments),
     Man(verbs::man::Arguments),
+    Mcp(verbs::mcp::Arguments),
 }
 
 pub fn transaction_id(text: &str) -> Result<TransactionId, String> {

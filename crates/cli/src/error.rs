@@ -15,6 +15,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::path::PathBuf;
 
+const NO_SERVER_HINT: &str = "it is a program of its own: docs/agents.md says how to build it, and \
+                              it belongs beside this one";
 const INSIDE_HINT: &str = "run it outside; to reach the service from within, leave --sealed, --confine, \
                            --ask and --dry-run out of the command around it";
 
@@ -46,6 +48,8 @@ pub enum Error {
     },
     #[error("{message}")]
     Unpack { message: String },
+    #[error("cannot run '{server}': {errno}", errno = reason(errno))]
+    NoServer { server: PathBuf, errno: Errno },
     #[error("cannot run make: {}", io_reason(_0))]
     Make(std::io::Error),
     #[error(
@@ -179,7 +183,7 @@ impl Error {
                     "name it to abort it: `atomdir abort {transaction}`"
                 )),
             ),
-            Error::Make(error) => explain_make(error),
+            Error::Make(_) | Error::NoServer { .. } => explain_not_started(self),
             Error::Unpack { .. } => (ExitCode::CannotCreate.code(), None),
             // Make's own exit code for a recipe that failed.
             Error::CutShort { .. } => (2, Some(cut_short_hint())),
@@ -358,9 +362,12 @@ fn not_brought_back_hint(transaction: TransactionId) -> String {
     )
 }
 
-fn explain_make(error: &std::io::Error) -> (u8, Option<String>) {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => (127, Some("install GNU make".to_owned())),
+fn explain_not_started(error: &Error) -> (u8, Option<String>) {
+    match error {
+        Error::NoServer { .. } => (ExitCode::Configuration.code(), Some(NO_SERVER_HINT.into())),
+        Error::Make(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            (127, Some("install GNU make".to_owned()))
+        }
         _ => (ExitCode::Io.code(), None),
     }
 }

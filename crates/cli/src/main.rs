@@ -12,6 +12,7 @@ mod enter;
 mod error;
 mod explain;
 mod files;
+mod git;
 mod inspection;
 mod making;
 mod merging;

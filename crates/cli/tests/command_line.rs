@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 31] = [
+const VERBS: [&str; 32] = [
     "init",
     "config",
     "run",
@@ -38,6 +38,7 @@ const VERBS: [&str; 31] = [
     "make",
     "unpack",
     "man",
+    "mcp",
 ];
 
 /// Runs the command outside any store, with only `PATH` in its environment.

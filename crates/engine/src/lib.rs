@@ -40,8 +40,8 @@ use atomdir_types::sync::{self, lock};
 pub use atomdir_format::header::StoreId;
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitSummary, Conflict,
-    ConflictKind, Conflicts, Durability, HistoryStatus, Isolation, LockMode, LockScope, LockStatus,
-    MergeStep, RecoveryReport, Sequence, Side, TransactionId, TreePath,
+    ConflictKind, Conflicts, Durability, EqualFile, HistoryStatus, Isolation, LockMode, LockScope,
+    LockStatus, MergeStep, RecoveryReport, Sequence, Side, TransactionId, TreePath,
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};

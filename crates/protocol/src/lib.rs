@@ -31,7 +31,7 @@ mod records;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
-    ConflictKind, Conflicts, Deviation, DeviationKind, Durability, EndedHow, FileRead,
+    ConflictKind, Conflicts, Deviation, DeviationKind, Durability, EndedHow, EqualFile, FileRead,
     HistoryStatus, Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport,
     Sequence, Side, SnapshotObject, Timestamp, TransactionId,
 };
@@ -46,7 +46,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 30;
+pub const VERSION: u32 = 31;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

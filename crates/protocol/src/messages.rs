@@ -3,7 +3,7 @@ use crate::{
     TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
-    ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, FileRead,
+    ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, EqualFile, FileRead,
     HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side, SnapshotObject,
     TransactionId,
 };
@@ -328,6 +328,8 @@ pub struct Undo {
     /// Only what the commits changed at or below these paths, relative to the store's
     /// root. If there are none: everything.
     pub paths: Vec<Vec<u8>>,
+    /// These files count as those that the commits left.
+    pub equal: Vec<EqualFile>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

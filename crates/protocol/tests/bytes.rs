@@ -34,6 +34,11 @@ fn begin() -> BeginRequest {
         past: Some(Past::Undo(Undo {
             commits: vec![SEQUENCE],
             paths: vec![b"etc/\xff".to_vec()],
+            equal: vec![EqualFile {
+                path: b"etc/\xff".to_vec(),
+                inode: u64::MAX,
+                changed: Timestamp::default(),
+            }],
         })),
     }
 }

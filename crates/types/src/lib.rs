@@ -16,6 +16,7 @@
 //!   transaction behaves
 //! - `ended`, `deviation`, `merge`: how a transaction ended; what overlayfs has done otherwise; steps
 //!   of a nested commit into a native view
+//! - `equal_file`: files of others that are as good as those that commits left
 //! - `path`: paths that share what they begin with
 //! - `sync`: taking locks, also after a panic
 
@@ -26,6 +27,7 @@ mod commit;
 mod conflict;
 mod deviation;
 mod ended;
+mod equal_file;
 mod ids;
 mod kind;
 mod lock;
@@ -45,6 +47,7 @@ pub use commit::{
 pub use conflict::{ChangedBy, CommitAuthor, Conflict, ConflictKind, conflicts_message};
 pub use deviation::{Deviation, DeviationKind};
 pub use ended::EndedHow;
+pub use equal_file::EqualFile;
 pub use ids::{Sequence, TransactionId};
 pub use kind::Kind;
 pub use lock::{LockMode, LockScope, LockStatus};

@@ -132,7 +132,10 @@ impl Embedded {
         let asked = past.clone();
         let mut not_as_then = Vec::new();
         let begun = match past {
-            Past::Undo(undo) => store.undo(&undo.commits, &undo.paths, options.clone()),
+            Past::Undo(undo) => {
+                let given = (&undo.paths[..], &undo.equal[..]);
+                store.undo_with(&undo.commits, given, options.clone())
+            }
             Past::Restore(restore) => {
                 store.restore(restore.commit, &restore.paths, options.clone())
             }

@@ -71,6 +71,7 @@ pub fn run_command(
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
+    environment.extend(crate::git::environment(&connected.root));
     let inside = (transaction, &binding.view);
     let read = || hear::hear(context, &connected.connection, inside);
     let service = ServiceWatch {

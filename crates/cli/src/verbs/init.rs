@@ -1,13 +1,14 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
+use crate::git;
 use crate::output::{Painter, Show, json::Text, quoted};
 use atomdir::client::{ALLOW, HISTORY_AGE, Settings};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Make a directory a store
 ///
@@ -21,6 +22,8 @@ pub struct Arguments {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: Option<PathBuf>,
     /// Keep the control directory at PATH, on the same file system
+    ///
+    /// Programs that watch or mirror the store then see no files of Atomdir's change in it.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     control: Option<PathBuf>,
     /// Let these users and groups use it, too: a store of root's; see `config`
@@ -101,10 +104,20 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     if arguments.no_history {
         Settings::change(&store, HISTORY_AGE, "off")?;
     }
-    if control.is_some() && is_in_work_tree(&store.root) {
+    if control.is_some() && git::is_in_work_tree(&store.root) {
         context.output.note(
             "git sees the file .atomdir: add it to .git/info/exclude, or `git clean` takes it away",
         );
+    }
+    if created {
+        let settled = git::settle(&store.root);
+        if !settled.is_empty() {
+            context.output.note(format_args!(
+                "git compares files here by size and time of modification from now on ({}), since \
+                 commits give them other inode numbers",
+                settled.join(", ")
+            ));
+        }
     }
     context.output.confirm(&Initialized {
         store: Text(store.root.as_os_str().as_bytes()),
@@ -113,11 +126,4 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         adopted,
     })?;
     Ok(SUCCESS)
-}
-
-/// Whether git would take the file that names the control directory for one of its
-/// own. A control directory in the root has a .gitignore.
-fn is_in_work_tree(root: &Path) -> bool {
-    let mut above = root.ancestors();
-    above.any(|directory| rustix::fs::stat(directory.join(".git")).is_ok())
 }

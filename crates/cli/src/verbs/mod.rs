@@ -16,6 +16,7 @@ pub mod lock;
 pub mod log;
 pub mod make;
 pub mod man;
+pub mod mcp;
 pub mod prune;
 pub mod recover;
 pub mod refresh;
@@ -73,6 +74,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Check(arguments) => check::run(&arguments, context),
         Verb::Service(arguments) => service::run(&arguments, context),
         Verb::Completions(arguments) => completions::run(&arguments, context),
+        Verb::Mcp(mcp::Arguments {}) => mcp::run(context),
         Verb::Man(arguments) => man::run(&arguments, context),
     }
 }

@@ -72,6 +72,7 @@ impl Arguments {
         Ok(Undo {
             commits: commits.into_iter().map(Sequence).collect(),
             paths: paths_in_store(connected, &self.paths)?,
+            equal: Vec::new(),
         })
     }
 

@@ -391,9 +391,11 @@ impl<'a, D: Disk> Apply<'a, D> {
             source
         };
         self.core.moving.note(old, source.clone());
+        // The kernel reports an exchange to watchers as two moves, of the first object first. So they
+        // see the old object go and the new one come, and not the name go at the end.
         match directories {
-            true => self.exchange_directories(&source, to)?,
-            false => self.rename(&source, to, RenameMode::Exchange)?,
+            true => self.exchange_directories(to, &source)?,
+            false => self.rename(to, &source, RenameMode::Exchange)?,
         }
         self.note_spot(old, source.clone());
         if !is_wanted || !self.desired.knows(old) {

@@ -13,7 +13,8 @@
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
-//!    commit has changed it, unless `neutral` leaves that commit out, and no outside writer. The
+//!    commit has changed it, unless `neutral` leaves that commit out, and no outside writer, unless
+//!    the caller knows that the file which this one has put there is equal to the one before. The
 //!    transaction's own validation finds changes made after the snapshot.
 //! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
@@ -47,6 +48,7 @@ mod untouched;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity};
+use atomdir_types::EqualFile;
 use atomdir_types::path::AnyPath;
 
 pub use look::Past;
@@ -71,8 +73,19 @@ impl<D: Disk> Store<D> {
         paths: &[Vec<u8>],
         options: BeginOptions,
     ) -> Result<Arc<Transaction<D>>, UndoError> {
+        self.undo_with(commits, (paths, &[]), options)
+    }
+
+    /// Like [`undo`](Store::undo). The files that the caller has found to be equal to those that the
+    /// commits left count as these.
+    pub fn undo_with(
+        &self,
+        commits: &[Sequence],
+        (paths, equal): (&[Vec<u8>], &[EqualFile]),
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, UndoError> {
         let transaction = self.begin(options)?;
-        let done = self.take_back(&transaction, commits, paths);
+        let done = self.take_back(&transaction, commits, (paths, equal));
         match done {
             Ok(()) => Ok(transaction),
             Err(error) => {
@@ -86,7 +99,7 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         commits: &[Sequence],
-        paths: &[Vec<u8>],
+        (paths, equal): (&[Vec<u8>], &[EqualFile]),
     ) -> Result<(), UndoError> {
         let since = self.since(transaction, commits)?;
         let mut asked_for = since.steps.iter().filter(|step| step.is_undone);
@@ -106,7 +119,8 @@ impl<D: Disk> Store<D> {
         };
         let changes = Changes::new(&since, &selection);
         let written = self.change_view(transaction, |view| {
-            let reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
+            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
+            reverse.equal = equal;
             let leaves_traces = reverse.run()?.leaves_traces;
             if paths.is_empty() {
                 let taken_back = since.steps.iter().filter(|step| step.is_undone);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
 use atomdir_format::record::AttributesChange;
-use atomdir_types::TreePath;
+use atomdir_types::{EqualFile, TreePath};
 
 use crate::base::{Base, Place};
 use crate::database;
@@ -52,6 +52,8 @@ pub(super) struct Reverse<'a, D: Disk> {
     /// The past cannot be shown.
     pub is_refused: bool,
     leaves_traces: bool,
+    /// The files of outside writers that count as those that the commits left.
+    pub equal: &'a [EqualFile],
     pub(super) finder: Finder<'a>,
 }
 
@@ -70,6 +72,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             conflict_keys: Vec::new(),
             is_refused: false,
             leaves_traces: changes.has_passing,
+            equal: &[],
             finder: Finder::new(changes),
         }
     }
@@ -167,7 +170,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             return Ok(None);
         };
         let before = self.view.child(node, entry)?;
-        if self.identity(before)? != name.after {
+        if self.identity(before)? != name.after && !self.is_equal(name, before)? {
             self.conflict(&name.path, ConflictKind::Entry, None);
             return Ok(None);
         }

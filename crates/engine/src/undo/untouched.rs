@@ -26,9 +26,9 @@ use super::reverse::Reverse;
 use crate::base::Base;
 use crate::base::snapshot::PAGE;
 use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
-use crate::ids::Sequence;
+use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
-use crate::undo::changes::{ChangeRef, Key, Touch};
+use crate::undo::changes::{ChangeRef, Key, NameUndone, Touch};
 use crate::undo::io;
 
 type Outcome<T> = Result<T, UndoError>;
@@ -273,6 +273,25 @@ impl<D: Disk> Reverse<'_, D> {
             .copied()
             .collect();
         Ok(self.is_changed_outside(left, &later, &stat))
+    }
+
+    /// Whether the caller has found that this file, as it is now, is equal to the one that the commits
+    /// left under the name.
+    pub(super) fn is_equal(
+        &mut self,
+        name: &NameUndone,
+        node: Option<NodeId>,
+    ) -> Result<bool, Errno> {
+        let path = name.path.to_bytes();
+        let mut equal = self.equal.iter().filter(|equal| equal.path == path);
+        let (Some(_), Some(equal), Some(node)) = (name.after, equal.next(), node) else {
+            return Ok(false);
+        };
+        let base = self.view.node(node)?.base.clone().ok_or(Errno::STALE)?;
+        let stat = self.stat(&base)?;
+        Ok(stat.kind == Kind::File
+            && stat.identity.inode == equal.inode
+            && stat.changed == equal.changed)
     }
 
     pub(super) fn stat(&self, base: &Arc<Base>) -> Result<atomdir_disk::Stat, Errno> {

@@ -59,6 +59,7 @@ mod take_over;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;
+mod undo_equal;
 mod undo_histories;
 mod undo_kept;
 mod undo_repeated;

@@ -53,9 +53,11 @@ pub(crate) fn begin(
     let reported = past.reported();
     let mut as_now = Vec::new();
     let begun = match past {
-        Past::Undo(undo) => service
-            .store
-            .undo(&undo.commits, &undo.paths, options.clone()),
+        Past::Undo(undo) => {
+            service
+                .store
+                .undo_with(&undo.commits, (&undo.paths, &undo.equal), options.clone())
+        }
         Past::Restore(restore) => {
             let (commit, paths) = (restore.commit, &restore.paths);
             service.store.restore(commit, paths, options.clone())

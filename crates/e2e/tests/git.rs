@@ -1,0 +1,229 @@
+//! Git repositories in stores, as docs/git.md shows them: undo, several agents at once, and stores
+//! below a repository's root. `programs/git.rs` compares what git does in views and outside.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use atomdir_testing::documents::code_blocks;
+use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::{
+    Fixture, Outcome, Store, binary, capture_output, for_each_owner, tools_present,
+};
+
+const REPOSITORY: &str = "
+git init -q . -b main && git config user.email a@example.org && git config user.name a
+echo old > page && echo old > other && git add . && git commit -qm first
+";
+
+/// A repository that has become a store, for each owner. Git refuses repositories of others, so the
+/// owner makes it.
+fn for_each_repository(test: &str, check: impl Fn(&Fixture)) {
+    if !tools_present(test, &["git"]) {
+        return;
+    }
+    for_each_owner(test, |owner| {
+        let fixture = Fixture::owned_by(test, owner, "true");
+        outside(&fixture.store, REPOSITORY);
+        // The second `init` finds a repository, as the first does for most users.
+        fixture.store.call(["service", "stop"]).expect(0);
+        fs::remove_dir_all(fixture.store.control()).expect("removed");
+        let root = fixture.store.path().to_owned();
+        fixture
+            .store
+            .call(["init".as_ref(), root.as_os_str()])
+            .expect(0)
+            .says(&["core.checkStat"]);
+        check(&fixture);
+        fixture.store.assert_at_rest();
+    });
+}
+
+/// Runs a script in the store's root, outside every view, as the store's owner.
+fn outside(store: &Store, script: &str) -> Outcome {
+    outside_in(store, store.path(), script)
+}
+
+fn outside_in(store: &Store, directory: &Path, script: &str) -> Outcome {
+    let mut command = Command::new("/bin/sh");
+    store.user().dress(&mut command);
+    command.current_dir(directory);
+    capture_output(command.args(["-ec", script])).expect(0)
+}
+
+#[test]
+fn the_page_on_git_holds() {
+    for_each_repository("git-page", |fixture| {
+        let (store, bin) = (&fixture.store, fixture.scratch.join("bin"));
+        let link = format!(
+            "mkdir {0}; ln -s {1} {0}/atomdir",
+            bin.display(),
+            binary().display()
+        );
+        atomdir_testing::shell(
+            fixture.scratch.path(),
+            &format!("{link}; chmod 755 {}", bin.display()),
+        );
+        let blocks = code_blocks(include_str!("../../../docs/git.md"));
+        let run = |block: &str| {
+            let root = store.path().to_str().expect("text");
+            let script = block.replace("/srv/site", root);
+            outside(store, &format!("PATH={}:$PATH\n{script}", bin.display()))
+        };
+        let done = run(&blocks[0]);
+        assert!(done.text().contains("a new line\n"), "{done}");
+        let undone = run(&blocks[1]);
+        assert!(undone.text().ends_with("first\n"), "{undone}");
+        assert!(!undone.text().contains(" M "), "{undone}");
+        run(&blocks[2]);
+        outside(
+            store,
+            "printf '#!/bin/sh\necho x >> page; git commit -qam x' > agent; chmod +x agent",
+        );
+        run(&blocks[3]);
+
+        let view = store.begin();
+        store
+            .exec(&view, "echo mine > other; git commit -qam mine")
+            .expect(0);
+        run(&blocks[3]);
+        store.commit(&view).expect(CONFLICT);
+        run(&blocks[4].replace("12", &view.id));
+        let subjects = outside(
+            store,
+            "git log --format=%s; git status --short; git fsck --strict",
+        );
+        assert!(
+            subjects
+                .text()
+                .starts_with("the same change again\nx\nx\nfirst\n"),
+            "{subjects}"
+        );
+        assert_eq!(outside(store, "cat other").text(), "mine\n");
+    });
+}
+
+#[test]
+fn git_finds_nothing_changed_after_a_commit_and_its_undo_works() {
+    for_each_repository("git-undo", |fixture| {
+        let store = &fixture.store;
+        for view in ["exact", "auto"] {
+            // Git notes whole seconds only.
+            let script = "git checkout -q -b new; echo new > page; git commit -qam new; sleep 1.1";
+            store.run_with(&["--view", view], script).expect(0);
+            outside(
+                store,
+                "git diff-index --quiet HEAD; git status; git diff --quiet",
+            );
+            let log = store.call(["--json", "log", "-n", "1"]).expect(0).text();
+            let log: serde_json::Value = serde_json::from_str(&log).expect("JSON");
+            let commit = log["commits"][0]["commit"].to_string();
+            store.call(["undo", &commit]).expect(0);
+            let script = "git diff-index --quiet HEAD; git branch --show-current; cat page; git status --short";
+            assert_eq!(outside(store, script).text(), "main\nold\n");
+        }
+    });
+}
+
+/// Git's own settings note inode numbers and change times, so git writes the index again.
+#[test]
+fn an_index_that_git_has_written_again_keeps_nobody_from_an_undo() {
+    for_each_repository("git-index", |fixture| {
+        let store = &fixture.store;
+        outside(
+            store,
+            "git config --unset core.checkStat; git config --unset core.trustctime",
+        );
+        let script =
+            "echo new > page; echo x > added; git rm -q other; git add .; git commit -qm new";
+        store.run_with(&["--view", "exact"], script).expect(0);
+        let rewritten = "before=$(stat -c %i .git/index); sleep 1.1; git status > /dev/null
+                         test $before != $(stat -c %i .git/index)";
+        outside(store, rewritten);
+        store.call(["undo", "1"]).expect(0);
+        let script = "git status --short; git log --format=%s; cat page other; git fsck --strict";
+        assert_eq!(outside(store, script).text(), "first\nold\nold\n");
+
+        // What somebody has staged since is not lost.
+        store.call(["undo", "2"]).expect(0);
+        outside(store, "echo staged > more; git add more; rm more");
+        store
+            .call(["undo", "3"])
+            .expect(CONFLICT)
+            .says(&[".git/index"]);
+        outside(store, "git rm -q --cached more");
+        store.call(["undo", "3"]).expect(0);
+        assert_eq!(
+            outside(store, "cat page; git status --short").text(),
+            "old\n"
+        );
+    });
+}
+
+#[test]
+fn two_agents_commit_at_once() {
+    for_each_repository("git-two", |fixture| {
+        let store = &fixture.store;
+        outside(store, "mkfifo $HOME/begun $HOME/go");
+        // The first try waits until the other agent has committed.
+        let slow =
+            "if [ ! -e $HOME/tried ]; then touch $HOME/tried; echo > $HOME/begun; cat $HOME/go; fi
+                    echo slow > other; git commit -qam slow";
+        let mut command =
+            store.command(["run", "-q", "--retry", "3", "--", "/bin/sh", "-ec", slow]);
+        let mut waiting = command.spawn().expect("started");
+        outside(store, "cat $HOME/begun");
+        store
+            .run("echo quick > page; git commit -qam quick")
+            .expect(0);
+        outside(store, "echo > $HOME/go");
+        assert!(waiting.wait().expect("ended").success());
+        let script = "git log --format=%s; cat page other; git status --short; git fsck --strict";
+        assert_eq!(
+            outside(store, script).text(),
+            "slow\nquick\nfirst\nquick\nslow\n"
+        );
+
+        // Without `--retry` the second is told what is in the way and what to do.
+        let view = store.begin();
+        store
+            .exec(&view, "echo third > other; git commit -qam third")
+            .expect(0);
+        store
+            .run("echo fourth > page; git commit -qam fourth")
+            .expect(0);
+        store
+            .commit(&view)
+            .expect(CONFLICT)
+            .says(&[".git/", "atomdir conflicts", "abort"]);
+        store.abort(&view).expect(0);
+    });
+}
+
+#[test]
+fn git_finds_a_repository_above_the_store() {
+    const TEST: &str = "git-above";
+    if !tools_present(TEST, &["git"]) {
+        return;
+    }
+    for_each_owner(TEST, |owner| {
+        let fixture = Fixture::owned_by(TEST, owner, "mkdir part; echo old > part/file");
+        let store = &fixture.store;
+        outside(store, REPOSITORY);
+        fs::remove_dir_all(store.control()).expect("removed");
+        let part = Store::init(&store.path().join("part"), store.user());
+        for view in ["auto", "exact"] {
+            let script = "echo new > file; git status --short; git rev-parse --show-prefix";
+            let outcome = part
+                .run_with(&["--view", view, "--on-success", "abort"], script)
+                .expect(0);
+            assert_eq!(outcome.text(), " M file\npart/\n");
+        }
+        // What the user has set counts.
+        let mut command = part.command(["run", "--", "git", "status"]);
+        command.env("GIT_DISCOVERY_ACROSS_FILESYSTEM", "0");
+        let refused = command.output().expect("started");
+        assert!(!refused.status.success());
+        part.assert_at_rest();
+    });
+}
