@@ -29,6 +29,7 @@ packages="
     e2fsprogs mount # a small ext4 of its own: the full file system, power cuts
     xfsprogs btrfs-progs    # power cuts on xfs and btrfs
     util-linux      # setpriv, unshare
+    bubblewrap      # bwrap: callers in sandboxes
 "
 names=$(printf '%s' "$packages" | sed 's/#.*//')
 # Debian's npm needs 300 packages, so a node that is there already is used as it is.

@@ -34,6 +34,7 @@ pub use crate::settings::{
     ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,
 };
 pub use crate::start::SERVICE_ENVIRONMENT;
+pub use crate::surroundings::own as own_surroundings;
 pub use crate::transaction::Transaction;
 pub use crate::view_root::ViewRootError;
 pub use atomdir_disk::{io_reason, reason};

@@ -7,13 +7,14 @@ use crate::error::RequestError;
 use crate::peer::peer_credentials;
 use crate::process::ServiceProcess;
 use crate::start::start;
+use crate::surroundings::{self, Restriction};
 use crate::transport::{receive_exact, send_all};
 use crate::trust::{OVERFLOW_USER, is_root_mapped};
 use crate::{ConnectError, StartService, StoreLocation};
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
     Answer, ChangeLine, CommitSummary, Conflict, EndedTransaction, MergeStep, Progress, Reply,
-    Request, TransactionId, TransactionStatus, frame,
+    Request, TransactionId, TransactionStatus, WhileOpen, frame,
 };
 use atomdir_types::sync;
 use rustix::event::{PollFd, PollFlags};
@@ -41,6 +42,8 @@ pub struct Connection {
     /// The user as whom the service runs.
     service_user: u32,
     started: bool,
+    /// What the service may not do although this process may.
+    pub(crate) restrictions: Vec<Restriction>,
     /// Notices that came between a request and its reply.
     pub(crate) missed: Mutex<VecDeque<Notice>>,
 }
@@ -60,6 +63,15 @@ pub(crate) struct Parts {
     pub(crate) merges: Vec<TransactionId>,
 }
 
+/// Whether a service has ended so that another one can be started.
+enum Replaced {
+    No(Box<Connection>),
+    Yes {
+        /// How long it would have stayed.
+        idle_ms: Option<u64>,
+    },
+}
+
 enum Attempt {
     /// The socket, and the user who listens.
     Connected(OwnedFd, u32),
@@ -74,16 +86,34 @@ impl Connection {
         start_service: &StartService,
     ) -> Result<Connection, ConnectError> {
         let mut starts = 0;
+        // How long the service stays, as was asked of one that was replaced.
+        let mut idle_ms = None;
         loop {
             if let Attempt::Connected(socket, service_user) = attempt(store)? {
-                return Ok(Connection {
+                let mut connection = Connection {
                     socket,
                     store: store.root.clone(),
                     control: Some(store.control.clone()),
                     service_user,
                     started: starts > 0,
+                    restrictions: Vec::new(),
                     missed: Mutex::default(),
-                });
+                };
+                if let Some(idle_ms) = idle_ms {
+                    let _ = connection.nothing(&Request::SetIdleTime { idle_ms });
+                }
+                if starts > 0 || check_may_start(store).is_err() {
+                    return Ok(connection);
+                }
+                connection.restrictions = connection.compare_restrictions();
+                let may_start = matches!(start_service, StartService::IfNeeded { .. });
+                if !may_start || connection.restrictions.is_empty() {
+                    return Ok(connection);
+                }
+                match connection.replace() {
+                    Replaced::No(connection) => return Ok(*connection),
+                    Replaced::Yes { idle_ms: before } => idle_ms = Some(before),
+                }
             }
             let StartService::IfNeeded { program, arguments } = start_service else {
                 return Err(ConnectError::NotRunning {
@@ -98,6 +128,33 @@ impl Connection {
             check_may_start(store)?;
             start(&store.root, program, arguments)?;
             starts += 1;
+        }
+    }
+
+    fn compare_restrictions(&mut self) -> Vec<Restriction> {
+        match self.ask(&Request::Surroundings) {
+            Ok((Answer::Surroundings(its), _)) => {
+                surroundings::restrictions(&its, self.service_user, &surroundings::own())
+            }
+            // A service that ends just now is noticed by the next request.
+            _ => Vec::new(),
+        }
+    }
+
+    /// Has the service end, unless others use it.
+    fn replace(mut self) -> Replaced {
+        let Ok(status) = self.service_status() else {
+            return Replaced::No(Box::new(self));
+        };
+        let process = self.service_process();
+        let open = WhileOpen::RefuseIfUsed;
+        match self.ask(&Request::Stop { open }) {
+            Ok((Answer::Stopped(_), _)) => {
+                process.wait_for_end();
+                let idle_ms = status.idle_ms;
+                Replaced::Yes { idle_ms }
+            }
+            _ => Replaced::No(Box::new(self)),
         }
     }
 
@@ -129,6 +186,7 @@ impl Connection {
                     control: None,
                     service_user,
                     started: false,
+                    restrictions: Vec::new(),
                     missed: Mutex::default(),
                 };
                 connection.enter(current)?;
@@ -217,7 +275,10 @@ impl Connection {
                     self.miss(unasked, descriptor.take());
                 }
                 Reply::Done(answer) => return Ok((answer, descriptor)),
-                Reply::Failed(failure) => return Err(RequestError::Failed(failure)),
+                Reply::Failed(failure) => {
+                    let failure = surroundings::explain(&self.store, &self.restrictions, failure);
+                    return Err(RequestError::Failed(failure));
+                }
             }
         }
     }
@@ -413,6 +474,7 @@ mod tests {
             control: None,
             service_user: 0,
             started: false,
+            restrictions: Vec::new(),
             missed: Mutex::default(),
         };
         let mut parts = Parts::default();

@@ -30,6 +30,7 @@
 mod accounts;
 
 mod api;
+mod brought;
 mod choosing;
 pub mod client;
 mod compare;
@@ -57,6 +58,7 @@ mod resolvers;
 mod served;
 mod settings;
 mod start;
+mod surroundings;
 mod three_way;
 mod transaction;
 mod transport;

@@ -1,6 +1,6 @@
 //! Which mounts are views, and of whom.
 
-pub use atomdir_disk::mounts::{Mount, list, parse};
+pub use atomdir_disk::mounts::{Mount, list, list_of, parse};
 use rustix::fs::{
     AtFlags, CWD, FileType, FsWord, Mode, OFlags, Stat, StatxFlags, lstat, open, statfs, statx,
 };
@@ -26,11 +26,13 @@ pub(crate) fn claims_to_be_view(mount: &Mount) -> bool {
     is_exact_view(mount) || is_native_view(mount)
 }
 
-pub(crate) fn is_exact_view(mount: &Mount) -> bool {
+/// Whether it claims to be a file system of exact views.
+pub fn is_exact_view(mount: &Mount) -> bool {
     mount.kind == VIEW_TYPE
 }
 
-pub(crate) fn is_native_view(mount: &Mount) -> bool {
+/// Whether it claims to be a native view.
+pub fn is_native_view(mount: &Mount) -> bool {
     mount.kind == OVERLAY_TYPE && mount.source == Path::new(OVERLAY_SOURCE)
 }
 

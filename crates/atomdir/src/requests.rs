@@ -6,7 +6,7 @@ use crate::error::CommitError;
 use crate::error::RequestError;
 use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
-use crate::{ConnectError, lent, view_root};
+use crate::{ConnectError, lent, surroundings, view_root};
 use atomdir_protocol::{
     Answer, BeginOptions, BeginRequest, Committed, Others, Past, Progress, Request, ServiceStatus,
     SnapshotObject, StopReport, TransactionStatus, WhileOpen,
@@ -370,6 +370,11 @@ impl Connection {
         parts: &mut Parts,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Transaction, RequestError> {
+        let begins = matches!(request, Request::Begin(_));
+        let refusal = surroundings::refusal(self.store(), &self.restrictions);
+        if let Some(refusal) = refusal.filter(|_| begins) {
+            return Err(RequestError::Failed(refusal));
+        }
         match self.ask_with(request, parts, progress)? {
             (Answer::Begun(begun), Some(socket)) if begun.lent => {
                 let mount = lent::receive(self, request, &socket)?;
@@ -389,7 +394,7 @@ impl Connection {
     /// Unlike [`Transaction::root`], this checks that the directory is a view of this service,
     /// mounted in this mount namespace.
     pub fn enterable_root(&self, transaction: &Transaction) -> Result<OwnedFd, RequestError> {
-        let root = transaction.enterable_root();
+        let root = self.bring_root(transaction);
         root.map_err(|source| self.bad_view(source))
     }
 

@@ -121,9 +121,12 @@ impl Transaction {
                 checked => return checked.and_then(|()| duplicate(root)),
             }
         }
-        let opened = view_root::open(&self.view_path).map_err(|errno| ViewRootError::Io {
-            operation: "opening it",
-            errno,
+        let opened = view_root::open(&self.view_path).map_err(|errno| match errno {
+            Errno::NOENT if brought.is_some() => ViewRootError::NotMounted,
+            errno => ViewRootError::Io {
+                operation: "opening it",
+                errno,
+            },
         })?;
         view_root::check(&opened, self.service_user)?;
         if let Some(root) = brought

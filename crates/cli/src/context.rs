@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 /// Programs in a transaction's view find its id in this variable.
 pub const TRANSACTION_VARIABLE: &str = "ATOMDIR_TX";
 
+const STORE_VARIABLE: &str = "ATOMDIR_STORE";
+
 pub struct Context {
     pub output: Output,
     directory: PathBuf,
@@ -164,6 +166,24 @@ impl Context {
     fn around(&self, connected: &Connected) -> Option<TransactionId> {
         let current = self.current.as_ref()?;
         (current.store == connected.root).then_some(current.transaction)
+    }
+
+    /// Says that a transaction of this store commits by itself, if we run in one of another store:
+    /// an abort there does not take it back. `--in none` says that the user means it.
+    pub fn note_other_store(&self, connected: &Connected, is_meant: bool) {
+        let store = std::env::var_os(STORE_VARIABLE);
+        let (Some(transaction), Some(store)) = (&self.current_transaction, store) else {
+            return;
+        };
+        if !is_meant && Path::new(&store) != connected.root {
+            self.output.note(format_args!(
+                "this runs in transaction {} of '{}': what it commits to '{}' takes effect at once, \
+                 and stays if that transaction is aborted; `--in none` says that this is meant",
+                transaction.to_string_lossy(),
+                store.display(),
+                connected.root.display()
+            ));
+        }
     }
 
     /// Whether we run in the transaction, or in one nested in it. Then it cannot

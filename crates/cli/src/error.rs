@@ -346,7 +346,9 @@ fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Optio
 /// The hint after a commit that failed and whose transaction was then aborted.
 fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     let again = match error {
-        CommitError::Conflict { .. } => "`--retry N` runs the command again after a conflict, ",
+        CommitError::Conflict { .. } => {
+            "`atomdir run --retry N` runs a command again after a conflict, "
+        }
         _ => "",
     };
     format!(

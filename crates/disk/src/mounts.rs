@@ -14,12 +14,16 @@ const READ_LENGTH: usize = 1 << 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub id: u64,
+    /// The mount that it is mounted on. The list may lack it.
+    pub parent: u64,
     /// `MAJOR:MINOR` of the file system.
     pub device: String,
     /// The part of the file system that is mounted.
     pub root: PathBuf,
     /// Where it is mounted.
     pub point: PathBuf,
+    /// Whether the mount is read-only. Its file system may be, too, which does not count here.
+    pub is_read_only: bool,
     pub source: PathBuf,
     /// The type of file system.
     pub kind: Vec<u8>,
@@ -29,8 +33,18 @@ pub struct Mount {
 
 /// All that is mounted in this mount namespace.
 pub fn list() -> Result<Vec<Mount>, Errno> {
+    list_in("/proc/thread-self/mountinfo")
+}
+
+/// All that is mounted in the mount namespace of another process and reachable from its root
+/// directory, with paths relative to that.
+pub fn list_of(process: u32) -> Result<Vec<Mount>, Errno> {
+    list_in(&format!("/proc/{process}/mountinfo"))
+}
+
+fn list_in(path: &str) -> Result<Vec<Mount>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = open(c"/proc/thread-self/mountinfo", flags, Mode::empty())?;
+    let file = open(path, flags, Mode::empty())?;
     let mut text = Vec::new();
     let mut buffer = vec![0; READ_LENGTH];
     loop {
@@ -55,11 +69,15 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let options = fields.get(separator + 3).copied().unwrap_or_default();
     let mut options = options.split(|byte| *byte == b',');
     let user = options.find_map(|option| option.strip_prefix(b"user_id="));
+    let number = |at: usize| std::str::from_utf8(fields.get(at)?).ok()?.parse().ok();
+    let mut own_options = fields.get(5)?.split(|byte| *byte == b',');
     Some(Mount {
-        id: std::str::from_utf8(fields.first()?).ok()?.parse().ok()?,
+        id: number(0)?,
+        parent: number(1)?,
         device: String::from_utf8_lossy(fields.get(2)?).into_owned(),
         root: unescape(fields.get(3)?),
         point: unescape(fields.get(4)?),
+        is_read_only: own_options.any(|option| option == b"ro"),
         kind: fields.get(separator + 1)?.to_vec(),
         source: unescape(fields.get(separator + 2)?),
         user: user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()),
@@ -94,7 +112,8 @@ mod tests {
         let line =
             b"36 35 0:98 /7 /mnt/a\\040b rw,noatime master:1 - fuse.x /srv/x\\134y rw,user_id=7";
         let mount = parse_line(line).expect("a whole line");
-        assert_eq!((mount.id, &*mount.device), (36, "0:98"));
+        assert_eq!((mount.id, mount.parent, &*mount.device), (36, 35, "0:98"));
+        assert!(!mount.is_read_only);
         assert_eq!(mount.root, Path::new("/7"));
         assert_eq!(mount.point, Path::new("/mnt/a b"));
         assert_eq!(mount.source, Path::new("/srv/x\\y"));

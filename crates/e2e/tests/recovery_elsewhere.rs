@@ -73,8 +73,9 @@ const ELSEWHERE: [Elsewhere; 8] = [
         name: "another boot",
         needs: &[],
         list: "echo 01234567-89ab-cdef-0123-456789abcdef > $POINT/boot
-            unshare -m sh -c 'mount --bind $POINT/boot /proc/sys/kernel/random/boot_id
-                exec $ATOMDIR -C $BASE list'",
+            unshare -m --pid --fork --kill-child --mount-proc sh -c '
+                mount --bind $POINT/boot /proc/sys/kernel/random/boot_id
+                $ATOMDIR -C $BASE list'",
         is_another_boot: true,
     },
 ];

@@ -269,7 +269,7 @@ fn a_confined_command_writes_in_the_view_and_in_named_places_only() {
             r#"
             echo new > file; echo more > more
             echo named > {open}/named
-            for file in {home}/x /tmp/atomdir-x-$$ /var/tmp/atomdir-x-$$; do
+            for file in {home}/x /etc/atomdir-x-$$ /var/atomdir-x-$$; do
                 (echo x > $file) 2> /dev/null && exit 9 || true
             done
             chmod 700 {home} 2> /dev/null && exit 8 || true

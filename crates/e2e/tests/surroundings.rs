@@ -10,8 +10,8 @@ use atomdir_testing::exit_code::{
 };
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Scratch, Store, User, atomdir, capture_output, copy_tree, shell, skip, tools_present,
-    users_can_mount, wait_until,
+    Fixture, Scratch, Store, User, atomdir, binary, capture_output, copy_tree, shell, skip,
+    tools_present, users_can_mount, wait_until,
 };
 
 fn text(path: &Path) -> &str {
@@ -226,42 +226,35 @@ fn full_file_system_at_commit_changes_nothing() {
     store.assert_at_rest();
 }
 
-/// A mount namespace in which `/dev` holds nothing but what a shell needs.
+/// A mount namespace in which `/dev` holds nothing but what a shell needs. It has processes of its
+/// own, since root's service works in the mount namespace of the first one.
 #[test]
 fn run_without_fuse_device_explains_the_remedy() {
+    let test = "run_without_fuse_device_explains_the_remedy";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root may make a process namespace");
+    }
     let fixture = Fixture::new("no-fuse", "echo old > file");
     let store = &fixture.store;
     store.run("echo new > file").expect(0);
     store.call(["service", "stop", "--abort"]).expect(0);
-    let hidden = |arguments: &[&str]| {
-        let inner = store.command(arguments);
-        let mut command = Command::new("unshare");
-        store.user().dress(&mut command);
-        command.args(["-m", "sh", "-ec"]).arg(
-            "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/urandom c 1 9
-             exec \"$@\"",
-        );
-        capture_output(
-            command
-                .arg("sh")
-                .arg(inner.get_program())
-                .args(inner.get_args()),
-        )
-    };
-    for verb in [&["begin"] as &[&str], &["run", "--", "true"]] {
-        hidden(verb).expect(CONFIGURATION).says(&["/dev/fuse"]);
-    }
-    for verb in [
-        &["list"] as &[&str],
-        &["log"],
-        &["check"],
-        &["recover"],
-        &["sync"],
-        &["service", "status"],
-    ] {
-        hidden(verb).expect(0);
-    }
-    hidden(&["service", "stop", "--abort"]).expect(0);
+    let script = format!(
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/urandom c 1 9
+         for words in begin 'run -- true'; do
+             \"$0\" -C \"$1\" $words && exit 9
+             test $? = {CONFIGURATION}
+         done
+         for words in list log check recover sync 'service status'; do
+             \"$0\" -C \"$1\" $words > /dev/null
+         done
+         \"$0\" -C \"$1\" service stop --abort"
+    );
+    let mut command = Command::new("unshare");
+    store.user().dress(&mut command);
+    let apart = ["-m", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    command.args(apart).args(["sh", "-ec", &script]);
+    command.arg(binary()).arg(store.path());
+    capture_output(&mut command).expect(0).says(&["/dev/fuse"]);
     store.run("test $(cat file) = new").expect(0);
     store.assert_at_rest();
 }

@@ -7,7 +7,7 @@
 //! or [`Reply::Failed`]; only then may it send the next request. A client that has asked for
 //! news of ended transactions must expect a [`Reply::Ended`] at any time. The `Done` that
 //! answers `Attach` or `TakeOver`, or a `Begin` that asks for it, carries one
-//! file descriptor (SCM_RIGHTS): the view's root directory.
+//! file descriptor (SCM_RIGHTS): the view's root directory. That of `LendMount` carries a mount.
 //!
 //! The `Done` that answers `Attach` for a native view carries one end of a pair of sockets
 //! instead. The other end goes with a [`Reply::Lend`] to the process that mounted the view.
@@ -20,6 +20,7 @@
 //! Modules
 //! - `handshake`, `frame`: the first bytes in each direction; one message as bytes
 //! - `messages`, `records`, `failure`: requests and replies; the values in them; failures
+//! - `surroundings`: the restrictions under which a process runs
 //! - `footprint`: the memory that a decoded message takes
 
 mod failure;
@@ -28,6 +29,7 @@ pub mod frame;
 pub mod handshake;
 mod messages;
 mod records;
+mod surroundings;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
@@ -44,6 +46,7 @@ pub use records::{
     Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,
     StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen, Within,
 };
+pub use surroundings::Surroundings;
 
 /// The version of the messages, not of the program.
 pub const VERSION: u32 = 31;

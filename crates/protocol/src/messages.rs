@@ -1,6 +1,6 @@
 use crate::{
     Begun, Committed, EndedTransaction, Failure, Others, Progress, ServiceStatus, StopReport,
-    TransactionStatus, ViewChoice, WhileOpen,
+    Surroundings, TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
     ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, EqualFile, FileRead,
@@ -128,6 +128,13 @@ pub enum Request {
         older_than_ms: Option<u64>,
     },
     ServiceStatus,
+    /// Asks for what the service's process may not do.
+    Surroundings,
+    /// Returns a mount of the file system in which the transaction's view is, for a client in
+    /// another mount namespace. Only a service of root's can make one.
+    LendMount {
+        transaction: TransactionId,
+    },
     /// Makes the service end after this time without a transaction or a connection;
     /// `None`: it stays until it is stopped.
     SetIdleTime {
@@ -398,6 +405,7 @@ pub enum Answer {
     /// The history that is kept now; `None`: none.
     History(Option<HistoryStatus>),
     Service(Box<ServiceStatus>),
+    Surroundings(Surroundings),
     Stopped(StopReport),
 }
 

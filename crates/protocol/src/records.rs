@@ -184,6 +184,8 @@ pub enum WhileOpen {
     Abort,
     /// It leaves them to the next service. It fails if one of them does not survive.
     Keep,
+    /// It fails, as it does while another client is connected, or if a supervisor runs the service.
+    RefuseIfUsed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

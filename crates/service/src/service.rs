@@ -48,7 +48,7 @@ use atomdir::hosting::Ticks;
 use atomdir_disk::LinuxDisk;
 use atomdir_disk::sync;
 use atomdir_engine::Store;
-use atomdir_protocol::{RecoveryReport, Timestamp, TransactionId, WhileOpen};
+use atomdir_protocol::{RecoveryReport, Surroundings, Timestamp, TransactionId, WhileOpen};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +82,10 @@ pub(crate) struct Service {
     pub(crate) recovery: RecoveryReport,
     pub(crate) stop: Stop,
     pub(crate) idle_time: IdleTime,
+    /// The restrictions under which this process runs.
+    pub(crate) surroundings: Surroundings,
+    /// Whether it was started to be supervised, and not by a client.
+    pub(crate) is_supervised: bool,
 }
 
 /// The service ends after nothing was open for this long; `None`: it stays.

@@ -2,6 +2,7 @@
 //! the verbs that run a command and then commit.
 
 mod ask;
+pub mod background;
 mod backoff;
 mod begin;
 pub mod deviations;
@@ -12,6 +13,7 @@ mod native;
 mod options;
 mod outcome;
 mod ran;
+mod sealing;
 mod status_descriptor;
 mod summary;
 mod terminal;
@@ -22,12 +24,13 @@ pub use landed::PartDone;
 pub use met::refuse_met;
 pub use native::{ViewArguments, begin};
 pub use options::{
-    BeginArguments, EndArguments, EnterArguments, OthersArguments, SealArguments, Way, command_line,
+    BeginArguments, EndArguments, EnterArguments, OthersArguments, Way, command_line,
 };
 pub use outcome::{Finished, Outcome};
 pub use ran::{Closed, Closing, Ran, attach};
+pub use sealing::SealArguments;
 pub use status_descriptor::StatusDescriptor;
-pub use terminal::Terminal;
+pub use terminal::{DECIDE_LATER, Terminal};
 
 use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, EnterError, ServiceWatch, Tree, ViewBinding};

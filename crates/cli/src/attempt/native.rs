@@ -2,7 +2,7 @@
 //! mount it.
 
 use crate::context::{Connected, Context};
-use crate::enter::{self, MergeFailure, Overlay, Tree};
+use crate::enter::{self, MergeFailure, Overlay, OverlayFailure, Tree};
 use crate::error::Error;
 use crate::output::escaped;
 use atomdir::TransactionId;
@@ -72,7 +72,14 @@ pub fn begin(
 ) -> Result<(Transaction, Tree), Error> {
     let mut transaction = super::begin::begin(context, connected, options)?;
     if let Some(layers) = &transaction.layers {
-        match Overlay::mount(layers) {
+        let mounted = match Overlay::mount(layers) {
+            // The snapshot beneath may not be visible in this mount namespace yet.
+            Err(OverlayFailure::Layers(_)) if connected.connection.bring(&transaction) => {
+                Overlay::mount(layers)
+            }
+            mounted => mounted,
+        };
+        match mounted {
             Ok(overlay) => return Ok((transaction, Tree::Native(overlay))),
             Err(failure) if layers.is_required => {
                 connected.connection.abort(transaction.id)?;

@@ -1,18 +1,14 @@
 //! Options of the verbs that begin a transaction, and of those that end one.
 
 use super::Wish;
-use crate::context::Connected;
-use crate::enter::{Ended, Sealing, WRITABLE_MAX};
-use crate::error::Error;
-use atomdir::client::io_reason;
-use atomdir::client::{Others, Transaction};
+use crate::enter::{Ended, Sealing};
+use atomdir::client::Others;
 use atomdir::{Conflicts, Durability, Isolation, TransactionId};
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -195,65 +191,6 @@ pub struct Way {
     pub may_be_unbound: bool,
     /// Set if the command is to be sealed.
     pub sealing: Option<Sealing>,
-}
-
-/// Options of the verbs that begin a transaction for one command.
-#[derive(Debug, Args)]
-pub struct SealArguments {
-    /// Keep the command away from the service and from the store itself, and end
-    /// all that it has started when it ends; --ask and --dry-run imply this
-    #[arg(long)]
-    pub sealed: bool,
-    /// Seal the command, and let it change files nowhere but in the view
-    #[arg(long)]
-    pub confine: bool,
-    /// With --confine: let it change files here as well
-    #[arg(long, value_name = "PATH", requires = "confine", value_hint = ValueHint::AnyPath)]
-    pub write: Vec<PathBuf>,
-}
-
-impl SealArguments {
-    /// `implied` says whether the changes will be shown before the commit.
-    pub fn is_wanted(&self, implied: bool) -> bool {
-        self.sealed || self.confine || implied
-    }
-
-    pub fn sealing(
-        &self,
-        connected: &Connected,
-        transaction: &Transaction,
-    ) -> Result<Sealing, Error> {
-        // A view's root is DIRECTORY/MOUNT/TRANSACTION/NAME: MOUNT has the store's
-        // views, and DIRECTORY also the sockets of services.
-        let views = transaction.view_path.ancestors().nth(3);
-        let control = connected.control.clone();
-        Ok(Sealing {
-            views: views.unwrap_or(&transaction.view_path).to_owned(),
-            control: control.filter(|control| !control.starts_with(&connected.root)),
-            writable: match self.confine {
-                true => Some(self.writable()?),
-                false => None,
-            },
-        })
-    }
-
-    /// The named places, with symbolic links resolved.
-    fn writable(&self) -> Result<Vec<PathBuf>, Error> {
-        if self.write.len() > WRITABLE_MAX {
-            let message = format!("--write can be given {WRITABLE_MAX} times at most");
-            return Err(Error::usage(message));
-        }
-        let places = self.write.iter().map(|path| {
-            path.canonicalize().map_err(|error| {
-                Error::usage(format!(
-                    "--write '{}': {}",
-                    path.display(),
-                    io_reason(&error)
-                ))
-            })
-        });
-        places.collect()
-    }
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,9 @@
 use super::deviations;
 use super::hear::{hear, hear_missed};
 use crate::context::{Connected, Context};
-use crate::enter::{Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree, stand_apart};
+use crate::enter::{
+    Background, Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree, stand_apart,
+};
 use crate::error::Error;
 use atomdir::TransactionId;
 use atomdir::client::{Deviation, DeviationKind, FailureKind, Others, RequestError, Transaction};
@@ -88,6 +90,11 @@ impl Ran {
                  nobody as the owner of root's files; work in the path that `atomdir begin` prints",
             );
         }
+    }
+
+    /// What the command has left running, to be reported when the transaction has ended.
+    pub fn background(&self) -> Background {
+        self.remainder.background()
     }
 
     /// For a command that has joined a transaction, which others commit: warns if overlayfs has refused it

@@ -36,6 +36,9 @@ const RESET: [&str; 9] = [
     "\x1b[999;1H\x1b[J\r\n",
 ];
 
+/// What to do instead of asking before the commit.
+pub const DECIDE_LATER: &str = "leave --ask out, or use --on-success keep and decide later";
+
 /// The controlling terminal, even if the standard streams are redirected.
 pub struct Terminal {
     descriptor: OwnedFd,
@@ -47,8 +50,9 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// `sealed` says whether the command that will run on it is sealed.
-    pub fn open(sealed: bool) -> Result<Terminal, Error> {
+    /// `sealed` says whether the command that will run on it is sealed, `otherwise` what the user can
+    /// do without a terminal.
+    pub fn open(sealed: bool, otherwise: &str) -> Result<Terminal, Error> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         match rustix::fs::open(c"/dev/tty", flags, Mode::empty()) {
             Ok(descriptor) => Ok(Terminal {
@@ -58,7 +62,7 @@ impl Terminal {
             }),
             Err(_) => Err(Error::Usage {
                 message: "there is no terminal to ask on".into(),
-                hint: Some("leave --ask out, or use --on-success keep and decide later".into()),
+                hint: Some(otherwise.to_owned()),
             }),
         }
     }

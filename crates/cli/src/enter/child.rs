@@ -103,12 +103,9 @@ pub fn start<'a>(
     launch.renames = helper.as_ref().map(|helper| helper.sender.as_fd());
     let failed = |source| launch.cannot_start(source);
     let others = descendants::children().map_err(failed)?;
-    let overlay = matches!(binding.view, Tree::Native(_));
-    if timeout.is_some() || overlay || binding.sealing.is_some() {
-        // The command's background processes become our children, so we can find them.
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(|errno| failed(errno.into()))?;
-    }
+    // The command's background processes become our children, so we can find them.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|errno| failed(errno.into()))?;
     let (child, without_namespace, sealed) = match &binding.sealing {
         Some(_) => {
             let (child, sealed) = spawn_sealed(&launch, &signals)?;
@@ -311,6 +308,23 @@ impl Running<'_> {
     }
 }
 
+/// Which of our children are background processes that a command has left.
+#[derive(Debug, Clone)]
+pub struct Background {
+    /// Those that are not.
+    others: Vec<Pid>,
+}
+
+impl Background {
+    /// Those that still run, with their names.
+    pub fn running(&self) -> Vec<(i32, Vec<u8>)> {
+        let left = descendants::left(&self.others).unwrap_or_default();
+        let left = left.into_iter();
+        left.map(|(process, name)| (process.as_raw_nonzero().get(), name))
+            .collect()
+    }
+}
+
 /// The background processes that a command has left.
 pub struct Remainder {
     /// Our children that are none of them.
@@ -319,6 +333,12 @@ pub struct Remainder {
 }
 
 impl Remainder {
+    pub fn background(&self) -> Background {
+        Background {
+            others: self.others.clone(),
+        }
+    }
+
     /// The paths, relative to the store's root, of what overlayfs has refused to rename.
     pub fn refused_renames(&self) -> Vec<Vec<u8>> {
         self.refused.as_ref().map_or_else(Vec::new, Refused::take)

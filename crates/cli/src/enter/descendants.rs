@@ -39,6 +39,35 @@ fn children_in_table() -> io::Result<Vec<Pid>> {
     Ok(children.filter_map(|(id, _)| Pid::from_raw(*id)).collect())
 }
 
+/// The living children of ours that are not among `others`, with their names. Those that a command
+/// has left behind become our children when it ends.
+pub(super) fn left(others: &[Pid]) -> io::Result<Vec<(Pid, Vec<u8>)>> {
+    let mut left = Vec::new();
+    for child in children()? {
+        if others.contains(&child) {
+            continue;
+        }
+        let path = format!("/proc/{}/stat", child.as_raw_nonzero());
+        // It may have ended since.
+        let Ok(status) = crate::files::read_at(CWD, path) else {
+            continue;
+        };
+        if parse(&status).is_some_and(|process| process.living) {
+            left.push((child, name(&status).to_vec()));
+        }
+    }
+    Ok(left)
+}
+
+fn name(status: &[u8]) -> &[u8] {
+    let begin = status.iter().position(|byte| *byte == b'(');
+    let end = status.iter().rposition(|byte| *byte == b')');
+    match (begin, end) {
+        (Some(begin), Some(end)) if begin < end => &status[begin + 1..end],
+        _ => b"",
+    }
+}
+
 /// All living processes below us, except `others` and their descendants.
 pub(super) fn living(others: &[Pid]) -> io::Result<Vec<Pid>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
@@ -125,5 +154,7 @@ mod tests {
         assert!(process.living);
         assert!(!parse(b"12 (x) Z 34 12").unwrap().living);
         assert!(parse(b"12 (x").is_none());
+        assert_eq!(name(b"12 (a) Z 1 (b)) S 34 12 12 0"), b"a) Z 1 (b)");
+        assert_eq!(name(b"12 (x"), b"");
     }
 }

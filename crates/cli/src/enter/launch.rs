@@ -47,6 +47,11 @@ impl Launch<'_> {
             pipe_with(PipeFlags::CLOEXEC).map_err(|errno| self.cannot_start(errno.into()))?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
+        let sealing = self.binding.sealing.as_ref();
+        if let Some(environment) = sealing.and_then(|sealing| sealing.environment.as_ref()) {
+            command.env_clear();
+            command.envs(environment.iter().map(|(name, value)| (name, value)));
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let place = self.place_wanted()?;
         let place_sender = place.as_ref().map(|(_, sender)| sender.as_raw_fd());
@@ -188,11 +193,10 @@ impl Entry {
             }
         }
         if let Some(Sealed {
-            seal,
-            processes: true,
+            processes: true, ..
         }) = sealed
         {
-            seal::supervise(seal.is_confined(), fail)?;
+            seal::supervise(fail)?;
         }
         rustix::process::chdir(&*self.directory).map_err(changing)?;
         if let Some(helper) = self.renames {

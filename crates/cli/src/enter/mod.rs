@@ -29,13 +29,13 @@ mod signals;
 mod tests;
 
 pub use apart::stand_apart;
-pub use child::{Ended, Remainder, ServiceWatch, start};
+pub use child::{Background, Ended, Remainder, ServiceWatch, start};
 pub use explain::explain;
 pub use lent_mount::lend;
 pub use merge::{MergeFailure, merge};
 pub use outside::run_outside;
 pub use overlay::{Overlay, OverlayFailure};
-pub use seal::{Sealing, WRITABLE_MAX};
+pub use seal::{Confinement, NAMED_MAX, Private, Sealing};
 pub use signal_name::signal_name;
 pub use signals::{HeldHangUp, HeldSignals};
 
@@ -77,6 +77,7 @@ pub enum Step {
     Unshare,
     MapUser,
     HoldMounts,
+    Network,
     Bind,
     ChangeDirectory,
     WatchRenames,
@@ -87,10 +88,11 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 10] = [
+    const ALL: [Step; 11] = [
         Step::Unshare,
         Step::MapUser,
         Step::HoldMounts,
+        Step::Network,
         Step::Bind,
         Step::ChangeDirectory,
         Step::WatchRenames,
@@ -107,6 +109,7 @@ impl fmt::Display for Step {
             Step::Unshare => "making a private mount namespace",
             Step::MapUser => "mapping the user into a user namespace",
             Step::HoldMounts => "keeping new mounts private",
+            Step::Network => "making a network namespace",
             Step::Bind => "binding the view over the store",
             Step::ChangeDirectory => "changing to the caller's directory in the view",
             Step::WatchRenames => "watching the command's renames",

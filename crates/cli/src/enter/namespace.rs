@@ -82,11 +82,16 @@ impl Namespace {
             UnshareFlags::NEWPID,
             sealed.is_some_and(|one| one.processes),
         );
+        let is_cut_off = sealed.is_some_and(|one| !one.seal.has_network());
+        more.set(UnshareFlags::NEWNET, is_cut_off);
         self.maps.unshare(more)?;
         let Some(Sealed { seal, processes }) = sealed else {
             hold_mounts(MountPropagationFlags::DOWNSTREAM)?;
             return self.bind().map_err(|errno| (Step::Bind, errno));
         };
+        if is_cut_off {
+            seal::start_loopback().map_err(|errno| (Step::Network, errno))?;
+        }
         // A mount that somebody makes outside may show the store.
         hold_mounts(MountPropagationFlags::PRIVATE)?;
         seal.confine()?;

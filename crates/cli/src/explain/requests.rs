@@ -19,6 +19,16 @@ impl Explain for RequestError {
     fn hint(&self) -> Option<String> {
         match self {
             RequestError::Failed(failure) => failure.hint.clone(),
+            RequestError::View {
+                source: ViewRootError::NotMounted,
+                ..
+            } => Some(
+                "this process and the service are in different mount namespaces, as sandboxes, \
+                 containers, `unshare -m` and PrivateMounts= make them; start the sandbox inside of \
+                 the transaction (`atomdir run -- bwrap ...`); if the service was started in one, end \
+                 its transactions (`atomdir list`), and the next command starts another service"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

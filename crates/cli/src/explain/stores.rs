@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use atomdir::client::mounts;
-use atomdir::{ConnectError, FindError, InitError};
+use atomdir::{ConnectError, Distrust, FindError, InitError};
+use rustix::fs::stat;
+use rustix::process::geteuid;
 
 use super::{ExitCode, Explain, of_errno};
 
@@ -32,9 +34,9 @@ impl Explain for FindError {
             ),
             FindError::Untrusted {
                 store,
+                reason,
                 configuration,
-                ..
-            } => Some(trust_hint(store, configuration.as_deref())),
+            } => Some(trust_hint(store, reason, configuration.as_deref())),
             FindError::BadControl { path, .. } => Some(format!(
                 "if the control directory was moved, write its path into {}",
                 path.display()
@@ -76,9 +78,10 @@ impl Explain for InitError {
                     .to_owned(),
             ),
             InitError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
-            InitError::Untrusted { .. } => {
-                Some("make it a store as the owner of that directory, or with --trust".to_owned())
-            }
+            InitError::Untrusted { reason, .. } => Some(match closing(reason) {
+                Some(close) => format!("{close}, or make it a store with --trust"),
+                None => "make it a store as the owner of that directory, or with --trust".to_owned(),
+            }),
             InitError::Existing(error) => error.hint(),
             InitError::ControlElsewhere { path, .. } => Some(format!(
                 "choose a control directory on the file system of {}",
@@ -153,8 +156,21 @@ fn may_become_store(directory: &Path) -> bool {
     directory != Path::new("/") && !mounts::any_below(directory)
 }
 
-fn trust_hint(store: &Path, configuration: Option<&Path>) -> String {
-    let once = "--trust uses it this once";
+/// What the caller can do about a directory of theirs that others can write.
+fn closing(reason: &Distrust) -> Option<String> {
+    let Distrust::Writable { path } = reason else {
+        return None;
+    };
+    let user = geteuid();
+    let is_own = stat(path).is_ok_and(|stat| user.is_root() || stat.st_uid == user.as_raw());
+    is_own.then(|| format!("`chmod go-w {}` keeps others out", for_shell(path)))
+}
+
+fn trust_hint(store: &Path, reason: &Distrust, configuration: Option<&Path>) -> String {
+    let once = match closing(reason) {
+        Some(close) => format!("{close}; --trust uses it this once"),
+        None => "--trust uses it this once".to_owned(),
+    };
     match configuration {
         Some(file) => format!(
             "{once}, the line `trust {}` in {} always; who can write there then \
@@ -162,7 +178,7 @@ fn trust_hint(store: &Path, configuration: Option<&Path>) -> String {
             store.display(),
             file.display()
         ),
-        None => once.to_owned(),
+        None => once,
     }
 }
 

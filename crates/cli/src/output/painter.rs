@@ -3,7 +3,7 @@
 //! Control characters in all text are escaped, whoever wrote the text. Only file
 //! contents and output for programs may be exact.
 
-use super::quote::escape;
+use super::quote::{escape, quoted};
 use std::io::{self, Write};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,15 @@ impl<'a> Painter<'a> {
             self.paint_exact(style, text)?;
         }
         self.writer.write_all(b"\n")
+    }
+
+    /// Writes the name of a file. A pipe gets it as it is, for a program that uses it.
+    pub fn name_line(&mut self, name: &[u8]) -> io::Result<()> {
+        match self.terminal {
+            true => self.exact(quoted(name).as_bytes())?,
+            false => self.exact(name)?,
+        }
+        self.exact(b"\n")
     }
 
     /// Writes output for programs.

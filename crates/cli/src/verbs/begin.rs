@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::attempt::BeginArguments;
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, json::Text, quoted};
+use crate::output::{Painter, Show, json::Text};
 use atomdir::client::{Connection, Transaction};
 use clap::Args;
 use serde::Serialize;
@@ -33,7 +33,7 @@ struct Begun<'a> {
 impl Show for Begun<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         writeln!(painter, "{}", self.transaction)?;
-        writeln!(painter, "{}", quoted(self.view.0))
+        painter.name_line(self.view.0)
     }
 }
 

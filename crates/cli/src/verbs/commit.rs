@@ -227,6 +227,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     Ok(SUCCESS)
 }
 
+const WITHOUT_TERMINAL: &str = "name what shall take effect instead: `atomdir commit TX -- PATH...`; `atomdir diff TX` lists it";
+
 /// Lets the user choose. The transaction stays open with the rest.
 fn pick(
     context: &Context,
@@ -235,7 +237,7 @@ fn pick(
     paths: &[PathBuf],
     others: Others,
 ) -> Result<ExitCode, Error> {
-    let mut terminal = Terminal::open(false)?;
+    let mut terminal = Terminal::open(false, WITHOUT_TERMINAL)?;
     let named = Named::new(connected, paths)?;
     attempt::freeze(context, &mut connected.connection, id, others)?;
     let picked = connected.connection.open_view(id).map_err(Error::from);

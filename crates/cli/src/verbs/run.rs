@@ -1,8 +1,8 @@
 use super::ExitCode;
 use crate::arguments::number;
 use crate::attempt::{
-    self, Backoff, BeginArguments, Closed, Closing, EndArguments, EnterArguments, Finished,
-    Outcome, SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
+    self, Backoff, BeginArguments, Closed, Closing, DECIDE_LATER, EndArguments, EnterArguments,
+    Finished, Outcome, SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
 };
 use crate::changes::{ChangeList, Listing, Rights};
 use crate::context::{Connected, Context};
@@ -112,11 +112,12 @@ struct Run<'a> {
 impl Run<'_> {
     fn until_ended(&mut self) -> Result<(Ended, Outcome), Error> {
         let mut terminal = if self.arguments.end.ask {
-            Some(Terminal::open(true)?)
+            Some(Terminal::open(true, DECIDE_LATER)?)
         } else {
             None
         };
         let mut connected = self.context.connect()?;
+        (self.context).note_other_store(&connected, self.arguments.begin.outer.is_some());
         let mut backoff = Backoff::new(self.arguments.retry);
         loop {
             let result = self.once(&mut connected, terminal.as_mut());
@@ -174,12 +175,13 @@ impl Run<'_> {
         };
         let way = arguments.enter.way(sealing);
         let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
-            true => Terminal::open(sealed).ok(),
+            true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
         };
         let inside = (&transaction, view);
         let ran = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
         let ended = ran.ended;
+        let background = ran.background();
         let others = arguments.end.others.others();
         let wish = arguments.end.wish(ended, arguments.end.ask);
         if wish == Wish::Abort && !arguments.dry_run {
@@ -215,6 +217,7 @@ impl Run<'_> {
         };
         let end = (ended, wish);
         let outcome = attempt::conclude(context, connected, &transaction, end, others, terminal)?;
+        attempt::background::report(context, &background, &outcome);
         Ok((ended, outcome))
     }
 }

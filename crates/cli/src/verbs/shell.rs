@@ -1,8 +1,8 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
 use crate::attempt::{
-    self, BeginArguments, Closed, Closing, EndArguments, EnterArguments, Ran, SealArguments,
-    Terminal, ViewArguments, Way, Wish,
+    self, BeginArguments, Closed, Closing, DECIDE_LATER, EndArguments, EnterArguments, Ran,
+    SealArguments, Terminal, ViewArguments, Way, Wish,
 };
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
@@ -76,11 +76,12 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     let decided = end.on_success.is_some() || end.on_error.is_some();
     let sealed = arguments.seal.is_wanted(end.ask);
     let mut terminal = match std::io::stdin().is_terminal() && !decided {
-        _ if end.ask => Some(Terminal::open(sealed)?),
-        true => Terminal::open(sealed).ok(),
+        _ if end.ask => Some(Terminal::open(sealed, DECIDE_LATER)?),
+        true => Terminal::open(sealed, DECIDE_LATER).ok(),
         false => None,
     };
     let mut connected = context.connect()?;
+    context.note_other_store(&connected, arguments.begin.outer.is_some());
     let current = context.current(&connected);
     let options = BeginOptions {
         sealed,
@@ -101,6 +102,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     let way = arguments.enter.way(sealing);
     let ran = run_shell(context, &connected, (&transaction, view), way)?;
     let ended = ran.ended;
+    let background = ran.background();
     // An interactive shell exits with the code of the last command that ran in it.
     let asked_for = match ended {
         Ended::Exited(_) | Ended::Killed { .. } if terminal.is_some() => Ended::Exited(0),
@@ -131,8 +133,9 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
         others,
         terminal.as_mut(),
     );
-    if let Err(error) = concluded {
-        return Err(attempt::end_uncommitted(&mut connected, error, end)?);
+    match concluded {
+        Ok(outcome) => attempt::background::report(context, &background, &outcome),
+        Err(error) => return Err(attempt::end_uncommitted(&mut connected, error, end)?),
     }
     Ok(ended)
 }

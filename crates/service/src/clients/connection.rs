@@ -3,12 +3,15 @@
 use crate::clients::connections::ConnectionId;
 use crate::clients::socket::Stream;
 use crate::rights::permissions::Peer;
+use crate::rights::walls::Walls;
 use atomdir_protocol::TransactionId;
 use atomdir_protocol::handshake::{self, Verdict};
 
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
+    /// What keeps the peer from the store.
+    pub(crate) walls: Walls,
     pub(crate) id: ConnectionId,
     /// The first transaction begun on this connection. A later one may claim to be
     /// another try of this one or of any after it, but of none before.

@@ -12,12 +12,15 @@ use crate::clients::socket::{self, Listener, Stream};
 use crate::process::detach::{self, Starter};
 use crate::process::history_settings::HistorySettings;
 use crate::process::memory;
+use crate::process::mount_namespace;
 use crate::process::report;
 use crate::process::signals::EndSignals;
+use crate::process::starter_settings;
 use crate::process::store::{self, Directories};
 use crate::requests::serving;
 use crate::rights::access::Access;
 use crate::rights::permissions::{Peer, Reach};
+use crate::rights::walls::Walls;
 use crate::service::{Asker, IdleTime, Service, Stop};
 use crate::transactions::Transactions;
 use crate::transactions::aside::{self, Tended};
@@ -27,6 +30,7 @@ use crate::transactions::survival;
 use crate::views::Views;
 use crate::views::inner_socket::InnerSocket;
 use crate::views::merges::Merges;
+use atomdir::client::own_surroundings;
 use atomdir::hosting::{StartLock, Ticks, now, run_maintenance};
 use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
@@ -83,14 +87,20 @@ pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     // Resolve the path before the current directory changes.
     let location = store::locate(store);
     let starter = if options.detach {
-        Some(detach::detach()?)
+        let starter = detach::detach()?;
+        // What a supervisor has set is deliberate, and stays.
+        starter_settings::leave();
+        if let Ok(location) = &location {
+            mount_namespace::enter_first(location)?;
+        }
+        Some(starter)
     } else {
         None
     };
     let started = location.and_then(|location| {
         let directories = Directories::open(location)?;
         report::begin(&directories.control, starter.is_some());
-        Running::start(directories, options.idle)
+        Running::start(directories, options.idle, starter.is_none())
     });
     match started {
         Ok(running) => {
@@ -127,7 +137,11 @@ struct Running {
 }
 
 impl Running {
-    fn start(directories: Directories, idle: Option<Duration>) -> Result<Running, ServiceError> {
+    fn start(
+        directories: Directories,
+        idle: Option<Duration>,
+        is_supervised: bool,
+    ) -> Result<Running, ServiceError> {
         let path = directories.location.root.clone();
         let serve = |operation| {
             let store = path.clone();
@@ -137,6 +151,7 @@ impl Running {
                 errno,
             }
         };
+        let surroundings = own_surroundings();
         detach::configure_process()?;
         let signals = EndSignals::block()?;
         let start_lock = StartLock::wait(&directories.control).map_err(|errno| match errno {
@@ -178,6 +193,8 @@ impl Running {
             recovery: recovery.report,
             stop: Stop::default(),
             idle_time: IdleTime::new(idle),
+            surroundings,
+            is_supervised,
         });
         survival::open_all(&service);
         let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
@@ -311,6 +328,7 @@ impl Running {
         let accepted = Connection {
             stream,
             peer: Peer { reach, ..peer },
+            walls: Walls::default(),
             id,
             first_begun: None,
         };

@@ -14,6 +14,7 @@ impl EndSignals {
         let failed = |operation| move |errno| ServiceError::Process { operation, errno };
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         stop_ignoring();
+        ignore_limits();
         // SAFETY: sigemptyset initializes the set; the numbers are valid.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
@@ -38,6 +39,15 @@ impl EndSignals {
         }
         // SAFETY: signalfd just returned it, and nothing else owns it.
         Ok(EndSignals(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+}
+
+/// A limit for the length of files or for processor time, inherited from the starter, must not kill
+/// a service that works for others: a write that is too long fails with `EFBIG`.
+fn ignore_limits() {
+    for signal in [libc::SIGXFSZ, libc::SIGXCPU] {
+        // SAFETY: it changes only the signal's effect.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
 }
 

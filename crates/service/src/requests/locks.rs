@@ -21,10 +21,22 @@ use crate::transactions::expiry::{Due, Ending};
 use atomdir_disk::reason;
 use atomdir_engine as engine;
 use atomdir_engine::Waits;
-use atomdir_protocol::{Answer, Conflict, Failure, FailureKind, LockRequest, Reply};
+use atomdir_protocol::{Answer, Conflict, Failure, FailureKind, LockRequest, Reply, TransactionId};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+pub(crate) fn unlock(
+    service: &Service,
+    connection: &Connection,
+    transaction: TransactionId,
+    paths: Option<&[Vec<u8>]>,
+) -> Result<Answer, Unanswered> {
+    let one = service.transactions.find(transaction, &connection.peer)?;
+    Ok(Answer::Unlocked(
+        service.store.unlock(&one.transaction, paths),
+    ))
+}
 
 pub(crate) fn lock(
     service: &Service,

@@ -2,6 +2,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod conflicts;
+mod itself;
 pub(crate) mod locks;
 pub(crate) mod log;
 pub(crate) mod nesting;
@@ -36,7 +37,7 @@ use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, Deviation, Failure, FailureKind, LABEL_LENGTH_MAX, Reply, Request,
-    TransactionId, TransactionStatus, WhileOpen,
+    TransactionId, TransactionStatus,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -57,6 +58,7 @@ pub(crate) fn handle(
         return Err(Failure::new(FailureKind::NotPermitted, message).into());
     }
     service.access.check(&connection.peer, &request)?;
+    connection.walls.check(&request)?;
     let answer = match request {
         Request::Begin(begin) => return begin_transaction(service, connection, begin),
         Request::Attach { transaction, hold } => {
@@ -72,7 +74,6 @@ pub(crate) fn handle(
         | Request::Merged { .. }) => {
             return merges::handle(service, connection, native);
         }
-        Request::Stop { open } => return stop(service, connection, open),
         Request::Keep { transaction } => sharing::keep(service, connection, transaction)?,
         Request::KeepOnClose { transaction } => {
             sharing::keep_on_close(service, connection, transaction)?
@@ -111,8 +112,7 @@ pub(crate) fn handle(
         declared @ Request::DeclareReads { .. } => declare_reads(service, connection, declared)?,
         Request::Lock(request) => locks::lock(service, connection, request)?,
         Request::Unlock { transaction, paths } => {
-            let one = service.transactions.find(transaction, &connection.peer)?;
-            Answer::Unlocked(service.store.unlock(&one.transaction, paths.as_deref()))
+            locks::unlock(service, connection, transaction, paths.as_deref())?
         }
         Request::AbortAfter {
             transaction,
@@ -131,10 +131,11 @@ pub(crate) fn handle(
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
         Request::Check => check(service, connection)?,
         Request::Prune { older_than_ms } => undo::prune(service, &connection.peer, older_than_ms)?,
-        Request::ServiceStatus => {
-            Answer::Service(Box::new(status::service(service, &connection.peer)))
-        }
-        Request::SetIdleTime { idle_ms } => set_idle_time(service, &connection.peer, idle_ms)?,
+        asked @ (Request::Surroundings
+        | Request::LendMount { .. }
+        | Request::ServiceStatus
+        | Request::SetIdleTime { .. }
+        | Request::Stop { .. }) => return itself::handle(service, connection, asked),
         Request::Enter {
             transaction,
             secret,
@@ -165,12 +166,6 @@ fn declare_reads(service: &Service, connection: &Connection, request: Request) -
             Failure::new(FailureKind::Io, message)
         }
     })?;
-    Ok(Answer::Nothing)
-}
-
-fn set_idle_time(service: &Service, peer: &Peer, idle_ms: Option<u64>) -> Result<Answer> {
-    peer.require_administer("say how long the service stays")?;
-    service.idle_time.set(idle_ms.map(Duration::from_millis));
     Ok(Answer::Nothing)
 }
 
@@ -463,14 +458,6 @@ fn check(service: &Service, connection: &Connection) -> Result<Answer> {
     let Checked { report, problems } = service.store.check();
     send_parts(&connection.stream, problems, String::len, Reply::Problems)?;
     Ok(Answer::Checked(report))
-}
-
-fn stop(service: &Service, connection: &Connection, open: WhileOpen) -> Result<Outcome> {
-    connection.peer.require_administer("stop the service")?;
-    survival::check_stop(service, open)?;
-    let by = connection.peer.user;
-    service.request_stop(connection.stream.clone(), by, open);
-    Ok(Outcome::Stopping)
 }
 
 pub(crate) fn transaction_failure(id: TransactionId, errno: Errno) -> Failure {

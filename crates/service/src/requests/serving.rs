@@ -6,6 +6,7 @@ use crate::clients::limits;
 use crate::clients::replies::{Outcome, Unanswered};
 use crate::clients::socket::{ReceiveError, Stream};
 use crate::requests;
+use crate::rights::walls::Walls;
 use crate::service::Service;
 use crate::transactions::notices;
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
@@ -61,6 +62,7 @@ impl Served<'_> {
         if greet(&self.connection.stream).is_err() {
             return;
         }
+        self.connection.walls = Walls::around(&self.connection.peer, &service.path);
         while self.is_wanted(&service)
             && let Ok(Some(request)) = next_request(&self.connection.stream)
         {

@@ -266,7 +266,7 @@ pub(crate) fn check_stop(service: &Service, open: WhileOpen) -> Result<(), Failu
     let survives = |one: &&OpenTransaction| one.transaction.survives();
     let ends = staying.iter();
     let ends: Vec<&OpenTransaction> = ends
-        .filter(|one| open == WhileOpen::Refuse || !survives(one))
+        .filter(|one| matches!(open, WhileOpen::Refuse | WhileOpen::RefuseIfUsed) || !survives(one))
         .collect();
     if open == WhileOpen::Abort || ends.is_empty() {
         return Ok(());

@@ -155,6 +155,14 @@ impl Views {
         self.exact(transaction.owner()).open(id)
     }
 
+    /// A mount of the file system in which the transaction's view is, for another mount namespace.
+    pub(crate) fn lend(&self, transaction: &Transaction) -> Result<OwnedFd, Failure> {
+        if transaction.is_lower() {
+            return self.lower.lend();
+        }
+        self.exact(transaction.owner()).lend()
+    }
+
     /// Waits until writes through memory mappings have reached the transaction.
     pub(crate) fn write_back(&self, transaction: &Transaction) -> Result<Arrived, Failure> {
         if transaction.is_lower() {

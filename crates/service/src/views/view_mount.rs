@@ -17,7 +17,9 @@ use atomdir_disk::sync;
 use atomdir_engine::{NodeId, Outdated};
 use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
+use rustix::fs::CWD;
 use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -165,6 +167,16 @@ impl ViewMount {
         self.serving()?
             .open_directory(&path)
             .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
+    }
+
+    /// Another mount of the same file system, attached nowhere. Only root may make one.
+    pub(crate) fn lend(&self) -> Result<OwnedFd, Failure> {
+        self.serving()?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+        open_tree(CWD, &self.place, flags)
+            .map_err(|errno| view_failure("lend the mount of views", errno))
     }
 
     /// Waits until writes through memory mappings have reached the transaction.

@@ -18,35 +18,39 @@
 //!    (`descriptors`).
 //! 6. All that it starts is in a process namespace of its own, and ends with it
 //!    (`processes`). If that is not possible, `Running::wait` kills what it finds.
-//! 7. If it is confined, it can write only in the view and the named places (`Seal::confine`).
+//! 7. If it is confined, it can write only in the view, the named places and private directories,
+//!    and finds its home empty (`Seal::confine`, `private`).
+//! 8. It finds nothing at the places that are to be hidden (`Seal::cover`). Without a network it has
+//!    a network namespace with nothing but a loopback device (`network`).
 //!
 //! Whatever the command reaches, the service lets only us commit the transaction.
 
 mod capabilities;
 mod descriptors;
 mod kernel;
+mod network;
 mod places;
+mod private;
 mod processes;
 mod terminal;
 
 pub(super) use capabilities::give_up as give_up_capabilities;
 pub(super) use descriptors::withhold as withhold_descriptors;
 pub(super) use kernel::protect_proc;
+pub(super) use network::start_loopback;
 pub(super) use places::Unseen;
+pub use private::{NAMED_MAX, Private};
 pub(super) use processes::supervise;
 pub(super) use terminal::Foreground;
 
 use super::{Step, ViewBinding};
 use places::Cover;
-use rustix::fs::CWD;
+use private::Privates;
 use rustix::io::Errno;
-use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, move_mount, open_tree,
-};
-use std::ffi::{CStr, CString};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 /// How a command is sealed.
@@ -56,70 +60,84 @@ pub struct Sealing {
     pub views: PathBuf,
     /// The store's control directory, if it is not in the store.
     pub control: Option<PathBuf>,
-    /// If set, the command can write only in the view and in these places.
-    pub writable: Option<Vec<PathBuf>>,
+    /// If set, the command can write only in the view and in the places that this names.
+    pub confinement: Option<Confinement>,
+    /// The command finds these files and directories empty.
+    pub hidden: Vec<PathBuf>,
+    pub has_network: bool,
+    /// The command's environment, in place of ours.
+    pub environment: Option<Vec<(OsString, OsString)>>,
 }
 
-/// The most places that may be named: their descriptors are kept without allocating.
-pub const WRITABLE_MAX: usize = 64;
+/// What a confined command finds outside of the view.
+#[derive(Debug, Clone, Default)]
+pub struct Confinement {
+    pub writable: Vec<PathBuf>,
+    /// What is to be seen in private directories.
+    pub readable: Vec<PathBuf>,
+    pub private: Vec<Private>,
+}
 
 /// All that the child needs, made before the fork.
 pub(super) struct Seal {
     covers: Vec<Cover>,
     /// Mounts of the kernel's settings.
     settings: Vec<CString>,
-    writable: Option<Vec<CString>>,
+    confined: Option<Confined>,
+    hidden: Vec<Cover>,
+    has_network: bool,
+}
+
+/// A confinement, made ready.
+struct Confined {
+    writable: Vec<CString>,
+    privates: Privates,
 }
 
 impl Seal {
     pub(super) fn prepare(binding: &ViewBinding, sealing: &Sealing) -> io::Result<Seal> {
-        let writable = sealing.writable.as_ref().map(|places| {
-            let places = places.iter().take(WRITABLE_MAX);
-            places
-                .map(|place| Ok(super::c_path(place)?))
-                .collect::<io::Result<_>>()
+        let confined = sealing.confinement.as_ref().map(|confinement| {
+            let places = confinement.writable.iter().take(NAMED_MAX);
+            let writable = places.map(|place| Ok(super::c_path(place)?));
+            let kept = private::Kept {
+                base: &binding.base,
+                writable: &confinement.writable,
+                readable: &confinement.readable,
+            };
+            Ok::<_, io::Error>(Confined {
+                writable: writable.collect::<io::Result<_>>()?,
+                privates: Privates::prepare(&confinement.private, &kept)?,
+            })
         });
+        let hidden = sealing.hidden.iter();
+        let hidden = hidden.map(|place| places::cover_empty(place));
         let mounts = atomdir::client::mounts::list()?;
         let mut covers = kernel::covers(&mounts, &binding.base)?;
         covers.append(&mut places::covers(&mounts, &binding.base, sealing)?);
         Ok(Seal {
             covers,
             settings: kernel::settings(&mounts, &binding.base)?,
-            writable: writable.transpose()?,
+            confined: confined.transpose()?,
+            hidden: hidden.collect::<io::Result<_>>()?,
+            has_network: sealing.has_network,
         })
     }
 
-    pub(super) fn is_confined(&self) -> bool {
-        self.writable.is_some()
+    fn is_confined(&self) -> bool {
+        self.confined.is_some()
     }
 
-    /// Makes all mounts read-only, except those of the writable places.
+    pub(super) fn has_network(&self) -> bool {
+        self.has_network
+    }
+
+    /// Makes all mounts read-only, except those of the writable places, and makes the private
+    /// directories.
     pub(super) fn confine(&self) -> Result<(), (Step, Errno)> {
-        let Some(writable) = &self.writable else {
-            return Ok(());
-        };
-        self.confine_to(writable)
-            .map_err(|errno| (Step::Confine, errno))
-    }
-
-    fn confine_to(&self, writable: &[CString]) -> Result<(), Errno> {
-        // We copy these mounts first, so that mounts which are read-only already stay so.
-        let mut copies: [Option<OwnedFd>; WRITABLE_MAX] = [const { None }; WRITABLE_MAX];
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE;
-        for (place, copy) in writable.iter().zip(&mut copies) {
-            *copy = Some(open_tree(CWD, &**place, flags)?);
+        match &self.confined {
+            Some(confined) => confined.make().map_err(|errno| (Step::Confine, errno)),
+            None => Ok(()),
         }
-        let (set, clear) = (libc::MOUNT_ATTR_RDONLY, 0);
-        set_attributes(c"/", libc::AT_RECURSIVE, set, clear)?;
-        for (place, copy) in writable.iter().zip(&copies) {
-            if let Some(copy) = copy {
-                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-                move_mount(copy, c"", CWD, &**place, flags)?;
-            }
-        }
-        Ok(())
     }
 
     /// With the view bound at `base`, binds it over every other place that shows the
@@ -130,10 +148,22 @@ impl Seal {
             let (set, clear) = (0, libc::MOUNT_ATTR_RDONLY);
             set_attributes(base, 0, set, clear).map_err(|errno| (Step::Confine, errno))?;
         }
-        let covered = self.covers.iter().try_for_each(put);
+        let covered = self.covers.iter().chain(&self.hidden).try_for_each(put);
         covered
             .and_then(|()| kernel::protect(&self.settings))
             .map_err(|errno| (Step::Cover, errno))
+    }
+}
+
+impl Confined {
+    fn make(&self) -> Result<(), Errno> {
+        // We copy these mounts first, so that mounts which are read-only already stay so.
+        let copies = private::copy(&self.writable)?;
+        let (set, clear) = (libc::MOUNT_ATTR_RDONLY, 0);
+        set_attributes(c"/", libc::AT_RECURSIVE, set, clear)?;
+        self.privates.make()?;
+        private::attach(&self.writable, &copies)?;
+        self.privates.close()
     }
 }
 

@@ -30,10 +30,7 @@ const STOPPED: u8 = 3;
 /// Splits this process, which has unshared the process namespace of its children, into
 /// the mirror, the first process, and the process that executes the command. Returns
 /// only in the last. `fail` reports a failure.
-pub(in crate::enter) fn supervise(
-    is_confined: bool,
-    fail: &dyn Fn(Step, Errno),
-) -> Result<(), (Step, Errno)> {
+pub(in crate::enter) fn supervise(fail: &dyn Fn(Step, Errno)) -> Result<(), (Step, Errno)> {
     let failed = |errno| (Step::Processes, errno);
     let parent = rustix::process::getppid();
     let (mirrors, firsts) = channel().map_err(failed)?;
@@ -56,7 +53,7 @@ pub(in crate::enter) fn supervise(
             );
         }
     }
-    let command = mount_proc(is_confined).and_then(|()| fork());
+    let command = mount_proc().and_then(|()| fork());
     match command {
         Ok(0) => {
             close(mirrors);
@@ -77,10 +74,10 @@ pub(in crate::enter) fn supervise(
     }
 }
 
-/// Shows the processes of the namespace and no others.
-fn mount_proc(is_confined: bool) -> Result<(), Errno> {
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    flags.set(MountFlags::RDONLY, is_confined);
+/// Shows the processes of the namespace and no others. A confined command may write there, too: what
+/// is not a setting of the machine belongs to these processes.
+fn mount_proc() -> Result<(), Errno> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", c"/proc", c"proc", flags, None)?;
     protect_proc()
 }
