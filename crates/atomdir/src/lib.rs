@@ -54,6 +54,7 @@ mod peer;
 mod process;
 mod requests;
 mod served;
+mod services;
 mod settings;
 mod start;
 mod three_way;
@@ -75,7 +76,9 @@ pub use atomdir_types::{
 };
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;
-pub use init::{AdoptOutcome, InitOutcome, adopt_with, init, init_with};
+pub use init::{
+    AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, deinit_with, init, init_with,
+};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use settings::SettingsError;
 pub use start::StartService;

@@ -30,15 +30,16 @@ mod messages;
 mod records;
 
 pub use atomdir_types::{
-    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
-    ConflictKind, Conflicts, Deviation, DeviationKind, Durability, EndedHow, FileRead,
-    HistoryStatus, Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport,
-    Sequence, Side, SnapshotObject, Timestamp, TransactionId,
+    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitFilter, CommitMarks,
+    CommitSummary, Conflict, ConflictKind, Conflicts, Deviation, DeviationKind, Durability,
+    EarlyReason, EndedHow, FileRead, ForgottenEarly, HistoryStatus, Isolation, Kind, LockMode,
+    LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, SnapshotObject, Terms,
+    Timestamp, TransactionId, Unconfirmed,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
-    Answer, BeginOptions, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply,
-    Request, Restore, Undo,
+    Annotate, Answer, BeginOptions, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness,
+    Reply, Request, Restore, Undo,
 };
 pub use records::{
     Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,
@@ -46,7 +47,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 30;
+pub const VERSION: u32 = 31;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

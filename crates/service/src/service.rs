@@ -80,6 +80,8 @@ pub(crate) struct Service {
     pub(crate) started: Timestamp,
     pub(crate) started_at: Instant,
     pub(crate) recovery: RecoveryReport,
+    /// It runs in the foreground, for a supervisor that starts it again.
+    pub(crate) is_supervised: bool,
     pub(crate) stop: Stop,
     pub(crate) idle_time: IdleTime,
 }

@@ -15,6 +15,7 @@ mod ran;
 mod status_descriptor;
 mod summary;
 mod terminal;
+mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
@@ -28,6 +29,7 @@ pub use outcome::{Finished, Outcome};
 pub use ran::{Closed, Closing, Ran, attach};
 pub use status_descriptor::StatusDescriptor;
 pub use terminal::Terminal;
+pub use terms::{TermsArguments, early_reason};
 
 use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, EnterError, ServiceWatch, Tree, ViewBinding};
@@ -220,7 +222,7 @@ pub fn commit(
     let committed = reporting(context, transaction, |report| {
         connection.commit_with(transaction, others, report)
     })?;
-    note_stalled(context, &committed);
+    note_landed(context, &committed);
     Ok(committed)
 }
 
@@ -235,7 +237,7 @@ pub fn commit_part(
     let part = reporting(context, transaction, |report| {
         connection.commit_part(transaction, paths, others, report)
     })?;
-    note_stalled(context, &part.committed);
+    note_landed(context, &part.committed);
     Ok(part)
 }
 
@@ -259,7 +261,7 @@ pub fn commit_with_sides(
     let done = reporting(context, transaction, |report| {
         connection.commit_with_sides(transaction, sides, others, report)
     })?;
-    note_stalled(context, &done.0);
+    note_landed(context, &done.0);
     Ok(done)
 }
 
@@ -281,7 +283,8 @@ fn reporting<T>(
     })
 }
 
-fn note_stalled(context: &Context, committed: &Committed) {
+fn note_landed(context: &Context, committed: &Committed) {
+    terms::note_terms(context, committed);
     if let (Some(sequence), Some(stalled)) = (committed.sequence, &committed.stalled) {
         context.output.note(format_args!(
             "commit {sequence} is not visible yet: {stalled}"
