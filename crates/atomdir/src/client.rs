@@ -31,7 +31,8 @@ pub use crate::locks::LockOptions;
 pub use crate::peer::{PeerCredentials, peer_credentials};
 pub use crate::requests::SnapshotContents;
 pub use crate::settings::{
-    ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,
+    ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError,
+    TIMES_WORDS, VIEW,
 };
 pub use crate::start::SERVICE_ENVIRONMENT;
 pub use crate::surroundings::own as own_surroundings;
@@ -44,8 +45,9 @@ pub use atomdir_protocol::{
     Undo, View, ViewChoice,
 };
 pub use atomdir_types::{
-    ChangeLine, CheckReport, Checked, CommitDetails, Conflict, Deviation, DeviationKind, EndedHow,
-    HistoryStatus, LockStatus, MergeStep, RecoveryReport,
+    ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,
+    Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LockStatus,
+    MergeStep, RecoveryReport, Terms, Unconfirmed,
 };
 
 pub mod compare {
@@ -56,6 +58,11 @@ pub mod compare {
 pub mod three_way {
     //! Merging what a transaction and others have changed in the same text.
     pub use crate::three_way::*;
+}
+
+pub mod services {
+    //! Which processes are services of stores.
+    pub use crate::services::*;
 }
 
 pub mod mounts {

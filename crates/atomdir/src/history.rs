@@ -7,8 +7,9 @@ use crate::error::RequestError;
 use crate::requests::begin_request;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
-    Answer, BeginOptions, CommitSummary, Conflict, HistoryStatus, Past, PastView, Request, Restore,
-    Sequence, Timestamp, Undo,
+    Annotate, Answer, BeginOptions, CommitFilter, CommitSummary, Conflict, HistoryStatus,
+    LABEL_LENGTH_MAX, Past, PastView, Request, Restore, Sequence, Terms, Timestamp, TransactionId,
+    Undo,
 };
 use std::time::Duration;
 
@@ -94,10 +95,21 @@ impl Connection {
         before: Option<Sequence>,
         limit: u64,
     ) -> Result<Vec<CommitSummary>, RequestError> {
+        self.log_only((filter, CommitFilter::default()), before, limit)
+    }
+
+    /// Like [`log_of`](Self::log_of), of commits that both filters select.
+    pub fn log_only(
+        &mut self,
+        (filter, only): (&PathFilter, CommitFilter),
+        before: Option<Sequence>,
+        limit: u64,
+    ) -> Result<Vec<CommitSummary>, RequestError> {
         let request = Request::Log {
             before,
             limit,
             paths: filter.as_bytes(),
+            only,
         };
         match self.ask(&request)? {
             (Answer::Nothing, Parts { mut commits, .. }) => {
@@ -129,6 +141,40 @@ impl Connection {
             }
             limit = u64::MAX;
         }
+    }
+
+    /// Says on what terms the transaction is to be committed.
+    pub fn set_terms(
+        &mut self,
+        transaction: TransactionId,
+        mut terms: Terms,
+    ) -> Result<(), RequestError> {
+        if let Some(label) = &mut terms.label {
+            label.truncate(LABEL_LENGTH_MAX);
+        }
+        self.annotate(Annotate::Terms { transaction, terms })
+    }
+
+    /// Confirms a commit that would take itself back otherwise.
+    pub fn confirm(&mut self, commit: Sequence) -> Result<(), RequestError> {
+        self.annotate(Annotate::Confirm { sequence: commit })
+    }
+
+    /// Keeps what a commit replaced, whatever the history's limits are, or no longer.
+    pub fn pin(&mut self, commit: Sequence, pinned: bool) -> Result<(), RequestError> {
+        let sequence = commit;
+        self.annotate(Annotate::Pin { sequence, pinned })
+    }
+
+    /// Gives a commit another label in the log.
+    pub fn relabel(&mut self, commit: Sequence, mut label: Vec<u8>) -> Result<(), RequestError> {
+        label.truncate(LABEL_LENGTH_MAX);
+        let sequence = commit;
+        self.annotate(Annotate::Relabel { sequence, label })
+    }
+
+    fn annotate(&mut self, said: Annotate) -> Result<(), RequestError> {
+        self.nothing(&Request::Annotate(said))
     }
 
     /// Forgets the history of commits older than this, or older than the store's settings say; with

@@ -2,11 +2,13 @@
 
 mod adopt;
 mod control;
+mod deinit;
 mod file_system;
 mod ignore;
 mod nesting;
 
 pub use adopt::{AdoptOutcome, adopt_with};
+pub use deinit::{DeinitOutcome, deinit_with};
 
 use crate::hosting::with_remedy;
 use crate::location::way::Way;

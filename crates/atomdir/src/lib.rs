@@ -56,6 +56,7 @@ mod process;
 mod requests;
 mod resolvers;
 mod served;
+mod services;
 mod settings;
 mod start;
 mod surroundings;
@@ -78,7 +79,9 @@ pub use atomdir_types::{
 };
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;
-pub use init::{AdoptOutcome, InitOutcome, adopt_with, init, init_with};
+pub use init::{
+    AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, deinit_with, init, init_with,
+};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use settings::SettingsError;
 pub use start::StartService;

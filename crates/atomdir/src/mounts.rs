@@ -36,6 +36,12 @@ pub fn is_native_view(mount: &Mount) -> bool {
     mount.kind == OVERLAY_TYPE && mount.source == Path::new(OVERLAY_SOURCE)
 }
 
+/// The roots of stores whose services have mounted views, as those services say.
+pub fn stores_with_views() -> Result<Vec<PathBuf>, Errno> {
+    let views = list()?.into_iter().filter(is_exact_view);
+    Ok(views.map(|mount| mount.source).collect())
+}
+
 /// The mount that `path` lies in, if it claims to be a view.
 pub(crate) fn view_at(path: &Path) -> Result<Option<Mount>, Errno> {
     // Only these two kinds can be views, so for others we do not read the list.

@@ -39,6 +39,7 @@ const TEMPLATE: &str = "\
 Make a store:
   init         Make a directory a store
   config       Show or change a store's settings
+  deinit       Make a store an ordinary directory again
 
 Change it as a whole or not at all:
   run          Run a command as a transaction: it commits if the command exits 0
@@ -64,11 +65,14 @@ Look:
   diff         Show what a transaction has changed, line by line
   log          List the commits, newest first
   show         Show what a commit changed
+  relabel      Change what the log says of a commit
 
 Change your mind:
   undo         Take back what commits changed
+  confirm      Confirm a commit that would take itself back
   restore      Bring files back as they were after a commit
   at           Run a command, or a shell, in the store as it was after a commit
+  pin          Keep a commit from being forgotten
   prune        Forget old commits, and free what is kept to undo them
 
 Take care of it:
@@ -127,6 +131,7 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Init(verbs::init::Arguments),
+    Deinit(verbs::deinit::Arguments),
     Config(verbs::config::Arguments),
     Run(verbs::run::Arguments),
     Make(verbs::make::Arguments),
@@ -139,6 +144,7 @@ pub enum Verb {
     Conflicts(verbs::conflicts::Arguments),
     Refresh(verbs::refresh::Arguments),
     Commit(verbs::commit::Arguments),
+    Confirm(verbs::confirm::Arguments),
     Abort(verbs::abort::Arguments),
     Lock(verbs::lock::Arguments),
     Unlock(verbs::unlock::Arguments),
@@ -150,6 +156,8 @@ pub enum Verb {
     Undo(verbs::undo::Arguments),
     Restore(verbs::restore::Arguments),
     At(verbs::at::Arguments),
+    Pin(verbs::pin::Arguments),
+    Relabel(verbs::relabel::Arguments),
     Prune(verbs::prune::Arguments),
     Sync(verbs::sync::Arguments),
     Recover(verbs::recover::Arguments),

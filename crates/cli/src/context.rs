@@ -267,6 +267,16 @@ impl Context {
         Ok(self.outside(store, connection))
     }
 
+    /// Connects to the service of the store whose root this is; `None`: it has none.
+    pub fn connect_to_running_at(&self, root: &Path) -> Result<Option<Connected>, Error> {
+        let store = StoreLocation::at_with(root, self.trust)?;
+        match Connection::open(&store, &StartService::Never) {
+            Ok(connection) => Ok(Some(self.outside(store, connection))),
+            Err(ConnectError::NotRunning { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn outside(&self, store: StoreLocation, mut connection: Connection) -> Connected {
         if self.tells_news {
             ended::tell_news(&mut connection, self.output);

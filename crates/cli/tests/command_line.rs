@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 32] = [
+const VERBS: [&str; 36] = [
     "init",
+    "deinit",
     "config",
     "run",
     "begin",
@@ -18,6 +19,7 @@ const VERBS: [&str; 32] = [
     "conflicts",
     "refresh",
     "commit",
+    "confirm",
     "abort",
     "lock",
     "unlock",
@@ -26,9 +28,11 @@ const VERBS: [&str; 32] = [
     "list",
     "log",
     "show",
+    "relabel",
     "undo",
     "restore",
     "at",
+    "pin",
     "prune",
     "sync",
     "recover",

@@ -135,7 +135,8 @@ fn service_that_cannot_write_its_log_file_retries_commits_that_are_set_aside() {
     service.stderr(full.expect("the device that is always full"));
     let mut service = service.spawn().expect("started");
     wait_until("the service", || {
-        store.call(["service", "status"]).code == 0
+        let status = store.call(["service", "status"]).expect(0).text();
+        !status.contains("process       none")
     });
     check(&fixture, &MOUNTED);
     service.wait().expect("ended");

@@ -308,6 +308,11 @@ pub enum CommitError {
     Past { at: Sequence },
     #[error("the transaction can only be committed as a whole: {reason}")]
     OnlyWhole { reason: &'static str },
+    /// The commit was to take itself back unless it is confirmed.
+    #[error(
+        "the store keeps no history, so the commit could not be taken back; nothing was changed"
+    )]
+    NoHistory,
     /// Something failed after the commit's record was appended to the log. Recovery will
     /// show whether the commit landed.
     #[error(transparent)]
@@ -364,6 +369,32 @@ pub enum UndoError {
     Io { path: String, errno: Errno },
     #[error(transparent)]
     Begin(#[from] BeginError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a commit cannot be confirmed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfirmError {
+    #[error("commit {0} does not wait to be confirmed")]
+    NotWaiting(Sequence),
+    #[error("commit {0} was not confirmed in time, and is just being taken back")]
+    TooLate(Sequence),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a commit cannot be pinned, or get another label.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnnotateError {
+    #[error("there is no commit {0} in the log")]
+    NoSuchCommit(Sequence),
+    #[error("what commit {0} replaced is not kept any more")]
+    NotKept(Sequence),
+    #[error("the labels that were given to commits later take too much space")]
+    TooMany,
     #[error(transparent)]
     Store(#[from] StoreError),
 }

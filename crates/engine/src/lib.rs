@@ -39,9 +39,10 @@ use atomdir_types::sync::{self, lock};
 
 pub use atomdir_format::header::StoreId;
 pub use atomdir_types::{
-    Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitSummary, Conflict,
-    ConflictKind, Conflicts, Durability, EqualFile, HistoryStatus, Isolation, LockMode, LockScope,
-    LockStatus, MergeStep, RecoveryReport, Sequence, Side, TransactionId, TreePath,
+    Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitMarks,
+    CommitSummary, Conflict, ConflictKind, Conflicts, Durability, EarlyReason, EqualFile,
+    ForgottenEarly, HistoryStatus, Isolation, LockMode, LockScope, LockStatus, MergeStep,
+    RecoveryReport, Sequence, Side, Terms, TransactionId, TreePath, Unconfirmed,
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
@@ -51,8 +52,8 @@ pub use commit::Committed;
 pub use commit::checkpoint::SpaceWatch;
 pub use commit::refresh::Refreshed;
 pub use error::{
-    BeginError, CommitError, DropError, FreezeError, Obstacle, Poison, RefreshError,
-    SavepointError, Stalled, StoreError, SurvivalError, UndoError,
+    AnnotateError, BeginError, CommitError, ConfirmError, DropError, FreezeError, Obstacle, Poison,
+    RefreshError, SavepointError, Stalled, StoreError, SurvivalError, UndoError,
 };
 pub use ids::NodeId;
 pub use locks::{LockError, LockRequest, Patience, Waits};
@@ -64,6 +65,7 @@ pub use progress::Progress;
 pub use recovery::adopt::{Adoption, Placed};
 pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use recovery::{Discarded, Recovery};
+pub use requests::history::Marks;
 pub use requests::survive::PastHold;
 pub use store::aside::SetAside;
 pub use store::stranded::Stranded;
@@ -73,7 +75,7 @@ pub use transaction::budget::Budget;
 pub use transaction::listed::Sides;
 pub use transaction::part::Dropped;
 pub use transaction::snapshot_object::SnapshotObject;
-pub use undo::Past;
+pub use undo::{Left, NotConfirmed, Past, TakenBackOr};
 pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
     SetTime,

@@ -15,6 +15,9 @@ pub(crate) const HISTORY_NEW: &str = "history.new";
 /// What commits have replaced, so that they can be undone.
 pub(crate) const PAST: &str = "past";
 pub(crate) const PAST_NEW: &str = "past.new";
+/// What users have said about commits.
+pub(crate) const ANNOTATIONS: &str = "annotations";
+pub(crate) const ANNOTATIONS_NEW: &str = "annotations.new";
 /// Notices of transactions, which the service keeps.
 pub(crate) const TRANSACTIONS: &str = "transactions";
 pub(crate) const LOCK: &str = "lock";

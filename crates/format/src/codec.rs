@@ -2,6 +2,7 @@
 //! draws them. Whatever is encoded decodes to the same value. All other bytes
 //! are refused, without a panic and without a large allocation.
 
+mod annotations;
 mod attributes;
 mod changes;
 mod notice;

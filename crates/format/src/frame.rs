@@ -23,6 +23,7 @@ pub enum FrameKind {
     Past,
     View,
     Notice,
+    Annotations,
 }
 
 /// A type that a frame can hold.
@@ -118,6 +119,7 @@ fn kind_tag(kind: FrameKind) -> u16 {
         FrameKind::Past => 3,
         FrameKind::View => 4,
         FrameKind::Notice => 5,
+        FrameKind::Annotations => 6,
     }
 }
 

@@ -1,7 +1,9 @@
 //! The part of a commit that is kept after the log has been emptied.
 
 use atomdir_disk::Timestamp;
-use atomdir_types::{ChangeLine, CommitDetails, CommitSummary, Sequence, TransactionId, TreePath};
+use atomdir_types::{
+    ChangeLine, CommitDetails, CommitMarks, CommitSummary, Sequence, TransactionId, TreePath,
+};
 
 use crate::record::{CommitRecord, LogRecord};
 
@@ -24,6 +26,8 @@ pub struct Summary {
     pub lines: Vec<ChangeLine<TreePath>>,
     /// How many lines were left out.
     pub left_out: u64,
+    /// The commits that it took back, in ascending order.
+    pub takes_back: Vec<u64>,
 }
 
 impl SummaryRecord {
@@ -52,6 +56,8 @@ impl Summary {
                 user: self.user,
                 label: self.label,
                 changes: self.lines.len() as u64 + self.left_out,
+                takes_back: self.takes_back.into_iter().map(Sequence).collect(),
+                marks: CommitMarks::default(),
             },
             changes: self.lines,
         }
@@ -86,6 +92,9 @@ impl From<CommitRecord> for Summary {
             label: record.label,
             lines: record.summary,
             left_out: 0,
+            takes_back: record
+                .before
+                .map_or_else(Vec::new, |before| before.takes_back),
         }
     }
 }

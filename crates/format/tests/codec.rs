@@ -3,6 +3,7 @@
 
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Owner, Times, Timestamp};
 use atomdir_format::Problem;
+use atomdir_format::annotations::Annotations;
 use atomdir_format::frame::Record;
 use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::privileges::PrivilegesNote;
@@ -356,6 +357,7 @@ proptest! {
         assert_canonical::<LogRecord>(1, &bytes);
         assert_canonical::<PrivilegesNote>(1, &bytes);
         assert_canonical::<SummaryRecord>(1, &bytes);
+        assert_canonical::<Annotations>(1, &bytes);
         assert_canonical::<PastRecord>(1, &bytes);
     }
 }

@@ -2,11 +2,13 @@
 
 use atomdir_disk::{Identity, Owner, Timestamp};
 use atomdir_format::Problem;
+use atomdir_format::annotations::{Annotations, CommitAnnotation, SEQUENCE, UnconfirmedCommit};
 use atomdir_format::frame::Record;
 use atomdir_format::past::PastRecord;
 use atomdir_format::privileges::{FilePrivileges, PrivilegesNote};
 use atomdir_format::record::{AttributesChange, Cancellation, CommitRecord, LogRecord};
 use atomdir_format::summary::SummaryRecord;
+use atomdir_types::{EarlyReason, ForgottenEarly, Sequence};
 
 fn commit() -> CommitRecord {
     CommitRecord {
@@ -105,4 +107,44 @@ fn note_of_privileges_round_trips_and_has_the_form_of_a_commit() {
     let commit = commit().encode_payload();
     let error = PrivilegesNote::decode_payload(7, &commit).unwrap_err();
     assert_eq!(error.problem, Problem::NotEmpty);
+}
+
+#[test]
+fn annotations_round_trip_and_are_in_order() {
+    let annotation = |sequence, is_pinned, label: Option<&str>| CommitAnnotation {
+        sequence,
+        is_pinned,
+        label: label.map(|label| label.as_bytes().to_vec()),
+    };
+    let mut annotations = Annotations {
+        commits: vec![
+            annotation(3, true, None),
+            annotation(5, false, Some("")),
+            annotation(300, true, Some("label")),
+        ],
+        unconfirmed: vec![UnconfirmedCommit {
+            sequence: 9,
+            transaction: 10,
+            due: Timestamp::default(),
+            wait_ms: 11,
+            refused: Some(12),
+        }],
+        early: Some(ForgottenEarly {
+            time: Timestamp::default(),
+            commits: 13,
+            newest: Sequence(14),
+            why: EarlyReason::Asked,
+        }),
+    };
+    let payload = annotations.encode_payload();
+    assert_eq!(
+        Annotations::decode_payload(SEQUENCE, &payload).as_ref(),
+        Ok(&annotations)
+    );
+    for length in 0..payload.len() {
+        assert!(Annotations::decode_payload(SEQUENCE, &payload[..length]).is_err());
+    }
+    annotations.commits.swap(0, 1);
+    let error = Annotations::decode_payload(SEQUENCE, &annotations.encode_payload());
+    assert_eq!(error.unwrap_err().problem, Problem::Index);
 }

@@ -29,6 +29,7 @@ fn record(sequence: u64, label: Vec<u8>) -> SummaryRecord {
             label,
             lines: vec![],
             left_out: 0,
+            takes_back: vec![],
         }),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use atomdir_format::annotations::Annotations;
 use atomdir_format::applied::{self, AppliedMark};
 use atomdir_format::frame::{self, Record};
 use atomdir_format::header::{self, StoreId, UncheckedHeader};
@@ -47,6 +48,7 @@ pub fn record(bytes: &[u8]) {
     check_payload::<SummaryRecord>(bytes);
     check_payload::<ViewRecord>(bytes);
     check_payload::<NoticeRecord>(bytes);
+    check_payload::<Annotations>(bytes);
     check_payload::<PrivilegesNote>(bytes);
 }
 
@@ -64,6 +66,7 @@ pub fn log(bytes: &[u8]) {
         check_file::<SummaryRecord>(&file);
         check_file::<ViewRecord>(&file);
         check_file::<NoticeRecord>(&file);
+        check_file::<Annotations>(&file);
         check_file::<PrivilegesNote>(&file);
     }
 }

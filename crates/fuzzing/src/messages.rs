@@ -1,10 +1,11 @@
 //! The first inputs for messages: requests and replies.
 
 use atomdir_protocol::{
-    Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed,
-    Conflict, ConflictKind, EndedHow, EndedTransaction, Failure, FailureKind, FileRead, LockMode,
-    LockRequest, LockScope, MergeStep, Numbers, Others, Past, Progress, Reply, Request, Sequence,
-    Side, Timestamp, TransactionId, Undo, WhileOpen, frame,
+    Annotate, Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitFilter,
+    CommitMarks, CommitSummary, Committed, Conflict, ConflictKind, EndedHow, EndedTransaction,
+    Failure, FailureKind, FileRead, LockMode, LockRequest, LockScope, MergeStep, Numbers, Others,
+    Past, Progress, Reply, Request, Sequence, Side, Terms, Timestamp, TransactionId, Undo,
+    WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -102,6 +103,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             before: Some(Sequence(9)),
             limit: 10,
             paths: vec![path(); 2],
+            only: CommitFilter::default(),
         },
         Request::Show {
             sequence: Sequence(1),
@@ -127,7 +129,35 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::KeepOnClose { transaction },
     ];
     let parts = parts_and_conflicts(transaction);
-    requests.iter().chain(&parts).map(payload).collect()
+    let said = annotations(transaction);
+    requests
+        .iter()
+        .chain(&parts)
+        .chain(&said)
+        .map(payload)
+        .collect()
+}
+
+fn annotations(transaction: TransactionId) -> Vec<Request> {
+    let sequence = Sequence(1);
+    let terms = Terms {
+        label: Some(b"a label".to_vec()),
+        confirm_ms: Some(9),
+        times_at_commit: Some(true),
+    };
+    let said = [
+        Annotate::Terms { transaction, terms },
+        Annotate::Confirm { sequence },
+        Annotate::Pin {
+            sequence,
+            pinned: true,
+        },
+        Annotate::Relabel {
+            sequence,
+            label: b"another label".to_vec(),
+        },
+    ];
+    said.map(Request::Annotate).to_vec()
 }
 
 fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
@@ -194,6 +224,8 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             user: 1000,
             label: path(),
             changes: 4,
+            takes_back: vec![Sequence(1)],
+            marks: CommitMarks::default(),
         }]),
         Reply::Ended(vec![EndedTransaction {
             transaction,
@@ -214,6 +246,8 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             sequence: Some(Sequence(4)),
             changes: 2,
             stalled: Some("a mount".to_owned()),
+            confirm_ms: Some(1),
+            forgets_early: None,
         })),
         Reply::Failed(Failure::new(FailureKind::Conflict, "no").with_hint("again")),
     ];

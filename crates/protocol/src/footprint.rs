@@ -3,7 +3,7 @@
 //! limit the memory of the decoded value.
 
 use crate::{EndedTransaction, Reply, TransactionStatus};
-use atomdir_types::{ChangeLine, CommitSummary, Conflict, LockStatus, MergeStep};
+use atomdir_types::{ChangeLine, CommitSummary, Conflict, LockStatus, MergeStep, Sequence};
 
 /// About how much the allocator adds to each allocation.
 const ALLOCATION: usize = 16;
@@ -118,7 +118,13 @@ impl Footprint for EndedTransaction {
 
 impl Footprint for CommitSummary {
     fn heap(&self) -> usize {
-        self.label.heap()
+        self.label.heap() + self.takes_back.heap()
+    }
+}
+
+impl Footprint for Sequence {
+    fn heap(&self) -> usize {
+        0
     }
 }
 

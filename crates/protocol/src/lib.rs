@@ -32,15 +32,16 @@ mod records;
 mod surroundings;
 
 pub use atomdir_types::{
-    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
-    ConflictKind, Conflicts, Deviation, DeviationKind, Durability, EndedHow, EqualFile, FileRead,
-    HistoryStatus, Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, RecoveryReport,
-    Sequence, Side, SnapshotObject, Timestamp, TransactionId,
+    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitFilter, CommitMarks,
+    CommitSummary, Conflict, ConflictKind, Conflicts, Deviation, DeviationKind, Durability,
+    EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus, Isolation, Kind,
+    LockMode, LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, SnapshotObject,
+    Terms, Timestamp, TransactionId, Unconfirmed,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
-    Answer, BeginOptions, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply,
-    Request, Restore, Undo,
+    Annotate, Answer, BeginOptions, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness,
+    Reply, Request, Restore, Undo,
 };
 pub use records::{
     Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,

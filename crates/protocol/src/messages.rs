@@ -3,9 +3,9 @@ use crate::{
     Surroundings, TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::{
-    ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, EqualFile, FileRead,
-    HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side, SnapshotObject,
-    TransactionId,
+    ChangeLine, CheckReport, CommitFilter, CommitSummary, Conflict, Conflicts, Durability,
+    EqualFile, FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side,
+    SnapshotObject, Terms, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -110,10 +110,13 @@ pub enum Request {
         before: Option<Sequence>,
         limit: u64,
         paths: Vec<Vec<u8>>,
+        only: CommitFilter,
     },
     Show {
         sequence: Sequence,
     },
+    /// Says something of a commit, or of one to come.
+    Annotate(Annotate),
     /// Makes lazy commits durable.
     Sync,
     /// Makes everything in the view of a transaction durable that survives its service.
@@ -210,6 +213,22 @@ pub enum Request {
         transaction: TransactionId,
         refused: Option<String>,
     },
+}
+
+/// What a user says of a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Annotate {
+    /// On what terms the transaction is to be committed.
+    Terms {
+        transaction: TransactionId,
+        terms: Terms,
+    },
+    /// A commit that waits to be confirmed is to stay.
+    Confirm { sequence: Sequence },
+    /// The history keeps what a commit replaced, whatever its limits are, or no longer.
+    Pin { sequence: Sequence, pinned: bool },
+    /// It gets another label in the log.
+    Relabel { sequence: Sequence, label: Vec<u8> },
 }
 
 /// Some of a list, which is numbered from 1.

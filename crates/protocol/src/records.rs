@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use atomdir_types::{
-    Conflict, Conflicts, Deviation, Durability, EndedHow, HistoryStatus, Isolation, LockStatus,
-    RecoveryReport, Sequence, Timestamp, TransactionId,
+    Conflict, Conflicts, Deviation, Durability, EarlyReason, EndedHow, HistoryStatus, Isolation,
+    LockStatus, RecoveryReport, Sequence, Timestamp, TransactionId, Unconfirmed,
 };
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +77,10 @@ pub struct Committed {
     pub changes: u64,
     /// Why the base does not show the commit yet, although it is durable.
     pub stalled: Option<String>,
+    /// It takes itself back after this time unless somebody confirms it.
+    pub confirm_ms: Option<u64>,
+    /// Why the history forgets commits early because of this one, if it does.
+    pub forgets_early: Option<EarlyReason>,
 }
 
 /// Chooses between failing and waiting when others hold the transaction that is to be
@@ -208,12 +212,16 @@ pub struct ServiceStatus {
     pub open_transactions: u64,
     /// It ends after this time without a transaction or a connection; `None`: it stays.
     pub idle_ms: Option<u64>,
+    /// It runs in the foreground, for a supervisor that starts it again.
+    pub supervised: bool,
     pub limits: Limits,
     /// The sequence of the newest commit.
     pub sequence: Sequence,
     pub log_bytes: u64,
     /// The history that is kept; `None`: none.
     pub history: Option<HistoryStatus>,
+    /// The commits that wait to be confirmed, or could not be taken back.
+    pub unconfirmed: Vec<(Sequence, Unconfirmed)>,
     /// Why the store accepts no more commits until it is recovered.
     pub poisoned: Option<String>,
     /// Which commit waits to be applied to the base, and why.

@@ -11,6 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
+mod values;
+
+use values::{annotations, ended, log, service_status};
+
 const TRANSACTION: TransactionId = TransactionId(u64::MAX);
 const SEQUENCE: Sequence = Sequence(77);
 
@@ -91,14 +95,6 @@ fn native_views() -> [Request; 3] {
             refused,
         },
     ]
-}
-
-fn log() -> Request {
-    Request::Log {
-        before: Some(SEQUENCE),
-        limit: 10,
-        paths: vec![b"etc/\xff".to_vec(), Vec::new()],
-    }
 }
 
 fn stop() -> Request {
@@ -208,65 +204,6 @@ fn failure() -> Failure {
     Failure::new(FailureKind::Conflict, "someone was first").with_hint("try again")
 }
 
-fn service_status() -> ServiceStatus {
-    ServiceStatus {
-        process: 4,
-        user: 5,
-        version: "0.1.0".to_owned(),
-        started: Timestamp {
-            seconds: -1,
-            nanoseconds: 999_999_999,
-        },
-        age_seconds: 6,
-        store: b"/srv/\xfe".to_vec(),
-        views: Err(failure()),
-        views_over_io_uring: false,
-        view_requests: 300,
-        connections: 7,
-        open_transactions: 8,
-        idle_ms: Some(30_000),
-        limits: Limits {
-            connections_max: 1,
-            transactions_max: 2,
-            user_connections_max: 3,
-            user_transactions_max: 4,
-            user_changed_objects_max: u64::MAX,
-            connection_idle_seconds: 5,
-            descriptors_max: 6,
-        },
-        sequence: SEQUENCE,
-        log_bytes: 9,
-        history: Some(HistoryStatus {
-            commits: 10,
-            bytes: 11,
-            oldest: Some((SEQUENCE, Timestamp::default())),
-        }),
-        poisoned: Some("a sync failed".to_owned()),
-        stalled: None,
-        recovery: RecoveryReport::default(),
-    }
-}
-
-fn ended() -> Vec<EndedTransaction> {
-    let hows = [
-        EndedHow::Aborted { by: 0 },
-        EndedHow::Age { age_ms: 7 },
-        EndedHow::Stopped { by: Some(1000) },
-        EndedHow::Stopped { by: None },
-        EndedHow::Died,
-    ];
-    let one = |how| EndedTransaction {
-        transaction: TRANSACTION,
-        owner: 1000,
-        label: b"make \xff".to_vec(),
-        began: Timestamp::default(),
-        ended: Timestamp::default(),
-        how,
-        changes: Some(3),
-    };
-    hows.map(one).to_vec()
-}
-
 fn replies() -> Vec<Reply> {
     let change = ChangeLine {
         change: Change::Renamed,
@@ -343,6 +280,8 @@ fn replies() -> Vec<Reply> {
             sequence: None,
             changes: 0,
             stalled: None,
+            confirm_ms: Some(5),
+            forgets_early: Some(EarlyReason::FreeSpace),
         })),
         Reply::Done(Answer::Refreshed {
             from: Sequence(1),
@@ -385,6 +324,7 @@ fn all_requests() -> impl Iterator<Item = Request> {
     let others = begins_from_the_past().into_iter().chain(native_views());
     requests()
         .into_iter()
+        .chain(annotations())
         .chain(others)
         .chain([declared_reads()])
 }

@@ -80,12 +80,12 @@ pub(crate) struct Service {
     pub(crate) started: Timestamp,
     pub(crate) started_at: Instant,
     pub(crate) recovery: RecoveryReport,
+    /// It runs in the foreground, for a supervisor that starts it again.
+    pub(crate) is_supervised: bool,
     pub(crate) stop: Stop,
     pub(crate) idle_time: IdleTime,
     /// The restrictions under which this process runs.
     pub(crate) surroundings: Surroundings,
-    /// Whether it was started to be supervised, and not by a client.
-    pub(crate) is_supervised: bool,
 }
 
 /// The service ends after nothing was open for this long; `None`: it stays.

@@ -18,6 +18,33 @@ pub struct CommitSummary {
     pub label: Vec<u8>,
     /// How many paths it changed.
     pub changes: u64,
+    /// The commits that it took back, if it is the undo of whole commits.
+    pub takes_back: Vec<Sequence>,
+    /// What has become of it since.
+    pub marks: CommitMarks,
+}
+
+/// What has become of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CommitMarks {
+    /// What it replaced is not kept, or no longer, so it cannot be undone.
+    pub forgotten: bool,
+    /// The undo that has taken it back. That undo has not been undone itself.
+    pub undone_by: Option<Sequence>,
+    /// The history keeps what it replaced until somebody unpins it.
+    pub pinned: bool,
+    /// It was made on condition that somebody confirms it, and nobody has.
+    pub unconfirmed: Option<Unconfirmed>,
+}
+
+/// A commit that waits for somebody to confirm it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unconfirmed {
+    /// When it takes itself back.
+    pub due: Timestamp,
+    /// It was due, and could not be taken back, because what it changed was changed since: in so
+    /// many places. It stays as it is.
+    pub refused: Option<u64>,
 }
 
 /// A commit and its changes.
@@ -49,6 +76,34 @@ pub struct HistoryStatus {
     pub bytes: u64,
     /// The oldest commit that can be undone, and when it was made.
     pub oldest: Option<(Sequence, Timestamp)>,
+    /// When commits were last forgotten before they had reached the age that the settings name.
+    pub early: Option<ForgottenEarly>,
+}
+
+/// Commits that were forgotten before their time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenEarly {
+    /// When they were forgotten.
+    pub time: Timestamp,
+    /// How many they were.
+    pub commits: u64,
+    /// The newest of them.
+    pub newest: Sequence,
+    /// The reason.
+    pub why: EarlyReason,
+}
+
+/// Why commits were forgotten early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EarlyReason {
+    /// The history took more space than the settings allow.
+    Space,
+    /// The file system had too little free space.
+    FreeSpace,
+    /// The file that says what commits replaced had become too long.
+    TooMany,
+    /// Somebody asked for it.
+    Asked,
 }
 
 /// What recovery has done when a store was opened.

@@ -17,6 +17,7 @@
 //! - `ended`, `deviation`, `merge`: how a transaction ended; what overlayfs has done otherwise; steps
 //!   of a nested commit into a native view
 //! - `equal_file`: files of others that are as good as those that commits left
+//! - `terms`: what users say at a commit, and which commits they want to see
 //! - `path`: paths that share what they begin with
 //! - `sync`: taking locks, also after a panic
 
@@ -38,11 +39,13 @@ mod read;
 mod side;
 mod snapshot_object;
 pub mod sync;
+mod terms;
 mod time;
 
 pub use change::{Change, ChangeLine};
 pub use commit::{
-    CheckReport, Checked, CommitDetails, CommitSummary, HistoryStatus, RecoveryReport,
+    CheckReport, Checked, CommitDetails, CommitMarks, CommitSummary, EarlyReason, ForgottenEarly,
+    HistoryStatus, RecoveryReport, Unconfirmed,
 };
 pub use conflict::{ChangedBy, CommitAuthor, Conflict, ConflictKind, conflicts_message};
 pub use deviation::{Deviation, DeviationKind};
@@ -57,4 +60,5 @@ pub use path::TreePath;
 pub use read::FileRead;
 pub use side::Side;
 pub use snapshot_object::SnapshotObject;
+pub use terms::{CommitFilter, Terms};
 pub use time::Timestamp;

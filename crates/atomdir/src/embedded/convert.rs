@@ -68,6 +68,8 @@ pub(super) fn refresh_error(error: engine::RefreshError) -> CommitError {
 
 pub(super) fn committed(committed: engine::Committed) -> Committed {
     Committed {
+        confirm_ms: None,
+        forgets_early: None,
         sequence: committed.sequence,
         changes: committed.changes,
         stalled: committed.stalled.map(|stalled| stalled.to_string()),

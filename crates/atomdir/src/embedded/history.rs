@@ -5,7 +5,7 @@ use super::session::Engine;
 use super::{Embedded, convert};
 use crate::api::{BeginError, StoreError, UndoError, no_such_commit};
 use crate::compare::PathFilter;
-use crate::hosting::{history_limits, prune_limits};
+use crate::hosting::{heed_times, history_limits, prune_limits};
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, reason};
 use atomdir_engine as engine;
@@ -30,13 +30,18 @@ impl Embedded {
         limit: usize,
     ) -> Result<Vec<CommitSummary>, StoreError> {
         let mut last = VecDeque::new();
+        let mut marks = self.here()?.marks();
         self.for_each_commit(|commit| {
+            marks.note(&commit.summary);
             let is_older = before.is_none_or(|before| commit.summary.sequence < before);
             if is_older && filter.wants_commit(&commit.changes) {
                 last.push_front(commit.summary);
                 last.truncate(limit);
             }
         })?;
+        for commit in &mut last {
+            commit.marks = marks.of(commit);
+        }
         Ok(last.into())
     }
 
@@ -82,6 +87,7 @@ impl Embedded {
 
     /// Keeps as much history from now on as the store's settings say.
     pub(crate) fn heed_settings(&self) -> Result<(), StoreError> {
+        heed_times(&self.control, self.here()?);
         let limits = history_limits(&self.control).map_err(no_limits)?;
         let set = self.here()?.set_history(limits);
         set.map_err(convert::store_error)

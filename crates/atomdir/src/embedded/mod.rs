@@ -70,11 +70,11 @@ impl Embedded {
         let thread = std::thread::Builder::new().name("atomdir".to_owned());
         // The program's signal handlers run in the program's own threads.
         let maintain = move || {
-            run_maintenance(&store, &ticks, || {
-                tend_own(&store);
-                false
-            })
+            run_maintenance(&store, &ticks, || tend_own(&store));
         };
+        if self.store.awaits_confirmation() {
+            self.ticks.wake();
+        }
         let maintainer = without_signals(|| thread.spawn(maintain))?;
         let mut slot = sync::lock(&self.maintainer);
         *slot = Some(maintainer);

@@ -3,7 +3,7 @@
 use super::permission::Protection;
 use super::{Embedded, convert};
 use crate::api::OpenError;
-use crate::hosting::{LockPatience, StartLock, privileges, store_options};
+use crate::hosting::{LockPatience, StartLock, heed_times, privileges, store_options};
 use crate::process::Opener;
 use crate::{CONTROL_NAME, StoreLocation};
 use atomdir_disk::{LinuxDisk, Name};
@@ -110,7 +110,10 @@ fn open_engine<F: FnOnce(Errno) -> OpenError>(
         let (root, control_kept) = (keep(root)?, keep(control)?);
         let disk = LinuxDisk::new();
         match engine::Store::open(disk, root, control_kept, hidden, options) {
-            Ok((store, _)) => return Ok(store),
+            Ok((store, _)) => {
+                heed_times(control, &store);
+                return Ok(store);
+            }
             Err(engine::StoreError::Locked) => {}
             Err(error) => {
                 return Err(OpenError::Store {

@@ -91,6 +91,22 @@ pub enum InitError {
         /// The reason.
         reason: String,
     },
+    /// It is another user's store.
+    #[error("'{path}' is a store of {owner}, who alone can make it an ordinary directory again")]
+    OthersStore {
+        /// The path.
+        path: PathBuf,
+        /// The owner, in words.
+        owner: String,
+    },
+    /// More than its history would be lost.
+    #[error("the store '{path}' holds more than its files and its history: {what}")]
+    HasMore {
+        /// The path.
+        path: PathBuf,
+        /// What it holds, in words.
+        what: String,
+    },
     /// The file system is mounted read-only.
     #[error("'{path}' is on a file system that is mounted read-only")]
     ReadOnly {

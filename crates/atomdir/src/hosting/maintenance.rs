@@ -3,7 +3,7 @@
 
 use crate::hosting::ticks::Ticks;
 use atomdir_disk::{LinuxDisk, reason};
-use atomdir_engine::{SpaceWatch, Store, StoreError, SurvivalError};
+use atomdir_engine::{NotConfirmed, SpaceWatch, Store, StoreError, SurvivalError, TakenBackOr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -33,12 +33,37 @@ pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 /// age has no limit.
 pub const PLAIN_NOTE: &[u8] = &[0];
 
-/// Looks after the commits that were set aside, in a process that has no other users.
-pub fn tend_own(store: &Store<LinuxDisk>) {
+/// Takes back the commits that nobody has confirmed in time. Returns whether any still waits.
+pub fn tend_unconfirmed(store: &Store<LinuxDisk>) -> bool {
+    if !store.awaits_confirmation() {
+        return false;
+    }
+    for NotConfirmed { commit, outcome } in store.take_back_due() {
+        match outcome {
+            TakenBackOr::TakenBack(None) => {}
+            TakenBackOr::TakenBack(Some(by)) => {
+                tracing::warn!("nobody has confirmed commit {commit}: commit {by} takes it back");
+            }
+            TakenBackOr::Refused(places) => tracing::error!(
+                "nobody has confirmed commit {commit}, and it stays: what it changed was changed \
+                 since, in {places} places; `atomdir undo --dry-run {commit}` names them"
+            ),
+            TakenBackOr::NotYet(reason) => {
+                tracing::debug!("commit {commit} is not taken back yet: {reason}");
+            }
+        }
+    }
+    store.awaits_confirmation()
+}
+
+/// Looks after the commits that were set aside or wait to be confirmed, in a process that has no
+/// other users. Returns whether to call it again within a second.
+pub fn tend_own(store: &Store<LinuxDisk>) -> bool {
     keep_set_aside(store);
     for transaction in store.set_aside_due() {
         store.retry_set_aside(&transaction);
     }
+    tend_unconfirmed(store)
 }
 
 /// Has the transactions survive whose commits were set aside, as far as they can.

@@ -16,10 +16,11 @@ pub use clock::now;
 pub use holder::Holder;
 pub use leases::outlast_leases;
 pub use maintenance::{
-    PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, without_signals,
+    PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, tend_unconfirmed, without_signals,
 };
 pub use options::{
-    PruneLimits, engine_options, history_limits, privileges, prune_limits, store_options,
+    PruneLimits, engine_options, heed_times, history_limits, privileges, prune_limits,
+    store_options,
 };
 pub use patience::LockPatience;
 pub use remedy::with_remedy;

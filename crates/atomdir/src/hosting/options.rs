@@ -3,7 +3,8 @@
 
 use super::clock::SystemClock;
 use crate::settings::Settings;
-use atomdir_engine::{CARRIED_BYTES_MAX, HistoryLimits, LOG_STEP, Options, Privileges};
+use atomdir_disk::LinuxDisk;
+use atomdir_engine::{CARRIED_BYTES_MAX, HistoryLimits, LOG_STEP, Options, Privileges, Store};
 use rustix::fs::{CWD, Mode, OFlags, fstatvfs, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit};
@@ -52,6 +53,12 @@ pub fn history_limits(control: impl AsFd) -> Result<Option<HistoryLimits>, Errno
         bytes_max: history.space.bytes(file_system_bytes),
         free_bytes_min,
     }))
+}
+
+/// Has the store date files as its settings say. If these cannot be read, files keep their times.
+pub fn heed_times(control: impl AsFd, store: &Store<LinuxDisk>) {
+    let settings = Settings::read(control).unwrap_or_default();
+    store.date_at_commit(settings.times_at_commit().unwrap_or_default());
 }
 
 /// How much history the store keeps, and how much of it is left by a request to forget.

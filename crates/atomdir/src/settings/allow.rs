@@ -38,6 +38,36 @@ impl Allow {
         Ok(allow)
     }
 
+    /// Changes a list: `+USER,-@GROUP` adds and removes. A text without signs replaces it.
+    pub(super) fn changed(&self, text: &str) -> Result<Allow, SettingsError> {
+        let ones = text.split(',').map(str::trim).filter(|one| !one.is_empty());
+        let is_signed = |one: &str| one.starts_with(['+', '-']);
+        let signed = ones.clone().filter(|one| is_signed(one)).count();
+        if signed == 0 {
+            return Allow::parse(text);
+        }
+        if signed < ones.clone().count() {
+            return Err(SettingsError::BadValue {
+                key: ALLOW,
+                value: text.to_owned(),
+                reason: "either all users and groups have a sign, + or -, or none has".to_owned(),
+            });
+        }
+        let mut allow = self.clone();
+        for one in ones {
+            let (sign, name) = one.split_at(1);
+            let Allow { users, groups } = Allow::parse(name)?;
+            if sign == "+" {
+                allow.users.extend(users);
+                allow.groups.extend(groups);
+            } else {
+                allow.users.retain(|user| !users.contains(user));
+                allow.groups.retain(|group| !groups.contains(group));
+            }
+        }
+        Ok(allow)
+    }
+
     pub(super) fn encode(&self) -> String {
         let users = self.users.iter().map(u32::to_string);
         let groups = self.groups.iter().map(|group| format!("@{group}"));
@@ -77,6 +107,18 @@ mod tests {
         assert_eq!(Allow::parse(&allow.encode()).as_ref(), Ok(&allow));
         assert!(allow.holds(4_000_000_000, &[7]) && allow.holds(7, &[8, 4_000_000_001]));
         assert!(!allow.holds(7, &[8]) && !Allow::default().holds(0, &[0]));
+        let changed = |text| allow.changed(text).map(|changed| changed.encode());
+        assert_eq!(
+            changed("+5,-@root, -0").as_deref(),
+            Ok("5,4000000000,@4000000001")
+        );
+        assert_eq!(changed("-7").as_deref(), Ok("0,4000000000,@0,@4000000001"));
+        assert_eq!(
+            changed("5").as_deref(),
+            Ok("5"),
+            "a text without signs replaces the list"
+        );
+        assert!(changed("+5,6").is_err() && changed("+no-such-user").is_err());
         for bad in ["no-such-user", "@no-such-group", "-1", "@", "a b"] {
             assert!(Allow::parse(bad).is_err(), "{bad}");
         }

@@ -36,11 +36,17 @@ pub const HISTORY_AGE: &str = "history-age";
 /// How much space that may take.
 pub const HISTORY_SPACE: &str = "history-space";
 
+/// Which time files get that a transaction has written: that of the write, or of the commit.
+pub const TIMES: &str = "times";
+
+/// The words of [`TIMES`]; the first is the default.
+pub const TIMES_WORDS: [&str; 2] = ["write", "commit"];
+
 /// All keys, in the order in which they are shown.
-pub const KEYS: [&str; 4] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE];
+pub const KEYS: [&str; 5] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE, TIMES];
 
 /// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
-const KEPT_OF_COPY: [&str; 2] = [VIEW, HISTORY_AGE];
+const KEPT_OF_COPY: [&str; 3] = [VIEW, HISTORY_AGE, TIMES];
 
 const VIEWS: [(&str, ViewChoice); 3] = [
     ("auto", ViewChoice::Auto),
@@ -117,6 +123,7 @@ impl Settings {
             VIEW => VIEWS.map(|(name, _)| name).to_vec(),
             HISTORY_AGE => vec![history::OFF],
             HISTORY_SPACE => vec![history::AUTO],
+            TIMES => TIMES_WORDS.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -179,12 +186,18 @@ impl Settings {
         Ok(age.map(|age| History { age, space }))
     }
 
+    /// Whether files that transactions have written get the time of the commit.
+    pub fn times_at_commit(&self) -> Result<bool, SettingsError> {
+        parse_times(self.value(TIMES))
+    }
+
     /// The value as users see it.
     pub fn show(&self, key: &str) -> Result<String, SettingsError> {
         Ok(match known(key)? {
             ALLOW => self.allow()?.to_string(),
             HISTORY_AGE => history::show_age(history::parse_age(self.value(HISTORY_AGE))?),
             HISTORY_SPACE => history::parse_space(self.value(HISTORY_SPACE))?.to_string(),
+            TIMES => times_name(self.times_at_commit()?).to_owned(),
             _ => view_name(self.view()?).to_owned(),
         })
     }
@@ -202,18 +215,19 @@ impl Settings {
             let store = store.root.clone();
             return Err(SettingsError::NotOwner { store });
         }
+        let mut settings = Settings::of(store)?;
         let encoded = match key {
-            ALLOW => Allow::parse(value)?.encode(),
+            ALLOW => settings.allow()?.changed(value)?.encode(),
             _ if value.is_empty() => String::new(),
             HISTORY_AGE => history::show_age(history::parse_age(value)?),
             HISTORY_SPACE => history::parse_space(value)?.to_string(),
+            TIMES => times_name(parse_times(value)?).to_owned(),
             _ => view_name(parse_view(value)?).to_owned(),
         };
         if key == ALLOW && store.owner != 0 && !encoded.is_empty() {
             let store = store.root.clone();
             return Err(SettingsError::NotShareable { store });
         }
-        let mut settings = Settings::of(store)?;
         if encoded.is_empty() {
             settings.values.remove(key);
         } else {
@@ -306,6 +320,23 @@ fn parse_view(text: &str) -> Result<ViewChoice, SettingsError> {
             reason: "it is one of auto, exact and native".to_owned(),
         }),
     }
+}
+
+/// An empty text means the default.
+fn parse_times(text: &str) -> Result<bool, SettingsError> {
+    match TIMES_WORDS.iter().position(|word| *word == text) {
+        Some(place) => Ok(place > 0),
+        None if text.is_empty() => Ok(false),
+        None => Err(SettingsError::BadValue {
+            key: TIMES,
+            value: text.to_owned(),
+            reason: format!("it is one of {}", TIMES_WORDS.join(" and ")),
+        }),
+    }
+}
+
+fn times_name(at_commit: bool) -> &'static str {
+    TIMES_WORDS[usize::from(at_commit)]
 }
 
 fn view_name(choice: ViewChoice) -> &'static str {

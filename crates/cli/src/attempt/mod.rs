@@ -17,6 +17,7 @@ mod sealing;
 mod status_descriptor;
 mod summary;
 mod terminal;
+mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
@@ -31,6 +32,7 @@ pub use ran::{Closed, Closing, Ran, attach};
 pub use sealing::SealArguments;
 pub use status_descriptor::StatusDescriptor;
 pub use terminal::{DECIDE_LATER, Terminal};
+pub use terms::{TermsArguments, early_reason};
 
 use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, EnterError, ServiceWatch, Tree, ViewBinding};
@@ -224,7 +226,7 @@ pub fn commit(
     let committed = reporting(context, transaction, |report| {
         connection.commit_with(transaction, others, report)
     })?;
-    note_stalled(context, &committed);
+    note_landed(context, &committed);
     Ok(committed)
 }
 
@@ -239,7 +241,7 @@ pub fn commit_part(
     let part = reporting(context, transaction, |report| {
         connection.commit_part(transaction, paths, others, report)
     })?;
-    note_stalled(context, &part.committed);
+    note_landed(context, &part.committed);
     Ok(part)
 }
 
@@ -263,7 +265,7 @@ pub fn commit_with_sides(
     let done = reporting(context, transaction, |report| {
         connection.commit_with_sides(transaction, sides, others, report)
     })?;
-    note_stalled(context, &done.0);
+    note_landed(context, &done.0);
     Ok(done)
 }
 
@@ -285,7 +287,8 @@ fn reporting<T>(
     })
 }
 
-fn note_stalled(context: &Context, committed: &Committed) {
+fn note_landed(context: &Context, committed: &Committed) {
+    terms::note_terms(context, committed);
     if let (Some(sequence), Some(stalled)) = (committed.sequence, &committed.stalled) {
         context.output.note(format_args!(
             "commit {sequence} is not visible yet: {stalled}"

@@ -155,6 +155,8 @@ pub struct EndArguments {
     #[arg(long, value_enum, value_name = "WISH")]
     pub on_conflict: Option<OnConflict>,
     #[command(flatten)]
+    pub terms: super::TermsArguments,
+    #[command(flatten)]
     pub others: OthersArguments,
 }
 

@@ -63,6 +63,9 @@ struct FinishedJson<'a> {
     /// Why the base does not show a durable commit yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     stalled: Option<&'a str>,
+    /// It takes itself back after so long unless it is confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirm_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
     /// Set after a failed commit.
@@ -92,6 +95,9 @@ impl Serialize for Finished<'_> {
                 _ => None,
             },
             stalled: committed.and_then(|committed| committed.stalled.as_deref()),
+            confirm_seconds: committed
+                .and_then(|committed| committed.confirm_ms)
+                .map(|wait_ms| wait_ms as f64 / 1000.0),
             message: explained.as_ref().map(|explained| &*explained.message),
             conflicts: match &explained {
                 Some(explained) => json::conflicts(&explained.conflicts),

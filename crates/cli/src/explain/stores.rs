@@ -57,7 +57,10 @@ impl Explain for FindError {
 impl Explain for InitError {
     fn exit_code(&self) -> ExitCode {
         match self {
-            InitError::NotPermitted { .. } | InitError::Untrusted { .. } => ExitCode::NotPermitted,
+            InitError::NotPermitted { .. }
+            | InitError::Untrusted { .. }
+            | InitError::OthersStore { .. } => ExitCode::NotPermitted,
+            InitError::HasMore { .. } => ExitCode::Conflict,
             InitError::Existing(error) => error.exit_code(),
             InitError::Io { errno, .. } => match of_errno(*errno) {
                 ExitCode::NotFound => ExitCode::CannotCreate,
@@ -77,6 +80,10 @@ impl Explain for InitError {
                 "make the store on ext4, xfs, btrfs or tmpfs; in a container, on a volume or a bind mount of such a file system"
                     .to_owned(),
             ),
+            InitError::HasMore { .. } => Some(
+                "`atomdir list`, `log` and `check` show it; with --force it is given up".to_owned(),
+            ),
+            InitError::OthersStore { owner, .. } => Some(format!("run it as {owner}")),
             InitError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             InitError::Untrusted { reason, .. } => Some(match closing(reason) {
                 Some(close) => format!("{close}, or make it a store with --trust"),

@@ -4,8 +4,8 @@
 use super::time;
 use crate::changes::{Right, Rights};
 use atomdir::client::{
-    ChangeLine, Conflict, EndedHow, EndedTransaction, HistoryStatus, LockStatus, Survival,
-    TransactionStatus, View, describe_end,
+    ChangeLine, Conflict, EarlyReason, EndedHow, EndedTransaction, ForgottenEarly, HistoryStatus,
+    LockStatus, Survival, TransactionStatus, View, describe_end,
 };
 use atomdir::{ChangedBy, CommitSummary, LockScope};
 use serde::ser::SerializeMap;
@@ -236,6 +236,20 @@ pub struct Commit<'a> {
     pub user: u32,
     pub label: Text<'a>,
     pub changes_count: u64,
+    /// The commits that it took back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub takes_back: Vec<u64>,
+    /// It cannot be undone, because what it replaced is not kept.
+    pub forgotten: bool,
+    pub pinned: bool,
+    /// The commit that has taken it back.
+    pub undone_by: Option<u64>,
+    /// When it takes itself back, if nobody confirms it before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm_by: Option<String>,
+    /// It could not be taken back: in how many places others had changed the same since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_taken_back: Option<u64>,
 }
 
 impl<'a> From<&'a CommitSummary> for Commit<'a> {
@@ -247,6 +261,12 @@ impl<'a> From<&'a CommitSummary> for Commit<'a> {
             user: summary.user,
             label: Text(&summary.label),
             changes_count: summary.changes,
+            takes_back: summary.takes_back.iter().map(|commit| commit.0).collect(),
+            forgotten: summary.marks.forgotten,
+            pinned: summary.marks.pinned,
+            undone_by: summary.marks.undone_by.map(|commit| commit.0),
+            confirm_by: summary.marks.unconfirmed.map(|one| time::precise(one.due)),
+            not_taken_back: summary.marks.unconfirmed.and_then(|one| one.refused),
         }
     }
 }
@@ -258,6 +278,34 @@ pub struct History {
     bytes: u64,
     oldest_commit: Option<u64>,
     oldest_time: Option<String>,
+    /// When commits were last forgotten before their time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forgotten_early: Option<Early>,
+}
+
+#[derive(Serialize)]
+struct Early {
+    time: String,
+    commits: u64,
+    newest_commit: u64,
+    /// `space`, `free_space`, `too_many` or `asked`.
+    why: &'static str,
+}
+
+impl From<ForgottenEarly> for Early {
+    fn from(early: ForgottenEarly) -> Early {
+        Early {
+            time: time::precise(early.time),
+            commits: early.commits,
+            newest_commit: early.newest.0,
+            why: match early.why {
+                EarlyReason::Space => "space",
+                EarlyReason::FreeSpace => "free_space",
+                EarlyReason::TooMany => "too_many",
+                EarlyReason::Asked => "asked",
+            },
+        }
+    }
 }
 
 impl From<HistoryStatus> for History {
@@ -267,6 +315,7 @@ impl From<HistoryStatus> for History {
             bytes: status.bytes,
             oldest_commit: status.oldest.map(|(sequence, _)| sequence.0),
             oldest_time: status.oldest.map(|(_, made)| time::precise(made)),
+            forgotten_early: status.early.map(Early::from),
         }
     }
 }

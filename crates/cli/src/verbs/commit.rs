@@ -1,6 +1,8 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::attempt::{self, Finished, OthersArguments, Outcome, PartDone, Terminal};
+use crate::attempt::{
+    self, Finished, OthersArguments, Outcome, PartDone, Terminal, TermsArguments,
+};
 use crate::changes::{ChangeList, Named};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
@@ -12,6 +14,7 @@ use atomdir::TransactionId;
 use atomdir::client::{ChangeLine, Committed, Numbers, Others, Sides};
 use clap::{Args, ValueHint};
 use serde::{Serialize, Serializer};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -69,6 +72,11 @@ pub struct Arguments {
     /// Ask of each change, and of each hunk of a text, whether it takes effect
     #[arg(short, long, conflicts_with_all = ["take_mine", "take_theirs", "merge"])]
     patch: bool,
+    /// What the log says of it, instead of what was said at its begin
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<OsString>,
+    #[command(flatten)]
+    terms: TermsArguments,
     /// Only what is at or below these paths
     #[arg(conflicts_with_all = ["take_mine", "take_theirs", "merge"])]
     #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
@@ -172,6 +180,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
              within would never end"
         )));
     }
+    let message = arguments.message.as_deref();
+    arguments
+        .terms
+        .set(&mut connected.connection, transaction, message)?;
     if arguments.patch {
         let id = transaction;
         return pick(context, &mut connected, id, &arguments.paths, others);

@@ -11,23 +11,27 @@ use std::io::{self, Write};
 /// Show or change a store's settings
 ///
 /// `allow` says who may use a store of root's besides root:
-/// users and groups, as USER,@GROUP; an empty value means nobody. `view` is the kind of
+/// users and groups, as USER,@GROUP; an empty value means nobody. +USER adds one to them, -@GROUP
+/// removes one. `view` is the kind of
 /// view that `run` and `shell` take if they are not given one: auto (the default), exact
 /// or native. `history-age` says for how long commits can be undone: 7d, 12h or the like,
 /// or off; by default 7d. `history-space` says how much space that may take: 500M, 2G, 10%
 /// (of the file system) or the like, or auto (the default): the lesser of 1G and 5%. The
-/// oldest commits are forgotten first.
+/// oldest commits are forgotten first. `times` says which time files get that a transaction has
+/// written: that of the write (the default) or of the commit.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
+  atomdir config allow +bob,-@staff
   atomdir config view exact
   atomdir config history-age 30d
   atomdir config -C /srv/site")]
 pub struct Arguments {
-    /// The setting: allow, view, history-age or history-space; by default all
+    /// The setting: allow, view, history-age, history-space or times; by default all
     #[arg(value_name = "KEY", add = setting_keys())]
     key: Option<String>,
     /// The new value; empty: the default
+    #[arg(allow_hyphen_values = true)]
     #[arg(value_name = "VALUE", requires = "key", add = setting_words("key"))]
     value: Option<String>,
 }

@@ -142,8 +142,20 @@ pub(super) fn show_between(
     form: &Form,
     (filter, range): (&Filter, (Sequence, Option<Sequence>)),
 ) -> Result<ExitCode, Error> {
+    let output = context.output;
+    output.page(|| show_unpaged(context, connected, form, (filter, range)))?;
+    Ok(SUCCESS)
+}
+
+/// Like [`show_between`], as a part of a longer output.
+pub(super) fn show_unpaged(
+    context: &Context,
+    connected: &mut Connected,
+    form: &Form,
+    (filter, range): (&Filter, (Sequence, Option<Sequence>)),
+) -> Result<(), Error> {
     let between = Between::open(context, connected, filter, range)?;
-    let shown = context.output.page(|| match form {
+    let shown = match form {
         Form { stat: true, .. } => print_stat(context, connected, &between),
         Form {
             name_only: false,
@@ -168,9 +180,9 @@ pub(super) fn show_between(
                 false => write_names(form, context, &lines),
             }
         }
-    });
+    };
     between.close(connected);
-    shown.map(|()| SUCCESS)
+    shown
 }
 
 /// Changes between commits, without contents.

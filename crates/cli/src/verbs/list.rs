@@ -19,12 +19,17 @@ use std::io::{self, Write};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir list -C /srv/site
-  atomdir list --ended")]
+  atomdir list --ended
+  atomdir list --all-stores")]
 pub struct Arguments {
     /// List the transactions that ended otherwise than their users wanted: others aborted them,
     /// they reached their maximum age, or their service was stopped or killed
     #[arg(long)]
     ended: bool,
+    /// List the machine's stores that have a service, with their transactions: yours, those that you
+    /// may use, and for root everybody's
+    #[arg(long, conflicts_with = "ended")]
+    all_stores: bool,
 }
 
 pub struct Transactions(pub Vec<TransactionStatus>);
@@ -84,6 +89,10 @@ impl Serialize for Transactions {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if arguments.all_stores {
+        super::list_stores::run(context)?;
+        return Ok(SUCCESS);
+    }
     if arguments.ended {
         let ended = context.connect()?.connection.ended()?;
         context.output.print_paged(&EndedTransactions(ended))?;

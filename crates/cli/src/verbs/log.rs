@@ -1,19 +1,29 @@
+use super::diff::{Form, show_unpaged};
 use super::{ExitCode, SUCCESS};
 use crate::changes::Filter;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
-use atomdir::CommitSummary;
+use crate::when::{self, When};
+use atomdir::client::{Account, CommitFilter, HistoryStatus, Unconfirmed};
+use atomdir::{CommitSummary, Sequence};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// List the commits, newest first
+///
+/// Marked are commits that are undone, those that are forgotten, so that they cannot be undone,
+/// those that are pinned, and those that wait to be confirmed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir log -n 10
+  atomdir log --since 2h --user alice
+  atomdir log --grep upgrade --patch
   atomdir log -- etc/site.conf")]
 pub struct Arguments {
     /// At most so many
@@ -22,33 +32,98 @@ pub struct Arguments {
     // So that the message about a negative number says what is wrong with it.
     #[arg(allow_negative_numbers = true)]
     limit: u64,
+    /// Only those made since then: 2h (ago), a date and time, or after the commit of this number
+    #[arg(long, value_name = "WHEN", value_parser = when::parse)]
+    since: Option<When>,
+    /// Only those whose label contains this text, in upper or lower case
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<OsString>,
+    /// Only those of this user
+    #[arg(long, value_name = "USER", value_parser = user)]
+    user: Option<u32>,
+    /// Only numbers and labels, a line for each
+    #[arg(long)]
+    oneline: bool,
+    /// Also show the contents that each changed, as `show --patch` does
+    #[arg(short, long)]
+    patch: bool,
     /// Only those that changed something at or below these paths
     #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
 }
 
-struct Log(Vec<CommitSummary>);
+fn user(text: &str) -> Result<u32, String> {
+    let found = Account::named(text).map(|account| account.user);
+    let number = || text.parse().ok();
+    found
+        .or_else(number)
+        .ok_or_else(|| "there is no such user".to_owned())
+}
+
+struct Log {
+    commits: Vec<CommitSummary>,
+    is_brief: bool,
+    history: Option<HistoryStatus>,
+}
 
 impl Show for Log {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        for commit in &self.0 {
+        for commit in &self.commits {
             painter.paint(Style::Heading, format!("{:>6}", commit.sequence.0))?;
+            let marks = marks(commit);
+            let label = escaped(&commit.label);
+            if self.is_brief {
+                writeln!(painter, "  {marks}{label}")?;
+                continue;
+            }
             let time = time::readable(commit.time);
             let changes = counted(commit.changes, "change");
             writeln!(
                 painter,
-                "  {time}  {:8}  {changes:>12}  {}",
+                "  {time}  {:8}  {changes:>12}  {marks}{label}",
                 user_name(commit.user),
-                escaped(&commit.label)
+            )?;
+        }
+        let early = self.history.and_then(|history| history.early);
+        let is_listed = |newest| self.commits.iter().any(|one| one.sequence <= newest);
+        if let Some(early) = early.filter(|early| is_listed(early.newest)) {
+            writeln!(
+                painter,
+                "commits up to {} were forgotten early, at {}: {}",
+                early.newest,
+                time::readable(early.time),
+                crate::attempt::early_reason(early.why)
             )?;
         }
         Ok(())
     }
 }
 
+/// What has become of a commit: words in brackets and a blank, or nothing.
+pub(super) fn marks(commit: &CommitSummary) -> String {
+    let marks = &commit.marks;
+    let mut words = Vec::new();
+    words.extend(marks.undone_by.map(|by| format!("undone by {by}")));
+    words.extend(marks.forgotten.then(|| "forgotten".to_owned()));
+    words.extend(marks.pinned.then(|| "pinned".to_owned()));
+    words.extend(marks.unconfirmed.as_ref().map(unconfirmed));
+    match words.is_empty() {
+        true => String::new(),
+        false => format!("[{}] ", words.join(", ")),
+    }
+}
+
+pub(super) fn unconfirmed(one: &Unconfirmed) -> String {
+    match one.refused {
+        None => format!("to be confirmed by {}", time::readable(one.due)),
+        Some(0) => "not confirmed, and forgotten before it was taken back".to_owned(),
+        Some(_) => "not confirmed, and not taken back: changed since".to_owned(),
+    }
+}
+
 impl Serialize for Log {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let commits: Vec<_> = self.0.iter().map(json::Commit::from).collect();
+        let commits: Vec<_> = self.commits.iter().map(json::Commit::from).collect();
         let mut object = serializer.serialize_struct("Log", 1)?;
         object.serialize_field("commits", &commits)?;
         object.end()
@@ -56,14 +131,62 @@ impl Serialize for Log {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let Connected {
-        mut connection,
-        root,
-        start,
-        ..
-    } = context.connect()?;
-    let filter = Filter::new(&root, &start, &arguments.paths)?;
-    let commits = connection.log_of(&filter, None, arguments.limit)?;
-    context.output.print_paged(&Log(commits))?;
+    let mut connected = context.connect()?;
+    let filter = Filter::new(&connected.root, &connected.start, &arguments.paths)?;
+    let after = match arguments.since {
+        Some(When::Commit(commit)) => commit,
+        _ => Sequence(0),
+    };
+    let only = CommitFilter {
+        since: match arguments.since {
+            Some(When::At(moment)) => Some(moment),
+            _ => None,
+        },
+        user: arguments.user,
+        label: arguments
+            .grep
+            .clone()
+            .map_or_else(Vec::new, OsString::into_vec),
+    };
+    let connection = &mut connected.connection;
+    let mut commits = connection.log_only((&filter, only), None, arguments.limit)?;
+    commits.retain(|commit| commit.sequence > after);
+    if arguments.patch {
+        return patches(context, &mut connected, &filter, commits);
+    }
+    let history = connected.connection.service_status()?.history;
+    context.output.print_paged(&Log {
+        commits,
+        is_brief: arguments.oneline,
+        history,
+    })?;
+    Ok(SUCCESS)
+}
+
+/// Shows each commit with what it changed.
+fn patches(
+    context: &Context,
+    connected: &mut Connected,
+    filter: &Filter,
+    commits: Vec<CommitSummary>,
+) -> Result<ExitCode, Error> {
+    context.output.page(|| {
+        for commit in commits {
+            let sequence = commit.sequence;
+            let is_forgotten = commit.marks.forgotten;
+            context.output.print(&Log {
+                commits: vec![commit],
+                is_brief: false,
+                history: None,
+            })?;
+            if is_forgotten {
+                continue;
+            }
+            let before = Sequence(sequence.0.saturating_sub(1));
+            let range = (before, Some(sequence));
+            show_unpaged(context, connected, &Form::patch(false), (filter, range))?;
+        }
+        Ok(())
+    })?;
     Ok(SUCCESS)
 }

@@ -7,19 +7,24 @@ pub mod check;
 pub mod commit;
 pub mod completions;
 pub mod config;
+pub mod confirm;
 pub mod conflicts;
+pub mod deinit;
 pub mod diff;
 pub mod exec;
 pub mod init;
 pub mod list;
+mod list_stores;
 pub mod lock;
 pub mod log;
 pub mod make;
 pub mod man;
 pub mod mcp;
+pub mod pin;
 pub mod prune;
 pub mod recover;
 pub mod refresh;
+pub mod relabel;
 pub mod restore;
 pub mod rollback;
 pub mod run;
@@ -45,6 +50,7 @@ pub const SUCCESS: ExitCode = 0;
 pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
     match verb {
         Verb::Init(arguments) => init::run(&arguments, context),
+        Verb::Deinit(arguments) => deinit::run(&arguments, context),
         Verb::Config(arguments) => config::run(&arguments, context),
         Verb::Run(arguments) => run::run(&arguments, context),
         Verb::Make(arguments) => make::run(&arguments, context),
@@ -57,6 +63,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Conflicts(arguments) => conflicts::run(&arguments, context),
         Verb::Refresh(arguments) => refresh::run(&arguments, context),
         Verb::Commit(arguments) => commit::run(&arguments, context),
+        Verb::Confirm(arguments) => confirm::run(&arguments, context),
         Verb::Abort(arguments) => abort::run(&arguments, context),
         Verb::Lock(arguments) => lock::run(&arguments, context),
         Verb::Unlock(arguments) => unlock::run(&arguments, context),
@@ -68,6 +75,8 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Undo(arguments) => undo::run(&arguments, context),
         Verb::Restore(arguments) => restore::run(&arguments, context),
         Verb::At(arguments) => at::run(&arguments, context),
+        Verb::Pin(arguments) => pin::run(&arguments, context),
+        Verb::Relabel(arguments) => relabel::run(&arguments, context),
         Verb::Prune(arguments) => prune::run(&arguments, context),
         Verb::Sync(arguments) => sync::run(&arguments, context),
         Verb::Recover(arguments) => recover::run(&arguments, context),

@@ -1,4 +1,5 @@
 use super::{ExitCode, SUCCESS};
+use crate::attempt::early_reason;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json, time};
@@ -48,7 +49,16 @@ pub(super) fn describe(history: Option<&HistoryStatus>) -> String {
     let oldest = history.oldest.map_or_else(String::new, |(sequence, made)| {
         format!(", from {sequence} of {} on", time::readable(made))
     });
-    format!("{commits} can be undone{oldest}; {} bytes", history.bytes)
+    let early = history.early.map_or_else(String::new, |early| {
+        format!(
+            "; commits up to {} were forgotten early, at {}: {}",
+            early.newest,
+            time::readable(early.time),
+            early_reason(early.why)
+        )
+    });
+    let bytes = history.bytes;
+    format!("{commits} can be undone{oldest}; {bytes} bytes{early}")
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {

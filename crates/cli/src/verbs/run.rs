@@ -167,6 +167,8 @@ impl Run<'_> {
         if let Some(age) = arguments.begin.max_age {
             connected.connection.abort_after(transaction.id, age)?;
         }
+        let connection = &mut connected.connection;
+        arguments.end.terms.set(connection, transaction.id, None)?;
         self.first.get_or_insert(transaction.id);
         let timeout = arguments.timeout;
         let sealing = match sealed {

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueHint};
 use rustix::io::Errno;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +40,7 @@ enum ServiceVerb {
     Start(StartArguments),
     /// Run it in the foreground, as for systemd
     Run(RunArguments),
-    /// Show its process, age, open transactions and log
+    /// Show its process, age, open transactions and log, or that none runs
     Status,
     /// End it, unless transactions are open
     Stop(StopArguments),
@@ -128,11 +129,42 @@ fn serve(arguments: &RunArguments, context: &Context) -> Result<(), Error> {
         None => context.store()?.root,
     };
     leave_environment(arguments, &root)?;
+    if !arguments.detach {
+        take_over(&root, context);
+    }
     let options = ServiceOptions {
         detach: arguments.detach,
         idle: arguments.idle.0,
     };
     Ok(atomdir_service::run(&root, &options)?)
+}
+
+/// How often it is tried to take a store over.
+const TAKE_OVER_PERIOD: Duration = Duration::from_secs(1);
+
+/// Lets a service that was started automatically hand the store over, and waits until it can: as
+/// long as transactions are open that would not survive. If anything is amiss, the start reports it.
+fn take_over(root: &Path, context: &Context) {
+    let mut is_told = false;
+    while let Ok(Some(connected)) = context.connect_to_running_at(root) {
+        let mut connection = connected.connection;
+        match connection.service_status() {
+            Ok(status) if !status.supervised => {}
+            _ => return,
+        }
+        let error = match connection.stop_and_keep() {
+            Ok(_) => return,
+            Err(error) => error,
+        };
+        if !is_told {
+            let root = root.display();
+            context.output.note(format_args!(
+                "'{root}' has a service already; waiting until it can hand the store over: {error}"
+            ));
+            is_told = true;
+        }
+        std::thread::sleep(TAKE_OVER_PERIOD);
+    }
 }
 
 /// A process cannot clean the memory in which it was given its environment, so the
@@ -203,6 +235,10 @@ impl Show for Status {
         writeln!(painter, "log           {} bytes", status.log_bytes)?;
         let history = super::prune::describe(status.history.as_ref());
         writeln!(painter, "history       {history}")?;
+        for (commit, one) in &status.unconfirmed {
+            let waits = super::log::unconfirmed(one);
+            writeln!(painter, "unconfirmed   commit {commit}: {waits}")?;
+        }
         if let Some(stalled) = &status.stalled {
             writeln!(painter, "stalled       {stalled}")?;
         }
@@ -307,8 +343,44 @@ impl Serialize for Status {
 }
 
 fn status(context: &Context) -> Result<(), Error> {
-    let mut connection = context.connect_to_running()?.connection;
-    context.output.print(&Status(connection.service_status()?))
+    let Some(mut connected) = context.connect_if_running()? else {
+        let store = context.store()?;
+        let has_survivors = store.may_have_survivors();
+        let root = store.root.as_os_str().as_bytes();
+        return context.output.print(&AtRest {
+            store: Text(root),
+            process: None,
+            may_have_transactions: has_survivors,
+        });
+    };
+    let status = connected.connection.service_status()?;
+    context.output.print(&Status(status))
+}
+
+/// A store without a service.
+#[derive(Serialize)]
+struct AtRest<'a> {
+    store: Text<'a>,
+    process: Option<u32>,
+    /// Some may have survived the last service.
+    may_have_transactions: bool,
+}
+
+impl Show for AtRest<'_> {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        writeln!(painter, "store         {}", quoted(self.store.0))?;
+        writeln!(
+            painter,
+            "process       none: the next command that needs a service starts it"
+        )?;
+        match self.may_have_transactions {
+            true => writeln!(
+                painter,
+                "transactions  some may have survived the last service"
+            ),
+            false => writeln!(painter, "transactions  none"),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -333,12 +405,24 @@ impl Show for Stopped {
 
 /// A service that does not run is stopped.
 fn stop(arguments: &StopArguments, context: &Context) -> Result<(), Error> {
-    let report = match context.connect_if_running()? {
+    let mut running = context.connect_if_running()?;
+    let status = running.as_mut().map(|one| one.connection.service_status());
+    let unconfirmed = status
+        .transpose()?
+        .map_or_else(Vec::new, |status| status.unconfirmed);
+    let report = match running {
         None => None,
         Some(connected) if arguments.abort => Some(connected.connection.stop_and_abort()?),
         Some(connected) if arguments.keep => Some(connected.connection.stop_and_keep()?),
         Some(connected) => Some(connected.connection.stop()?),
     };
+    for (commit, one) in unconfirmed.iter().filter(|(_, one)| one.refused.is_none()) {
+        context.output.note(format_args!(
+            "commit {commit} waits to be confirmed: after {} it takes itself back when the store is \
+             next used",
+            time::readable(one.due)
+        ));
+    }
     context.output.confirm(&Stopped {
         stopped: report.is_some(),
         transactions_aborted: report.map_or(0, |report| report.transactions_aborted),

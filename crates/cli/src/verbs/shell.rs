@@ -92,6 +92,8 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     if let Some(age) = arguments.begin.max_age {
         connected.connection.abort_after(transaction.id, age)?;
     }
+    end.terms
+        .set(&mut connected.connection, transaction.id, None)?;
     context
         .output
         .note(format_args!("in transaction {}", transaction.id));

@@ -51,6 +51,10 @@ impl Show for Details {
         if !summary.label.is_empty() {
             writeln!(painter, "label       {}", escaped(&summary.label))?;
         }
+        let marks = super::log::marks(summary);
+        if !marks.is_empty() {
+            writeln!(painter, "now         {}", marks.trim_end())?;
+        }
         writeln!(painter)?;
         if self.left_out > 0 {
             let changes = counted(self.left_out, "change");

@@ -2,7 +2,7 @@
 //! directory, the known base objects, and how to find one from another.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat, reason};
@@ -38,6 +38,8 @@ pub(crate) struct Core<D: Disk> {
     pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
+    /// Whether a commit waits to be confirmed.
+    pub awaits_confirmation: AtomicBool,
     pub survey: Mutex<Survey>,
     pub(super) probing: Mutex<()>,
     /// Made when it is first needed: see [`Core::occupied`].
@@ -69,6 +71,7 @@ impl<D: Disk> Core<D> {
             turns: AtomicU64::new(0),
             serials: AtomicU64::new(1),
             past_sizes: Mutex::new(PastSizes::new(options.history)),
+            awaits_confirmation: AtomicBool::new(false),
             survey: Mutex::default(),
             disk,
             control,

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use atomdir_disk::Timestamp;
+use atomdir_types::{EarlyReason, ForgottenEarly};
 
 use crate::ids::Sequence;
 use crate::options::HistoryLimits;
@@ -12,6 +13,10 @@ use crate::options::HistoryLimits;
 pub(crate) struct PastSizes {
     /// `None`: nothing is kept but for open transactions.
     pub limits: Option<HistoryLimits>,
+    /// The bytes of the whole history, with the commits in the log, as of the last commit.
+    pub all_bytes: u64,
+    /// When commits were last forgotten early.
+    pub early: Option<ForgottenEarly>,
     /// The sequence of the first commit. The past has no gaps.
     first: u64,
     commits: VecDeque<Size>,
@@ -29,6 +34,8 @@ impl PastSizes {
     pub fn new(limits: Option<HistoryLimits>) -> PastSizes {
         PastSizes {
             limits,
+            all_bytes: 0,
+            early: None,
             first: 0,
             commits: VecDeque::new(),
             start: 0,
@@ -36,7 +43,10 @@ impl PastSizes {
     }
 
     pub fn clear(&mut self) {
-        *self = PastSizes::new(self.limits);
+        *self = PastSizes {
+            early: self.early,
+            ..PastSizes::new(self.limits)
+        };
     }
 
     pub fn add(&mut self, sequence: u64, time: Timestamp, bytes: u64) {
@@ -63,6 +73,34 @@ impl PastSizes {
             self.start = last.end;
         }
         self.first = first;
+    }
+
+    /// Why commits were forgotten early since then, or will be at the next checkpoint.
+    pub fn forgets_early(&self, since: Timestamp) -> Option<EarlyReason> {
+        let early = self.early.filter(|early| early.time >= since);
+        let bytes_max = self.limits.map(|limits| limits.bytes_max);
+        let is_large = bytes_max.is_some_and(|bytes_max| self.all_bytes > bytes_max);
+        early
+            .map(|early| early.why)
+            .or(is_large.then_some(EarlyReason::Space))
+    }
+
+    /// The bytes of one commit; 0 if it is not in the past.
+    pub fn of(&self, sequence: u64) -> u64 {
+        let place = sequence
+            .checked_sub(self.first)
+            .and_then(|place| usize::try_from(place).ok());
+        let Some(place) = place.filter(|place| *place < self.commits.len()) else {
+            return 0;
+        };
+        self.end_of(place + 1) - self.end_of(place)
+    }
+
+    /// When the oldest commit was made of those for which this is true.
+    pub fn oldest(&self, mut is_wanted: impl FnMut(u64) -> bool) -> Option<(u64, Timestamp)> {
+        let mut commits = (self.first..).zip(&self.commits);
+        let found = commits.find(|(sequence, _)| is_wanted(*sequence));
+        found.map(|(sequence, one)| (sequence, one.time))
     }
 
     /// The bytes of all commits.
@@ -143,6 +181,8 @@ mod tests {
     #[test]
     fn forgotten_commits_are_not_counted() {
         let mut sizes = sizes();
+        let of: Vec<u64> = (4..=9).map(|sequence| sizes.of(sequence)).collect();
+        assert_eq!(of, [0, 10, 20, 30, 40, 0]);
         let beyond = |sizes: &PastSizes, after| sizes.beyond(Sequence(after), at(0), 0);
         sizes.forget_before(Some(7));
         assert_eq!((beyond(&sizes, 4), beyond(&sizes, 7)), (70, 40));

@@ -10,7 +10,7 @@ use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
 use crate::log::journal::lacks_space;
 use crate::log::past::PastFile;
-use crate::log::past_limits::HistoryStatus;
+use crate::log::past_limits::{self, HistoryStatus};
 use crate::names::{self, InLimbo};
 use crate::options::{HistoryLimits, milliseconds_between};
 use crate::store::Store;
@@ -24,6 +24,13 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 const LOG_COMMITS_MAX: u64 = 16 << 10;
 /// Any log is checkpointed once no commit has come for this long.
 const QUIET_MS: i128 = 3_000;
+
+/// Nothing is kept but what must be.
+const NO_LIMITS: HistoryLimits = HistoryLimits {
+    age_seconds_max: 0,
+    bytes_max: 0,
+    free_bytes_min: 0,
+};
 
 /// Whether the space that the file system has left is to be watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +113,11 @@ impl<D: Disk> Store<D> {
         let mut state = self.lock_without_pending()?;
         self.checkpoint_locked(&mut state)?;
         let held = self.held_past();
-        state.journal.limit_past(&self.0.core, limits, held, true)?;
+        let configured = state.history.map_or(0, |limits| limits.age_seconds_max);
+        let asked_from = past_limits::before(self.0.core.options.clock.now(), configured);
+        let asked_from = Some(asked_from);
+        let journal = &mut state.journal;
+        journal.limit_past(&self.0.core, limits, held, asked_from)?;
         self.checkpoint_locked(&mut state)?;
         Ok(state.journal.history_status().unwrap_or_default())
     }
@@ -211,7 +222,10 @@ impl<D: Disk> Store<D> {
         let summaries = state.journal.shorten_history(core, HISTORY_BYTES_MAX);
         let held = self.held_past();
         let past = match (state.history, &mut state.journal.past) {
-            (Some(limits), _) => state.journal.limit_past(core, &limits, held, false),
+            (Some(limits), _) => state.journal.limit_past(core, &limits, held, None),
+            (None, Some(_)) if state.journal.annotations.has_pins() => {
+                state.journal.limit_past(core, &NO_LIMITS, held, None)
+            }
             // Only transactions that survive have needed it.
             (None, Some(past)) if held.is_none() => past
                 .clear(core, state.journal.newest)

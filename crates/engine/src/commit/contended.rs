@@ -48,7 +48,7 @@ impl<D: Disk> Store<D> {
         let open = self.transaction(id);
         ChangedBy::Open {
             transaction: id,
-            label: open.map_or_else(Vec::new, |open| open.label().to_vec()),
+            label: open.map_or_else(Vec::new, |open| open.label()),
         }
     }
 

@@ -56,6 +56,7 @@ pub(crate) mod publish;
 pub(crate) mod refresh;
 pub(crate) mod resolve;
 pub(crate) mod stalled;
+mod terms;
 pub(crate) mod validate;
 
 use atomdir_disk::Disk;
@@ -66,7 +67,7 @@ use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
 use crate::commit::carry::{carry, carry_some_pages};
 use crate::commit::look::look_at_base;
-use crate::commit::prepare::{Prepared, prepare};
+use crate::commit::prepare::Prepared;
 use crate::commit::resolve::{Accepted, Taken};
 use crate::commit::validate::Validation;
 use crate::error::{CommitError, Conflict, Stalled, StoreError};
@@ -238,7 +239,7 @@ impl<D: Disk> Store<D> {
         let prepared_part = part.as_ref().or(taken.part.as_ref());
         view.release_savepoints();
         view.write_ahead();
-        let prepare = || prepare(view, prepared_part, &mut meter);
+        let prepare = || self.prepare_on_terms(transaction, view, (prepared_part, &mut meter));
         let mut prepared =
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
@@ -431,7 +432,8 @@ impl<D: Disk> Store<D> {
         }
         let sequence = state.journal.newest.next();
         let had_garbage = state.journal.has_garbage;
-        let before = match state.history.is_some() || self.held_past().is_some() {
+        let keeps = state.history.is_some() || state.journal.annotations.has_pins();
+        let before = match keeps || self.held_past().is_some() {
             false => None,
             true => {
                 // If the record is not appended, a file with pages may be left over.
@@ -450,7 +452,7 @@ impl<D: Disk> Store<D> {
             time: now,
             user: transaction.owner(),
             groups: acting.map(|user| user.groups),
-            label: transaction.label().to_vec(),
+            label: transaction.label(),
             directories: Vec::new(),
             objects: Vec::new(),
             entries: Vec::new(),
@@ -459,11 +461,13 @@ impl<D: Disk> Store<D> {
             summary: set.summary.clone(),
             before,
         };
+        self.await_confirmation(transaction, state, (sequence, now))?;
         let record = record_builder::build(&set, &carried, head, &present);
         state.fill_reserve(core, &set)?;
         let appended = state.journal.log.append(&core.disk, &record);
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
         state.journal.note_appended(&record);
+        state.note_size(core);
         state.note_undo(&record);
         self.0.flusher.note_appended(sequence);
         state.journal.has_garbage = had_garbage;

@@ -8,17 +8,19 @@ use atomdir_format::header::StoreHeader;
 use atomdir_format::past::SettledBy;
 use atomdir_format::record::{CommitRecord, LogRecord};
 use atomdir_format::summary::SummaryRecord;
+use atomdir_types::{EarlyReason, ForgottenEarly};
 
 use crate::base::core::Core;
 use crate::control;
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::Log;
+use crate::log::annotations::AnnotationFile;
 use crate::log::forgotten::Forgotten;
-use crate::log::past::{PastFile, limbo_bytes};
+use crate::log::past::{Forget, Gone, Kept, PastFile, limbo_bytes};
 use crate::log::past_limits::{Excess, HistoryStatus};
 use crate::log::recent::RecentCommits;
-use crate::names::{self, InLimbo};
+use crate::names;
 use crate::options::HistoryLimits;
 
 pub(crate) struct Journal<D: Disk> {
@@ -31,6 +33,7 @@ pub(crate) struct Journal<D: Disk> {
     pub newest: Sequence,
     /// The objects that older commits have replaced; `None` if the store has never kept these.
     pub past: Option<PastFile<D>>,
+    pub annotations: AnnotationFile,
     /// The number and size of the commits in the log that can be undone.
     pub logged: HistoryStatus,
     /// The moments at which the commits in the log were in the base: see
@@ -129,16 +132,36 @@ impl<D: Disk> Journal<D> {
             commits: past.commits + self.logged.commits,
             bytes: past.bytes + self.logged.bytes,
             oldest: past.oldest.or(self.logged.oldest),
+            early: None,
         })
     }
 
-    /// Forgets the oldest commits that are beyond the limits, except those after `held`.
+    /// Which commits can be undone: those for which the result is true.
+    pub fn kept(&self) -> impl Fn(Sequence) -> bool + use<D> {
+        let past = self
+            .past
+            .as_ref()
+            .map_or_else(Kept::default, PastFile::kept);
+        let in_log = self.logged.oldest.filter(|_| self.past.is_some());
+        let newest = self.newest;
+        let cancelled = self.cancelled.clone();
+        move |sequence| {
+            let is_in_log = in_log.is_some_and(|(oldest, _)| {
+                (oldest..=newest).contains(&sequence) && !cancelled.contains(&sequence.0)
+            });
+            is_in_log || past.has(sequence.0)
+        }
+    }
+
+    /// Forgets the oldest commits that are beyond the limits, except those after `held`, and pinned
+    /// ones. `asked_from`: somebody has asked for it, and commits that are not older than this are
+    /// forgotten early.
     pub fn limit_past(
         &mut self,
         core: &Core<D>,
         limits: &HistoryLimits,
         held: Option<Sequence>,
-        is_exact: bool,
+        asked_from: Option<Timestamp>,
     ) -> Result<(), StoreError> {
         let Some(past) = &self.past else {
             return Ok(());
@@ -146,24 +169,49 @@ impl<D: Disk> Journal<D> {
         let status = core.disk.status(&core.root);
         let status = status.map_err(failed("examine the file system"))?;
         let (figures, file_bytes) = (past.figures(), past.file_bytes());
+        let pins = self.annotations.pins();
+        let loose = past.loose_figures(core, &pins);
         let now = core.options.clock.now();
-        let mut excess = Excess::of(limits, now, status.bytes_available(), figures.bytes);
-        if !is_exact {
-            if !excess.is_due(limits, &figures, file_bytes) {
+        let free_bytes = status.bytes_available();
+        let mut excess = Excess::of(limits, now, free_bytes, loose.bytes);
+        let why = match excess.is_larger(&loose) {
+            _ if asked_from.is_some() => EarlyReason::Asked,
+            true if free_bytes < limits.free_bytes_min => EarlyReason::FreeSpace,
+            true => EarlyReason::Space,
+            false => EarlyReason::TooMany,
+        };
+        if asked_from.is_none() {
+            if !excess.is_due(limits, &loose, file_bytes) {
                 return Ok(());
             }
             excess = excess.with_room();
         }
+        let forget = Forget {
+            excess: &excess,
+            held,
+            pins: &pins,
+            early_from: asked_from.unwrap_or(excess.older_than()),
+        };
         let given_up = self.in_tails(core, |journal| match &mut journal.past {
-            Some(past) => past.give_up(core, &excess, held),
-            None => Ok(None),
+            Some(past) => past.give_up(core, &forget),
+            None => Ok(Gone::default()),
         })?;
-        let forgotten = self.in_tails(core, |journal| match &mut journal.past {
-            Some(past) => past.forget(core, &excess, held),
-            None => Ok(None),
+        let mut forgotten = self.in_tails(core, |journal| match &mut journal.past {
+            Some(past) => past.forget(core, &forget),
+            None => Ok(Gone::default()),
         });
-        let some = [given_up, forgotten.as_ref().ok().cloned().flatten()];
-        let gone: Vec<InLimbo> = some.into_iter().flatten().flatten().collect();
+        let more = forgotten.as_mut().map(std::mem::take).unwrap_or_default();
+        let Gone { limbo: gone, early } = given_up.and(more);
+        if let (commits @ 1.., newest) = early {
+            let newest = Sequence(newest);
+            let early = ForgottenEarly {
+                time: now,
+                commits,
+                newest,
+                why,
+            };
+            self.annotations.note_early(core, early);
+        }
         if let Some(past) = self.past.as_ref().filter(|past| past.figures() != figures) {
             self.has_garbage = true;
             let in_limbo = |bytes: u64, file_bytes: u64| bytes.saturating_sub(file_bytes);

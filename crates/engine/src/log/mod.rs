@@ -11,6 +11,7 @@
 //! 2. Each record carries the sequence up to which everything was durable when the record was
 //!    written. So recovery can distinguish a lost record from one that was never written.
 
+pub(crate) mod annotations;
 pub(crate) mod forgotten;
 pub(crate) mod history;
 pub(crate) mod journal;
@@ -356,6 +357,7 @@ fn scan<R: Record>(
                         FrameKind::Past => names::PAST,
                         FrameKind::View => names::VIEW,
                         FrameKind::Notice => names::TRANSACTIONS,
+                        FrameKind::Annotations => names::ANNOTATIONS,
                     },
                     offset,
                     reason: damage.to_string(),

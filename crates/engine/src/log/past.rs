@@ -10,7 +10,7 @@
 //!    into the base. It is durably there before `past` names it: the base is flushed first.
 //! 3. A commit is forgotten durably before the objects that it alone keeps in limbo are removed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Timestamp};
 use atomdir_format::past::{PastRecord, SettledBy};
@@ -38,9 +38,55 @@ struct Counts {
     /// How many commits keep each object in limbo.
     kept: HashMap<InLimbo, u32>,
     figures: HistoryStatus,
+    /// The sequences in the file of which it says nothing: commits that were cancelled, and those
+    /// that had to make room.
+    absent: BTreeSet<u64>,
     /// The first commit in the file, perhaps a cancelled one.
     first: Option<u64>,
     newest: u64,
+}
+
+/// What is to be forgotten.
+pub(crate) struct Forget<'a> {
+    pub excess: &'a Excess,
+    /// Commits after this one stay.
+    pub held: Option<Sequence>,
+    /// These stay, too, and the limits are for all others.
+    pub pins: &'a BTreeSet<u64>,
+    /// Younger commits are forgotten early.
+    pub early_from: Timestamp,
+}
+
+/// What was forgotten.
+#[derive(Default)]
+pub(crate) struct Gone {
+    /// No commit keeps these in limbo any more.
+    pub limbo: Vec<InLimbo>,
+    /// The number of commits that were forgotten early, and the newest.
+    pub early: (u64, u64),
+}
+
+impl Gone {
+    fn note(&mut self, record: &PastRecord, early_from: Timestamp) {
+        if record.record.commit().is_some() && record.record.time() >= early_from {
+            let (count, newest) = self.early;
+            self.early = (count + 1, newest.max(record.record.sequence()));
+        }
+    }
+
+    /// Together with what was forgotten besides.
+    pub fn and(mut self, other: Gone) -> Gone {
+        self.limbo.extend(other.limbo);
+        let ((count, newest), (more, newer)) = (self.early, other.early);
+        self.early = (count + more, newest.max(newer));
+        self
+    }
+}
+
+impl Forget<'_> {
+    fn may_go(&self, sequence: u64) -> bool {
+        self.held.is_none_or(|held| sequence <= held.0) && !self.pins.contains(&sequence)
+    }
 }
 
 /// The objects and saved pages that a commit keeps in limbo.
@@ -71,6 +117,8 @@ impl Counts {
                 .get_or_insert((Sequence(sequence), time));
             self.figures.commits += 1;
             bytes += limbo_bytes(commit);
+        } else {
+            self.absent.insert(sequence);
         }
         self.figures.bytes += bytes;
         lock(&core.past_sizes).add(sequence, time, bytes);
@@ -232,6 +280,33 @@ impl<D: Disk> PastFile<D> {
         self.counts.figures
     }
 
+    /// The figures of the commits that are not pinned.
+    pub fn loose_figures(&self, core: &Core<D>, pins: &BTreeSet<u64>) -> HistoryStatus {
+        let figures = self.counts.figures;
+        if pins.is_empty() {
+            return figures;
+        }
+        let sizes = lock(&core.past_sizes);
+        let absent = &self.counts.absent;
+        let oldest = sizes.oldest(|one| !pins.contains(&one) && !absent.contains(&one));
+        let pinned: u64 = pins.iter().map(|one| sizes.of(*one)).sum();
+        HistoryStatus {
+            bytes: figures.bytes.saturating_sub(pinned),
+            oldest: oldest.map(|(sequence, time)| (Sequence(sequence), time)),
+            ..figures
+        }
+    }
+
+    /// The commits of which it says what they replaced.
+    pub fn kept(&self) -> Kept {
+        let oldest = self.counts.figures.oldest;
+        Kept {
+            oldest: oldest.map(|(sequence, _)| sequence.0),
+            newest: self.counts.newest,
+            absent: self.counts.absent.clone(),
+        }
+    }
+
     pub fn file_bytes(&self) -> u64 {
         self.records.length()
     }
@@ -240,23 +315,21 @@ impl<D: Disk> PastFile<D> {
         self.counts.kept.contains_key(object)
     }
 
-    /// If commits are too many, gives up the oldest of the users who have the most, as far as they
-    /// are not after `held`. Returns what no commit keeps in limbo any more; `None` if nothing was
-    /// given up.
-    pub fn give_up(
-        &mut self,
-        core: &Core<D>,
-        excess: &Excess,
-        held: Option<Sequence>,
-    ) -> Result<Option<Vec<InLimbo>>, StoreError> {
-        let Some(gone) = self.excessive(core, excess, held)? else {
-            return Ok(None);
+    /// If commits are too many, gives up the oldest of the users who have the most. Also those that
+    /// are too old, if a pinned one before them keeps them in the file.
+    pub fn give_up(&mut self, core: &Core<D>, forget: &Forget) -> Result<Gone, StoreError> {
+        let Some(gone) = self.excessive(core, forget)? else {
+            return Ok(Gone::default());
         };
+        let mut result = Gone::default();
         let names = (names::PAST_NEW, names::PAST);
         let log = (&self.records, self.counts.newest);
         self.records = rewrite(core, names, log, |record: PastRecord| {
             Some(match gone.contains(&record.record.sequence()) {
-                true => record.given_up(),
+                true => {
+                    result.note(&record, forget.early_from);
+                    record.given_up()
+                }
                 false => record,
             })
         })?;
@@ -271,29 +344,41 @@ impl<D: Disk> PastFile<D> {
             })?;
         sync_name(core).map_err(failed("shorten the past"))?;
         let kept = kept.into_keys();
-        Ok(Some(kept.filter(|one| !self.keeps(one)).collect()))
+        result.limbo = kept.filter(|one| !self.keeps(one)).collect();
+        Ok(result)
     }
 
     /// The sequences of the commits to give up; `None` if nothing is to be rewritten.
     fn excessive(
         &self,
         core: &Core<D>,
-        excess: &Excess,
-        held: Option<Sequence>,
+        forget: &Forget,
     ) -> Result<Option<HashSet<u64>>, StoreError> {
         let mut claims = Vec::new();
         let mut file_claims = Vec::new();
         let mut sequences = Vec::new();
+        // Commits behind a pinned one cannot be forgotten by shortening the file.
+        let first_pin = forget.pins.first().copied();
+        let mut gone = HashSet::new();
         self.records
             .end_of_prefix(&core.disk, |record: PastRecord, bytes| {
                 let sequence = record.record.sequence();
                 let Some(commit) = record.record.commit() else {
                     return true;
                 };
+                if forget.pins.contains(&sequence) {
+                    return true;
+                }
+                let may_go = forget.may_go(sequence);
+                let is_behind = first_pin.is_some_and(|first| sequence > first);
+                if may_go && is_behind && forget.excess.is_old(record.record.time()) {
+                    gone.insert(sequence);
+                    return true;
+                }
                 let claim = |bytes| Claim {
                     user: commit.user,
                     bytes,
-                    may_go: held.is_none_or(|held| sequence <= held.0),
+                    may_go,
                 };
                 sequences.push(sequence);
                 claims.push(claim(bytes + limbo_bytes(commit)));
@@ -303,52 +388,52 @@ impl<D: Disk> PastFile<D> {
         // If the oldest commits of all users are to go, `forget` takes less work.
         let users: HashSet<u32> = claims.iter().map(|claim| claim.user).collect();
         let owner = core.options.privileges.user;
-        let (bytes_max, file_bytes_max) = excess.bytes_max();
-        if users.len() < 2 || bytes_max == 0 {
+        let (bytes_max, file_bytes_max) = forget.excess.bytes_max();
+        if first_pin.is_none() && (users.len() < 2 || bytes_max == 0) {
             return Ok(None);
         }
-        let gone = excessive(&claims, bytes_max, owner);
-        let places = gone
+        let places = excessive(&claims, bytes_max, owner)
             .into_iter()
             .chain(excessive(&file_claims, file_bytes_max, owner));
-        let gone: HashSet<u64> = places.map(|place| sequences[place]).collect();
+        gone.extend(places.map(|place| sequences[place]));
         Ok((!gone.is_empty()).then_some(gone))
     }
 
-    /// Forgets the oldest commits as far as they are too many and not after `held`. Returns what no
-    /// commit keeps in limbo any more; `None` if nothing was forgotten.
-    pub fn forget(
-        &mut self,
-        core: &Core<D>,
-        excess: &Excess,
-        held: Option<Sequence>,
-    ) -> Result<Option<Vec<InLimbo>>, StoreError> {
+    /// Forgets the oldest commits as far as they are too many, up to the first that must stay.
+    pub fn forget(&mut self, core: &Core<D>, forget: &Forget) -> Result<Gone, StoreError> {
         let length = self.records.length();
         let mut figures = self.counts.figures;
+        let loose_bytes = self.loose_figures(core, forget.pins).bytes;
+        let pinned_bytes = figures.bytes.saturating_sub(loose_bytes);
         let mut file_bytes = length;
-        let mut forgotten = Vec::new();
+        let mut gone = Gone::default();
         let mut first = None;
         let goes = |record: PastRecord, bytes: u64| {
             let sequence = Sequence(record.record.sequence());
             first = Some(sequence.0);
             figures.oldest = Some((sequence, record.record.time()));
-            if held.is_some_and(|held| sequence > held) {
+            if !forget.may_go(sequence.0) {
                 return false;
             }
             let commit = record.record.commit();
-            let goes = commit.is_none() || excess.includes(&figures, file_bytes);
+            let loose = HistoryStatus {
+                bytes: figures.bytes.saturating_sub(pinned_bytes),
+                ..figures
+            };
+            let goes = commit.is_none() || forget.excess.includes(&loose, file_bytes);
             if goes {
+                gone.note(&record, forget.early_from);
                 first = None;
                 figures.commits -= u64::from(commit.is_some());
                 figures.bytes -= bytes + commit.map_or(0, limbo_bytes);
                 file_bytes -= bytes;
-                forgotten.extend(commit.into_iter().flat_map(kept_by));
+                gone.limbo.extend(commit.into_iter().flat_map(kept_by));
             }
             goes
         };
         let start = self.records.end_of_prefix(&core.disk, goes)?;
         if start == 0 {
-            return Ok(None);
+            return Ok(Gone::default());
         }
         let names = (names::PAST_NEW, names::PAST);
         let file = self.records.file();
@@ -362,10 +447,30 @@ impl<D: Disk> PastFile<D> {
         }
         self.counts.figures = figures;
         self.counts.first = first;
+        match first {
+            Some(first) => self.counts.absent = self.counts.absent.split_off(&first),
+            None => self.counts.absent.clear(),
+        }
         lock(&core.past_sizes).forget_before(first);
         sync_name(core).map_err(&failed)?;
-        forgotten.retain(|kept| self.counts.release(kept));
-        Ok(Some(forgotten))
+        gone.limbo.retain(|kept| self.counts.release(kept));
+        Ok(gone)
+    }
+}
+
+/// Which commits of the past can be undone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept {
+    oldest: Option<u64>,
+    newest: u64,
+    absent: BTreeSet<u64>,
+}
+
+impl Kept {
+    pub fn has(&self, sequence: u64) -> bool {
+        let oldest = self.oldest;
+        oldest.is_some_and(|oldest| (oldest..=self.newest).contains(&sequence))
+            && !self.absent.contains(&sequence)
     }
 }
 

@@ -13,6 +13,15 @@ const FILE_BYTES_MAX: u64 = 128 << 20;
 /// Forgetting rewrites the file. So a checkpoint forgets a part of the history at a time.
 const PART: u64 = 8;
 
+/// So many seconds before this moment.
+pub(crate) fn before(now: Timestamp, seconds: u64) -> Timestamp {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Timestamp {
+        seconds: now.seconds.saturating_sub(seconds),
+        ..now
+    }
+}
+
 /// The part of the history that a checkpoint forgets.
 pub(crate) struct Excess {
     older_than: Timestamp,
@@ -32,11 +41,7 @@ impl Excess {
 
     /// Everything that is beyond the limits. `free_bytes` is the free space of the file system.
     pub fn of(limits: &HistoryLimits, now: Timestamp, free_bytes: u64, bytes: u64) -> Excess {
-        let seconds = i64::try_from(limits.age_seconds_max).unwrap_or(i64::MAX);
-        let older_than = Timestamp {
-            seconds: now.seconds.saturating_sub(seconds),
-            ..now
-        };
+        let older_than = before(now, limits.age_seconds_max);
         let bytes_max = match free_bytes < limits.free_bytes_min {
             true => limits.bytes_max.min(bytes / 2),
             false => limits.bytes_max,
@@ -57,6 +62,15 @@ impl Excess {
         };
         let is_old = |time: Timestamp| time < older_than;
         figures.oldest.is_some_and(|(_, time)| is_old(time)) || self.is_large(figures, file_bytes)
+    }
+
+    pub fn older_than(&self) -> Timestamp {
+        self.older_than
+    }
+
+    /// Whether the commits take more space than they may.
+    pub fn is_larger(&self, figures: &HistoryStatus) -> bool {
+        figures.bytes > self.bytes_max
     }
 
     fn is_large(&self, figures: &HistoryStatus, file_bytes: u64) -> bool {
@@ -83,7 +97,7 @@ impl Excess {
         (self.bytes_max, self.file_bytes_max)
     }
 
-    fn is_old(&self, time: Timestamp) -> bool {
+    pub fn is_old(&self, time: Timestamp) -> bool {
         time < self.older_than
     }
 

@@ -26,6 +26,8 @@ use atomdir_format::record::{CommitRecord, LogRecord};
 
 use crate::control::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, place, read_header, trial};
 use crate::error::StoreError;
+use crate::ids::Sequence;
+use crate::log::annotations::AnnotationFile;
 use crate::log::past::kept_by;
 use crate::log::{Log, read_records};
 use crate::names;
@@ -152,6 +154,7 @@ impl<D: Disk> Adopting<'_, D> {
             let removed = control::remove(disk, &handles.directory, &names::fixed(name));
             removed.map_err(failed("remove what was open"))?;
         }
+        self.drop_unconfirmed()?;
         control::purge(disk, &handles.stage, |_| false).map_err(failed("remove staged files"))?;
         applied
             .clear(disk)
@@ -161,6 +164,15 @@ impl<D: Disk> Adopting<'_, D> {
         header.place = place::present(disk, self.root, &handles.directory, log)?;
         control::write_header(disk, &handles.directory, &header)?;
         Ok(adoption)
+    }
+
+    /// The copy's commits stay: what nobody has confirmed was for the original.
+    fn drop_unconfirmed(&self) -> Result<(), StoreError> {
+        let (disk, directory) = (self.disk, &self.control.handles.directory);
+        let id = self.control.header.store_id;
+        let mut annotations = AnnotationFile::read(disk, directory, id)?;
+        annotations.forget_after(Sequence(0));
+        annotations.write(disk, directory, id)
     }
 
     fn rewrite_past(&self, adoption: &mut Adoption) -> Result<(), StoreError> {

@@ -40,6 +40,7 @@ use crate::control::applied_mark::AppliedFile;
 use crate::control::{self, id_supply};
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
+use crate::log::annotations::AnnotationFile;
 use crate::log::forgotten::Forgotten;
 use crate::log::journal::Journal;
 use crate::log::past::PastFile;
@@ -108,6 +109,8 @@ pub(crate) fn recover<D: Disk>(
     let newest_commit = newest_commit(&tail, &summaries, header.last_sequence);
     let snapshots = newest_commit.unwrap_or(Sequence(newest))..=Sequence(newest);
     let mut survivors = Survivors::find(&disk, &handles, staged)?;
+    let mut annotations = AnnotationFile::read(&disk, &handles.directory, id)?;
+    annotations.forget_after(Sequence(newest));
     let mut journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest).growing_by_zeros(options.log_step),
@@ -115,6 +118,7 @@ pub(crate) fn recover<D: Disk>(
         header,
         newest: Sequence(newest),
         past: None,
+        annotations,
         logged: HistoryStatus::default(),
         settled: BTreeMap::new(),
         has_garbage: false,
@@ -148,6 +152,7 @@ pub(crate) fn recover<D: Disk>(
         discarded: survivors.discarded.clone(),
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
+    state.journal.annotations.publish(&core);
     state.journal.past = open_past(&core, past, state.journal.header.last_sequence)?;
     repair_history(&core, &mut state.journal, &summaries)?;
     redo(

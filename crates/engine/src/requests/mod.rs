@@ -9,7 +9,7 @@
 //!    only if nothing that it covers has changed since its holder's snapshot.
 
 mod begin;
-mod history;
+pub(crate) mod history;
 mod lock;
 mod nesting;
 pub(crate) mod survive;

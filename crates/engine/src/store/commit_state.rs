@@ -12,6 +12,7 @@ use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
 use crate::error::CommitError;
 use crate::ids::{Sequence, TransactionId};
+use crate::lock;
 use crate::log::journal::Journal;
 use crate::options::HistoryLimits;
 use crate::store::queue::Queue;
@@ -71,6 +72,12 @@ impl<D: Disk> CommitState<D> {
                 errno,
             )),
         }
+    }
+
+    /// Notes how much space the history takes.
+    pub fn note_size(&self, core: &Core<D>) {
+        let status = self.journal.history_status();
+        lock(&core.past_sizes).all_bytes = status.map_or(0, |status| status.bytes);
     }
 
     /// How many commits the history keeps.

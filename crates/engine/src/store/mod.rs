@@ -34,7 +34,7 @@ use crate::control::id_supply::IdSupply;
 use crate::error::{Poison, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
-use crate::log::past_limits::HistoryStatus;
+use crate::log::past_limits::{HistoryStatus, before};
 use crate::names;
 use crate::store::aside::Aside;
 use crate::store::commit_state::CommitState;
@@ -72,6 +72,8 @@ pub(crate) struct Inner<D: Disk> {
     pub linked_in_limbo: Mutex<Vec<Name>>,
     /// Transactions that have survived and cannot be opened.
     pub stranded: Mutex<Vec<Stranded>>,
+    /// Files that transactions have written get the time of the commit.
+    pub dates_at_commit: AtomicBool,
     /// The commits after which the past is kept for transactions that are about to begin.
     pub past_holds: Mutex<Vec<Sequence>>,
 }
@@ -118,6 +120,11 @@ impl<D: Disk> Store<D> {
         control::create(disk, root, control, StoreId(id))
     }
 
+    /// Removes a control directory whose store is closed, or what is left of one.
+    pub fn remove_control(disk: &D, parent: &D::Handle, name: &Name) -> Result<(), Errno> {
+        control::remove_tree(disk, parent, name)
+    }
+
     pub(crate) fn new(core: Core<D>, state: CommitState<D>, ids: IdSupply) -> Store<D> {
         let open = OpenTransactions::new(state.journal.newest, ids);
         let flusher = Flusher::new(state.journal.newest);
@@ -134,6 +141,7 @@ impl<D: Disk> Store<D> {
             aside: Mutex::default(),
             linked_in_limbo: Mutex::new(Vec::new()),
             stranded: Mutex::default(),
+            dates_at_commit: AtomicBool::new(false),
             past_holds: Mutex::default(),
         }))
     }
@@ -177,10 +185,18 @@ impl<D: Disk> Store<D> {
         let (sequence, log_bytes, history, held_bytes) = {
             let state = lock(&self.0.commit);
             let journal = &state.journal;
+            let mut history = journal.history_status();
+            if let (Some(history), Some(limits)) = (&mut history, state.history) {
+                // They are reported as long as their age alone would have kept them.
+                let now = self.0.core.options.clock.now();
+                let reported_from = before(now, limits.age_seconds_max);
+                let early = journal.annotations.early();
+                history.early = early.filter(|early| early.time >= reported_from);
+            }
             (
                 journal.newest,
                 journal.log.length(),
-                journal.history_status(),
+                history,
                 journal.forgotten.bytes,
             )
         };

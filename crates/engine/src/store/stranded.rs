@@ -36,7 +36,7 @@ impl<D: Disk> Store<D> {
         let stranded = Stranded {
             id: transaction.id(),
             owner: Some(transaction.owner()),
-            label: transaction.label().to_vec(),
+            label: transaction.label(),
             began: transaction.began(),
             reason,
             needs: Some(transaction.at()),

@@ -54,7 +54,7 @@ impl<D: Disk> Transaction<D> {
             transaction: self.id(),
             age: self.age(),
             is_early: self.conflicts() == Conflicts::Early,
-            label: self.label().to_vec(),
+            label: self.label(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! noted for early conflicts. `budget` bounds the memory that one user's transactions take,
 //! `part` drops some of its changes, `listed` remembers its conflicts, `snapshot_object` shows what a
 //! path was in the snapshot, `overlay` makes the view the lower layer of an overlay and takes its
-//! upper layer over, and `survival` keeps the transaction on disk for the next service.
+//! upper layer over, `terms` says on what terms it is committed, and `survival` keeps the transaction on disk for the next service.
 //!
 //! Invariants
 //! 1. A transaction has a view until it ends, and none afterwards. During a commit the commit
@@ -22,6 +22,7 @@ mod overlay;
 pub(crate) mod part;
 pub(crate) mod snapshot_object;
 mod survival;
+pub(crate) mod terms;
 pub(crate) mod view_slot;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Owner, Result, Timestamp};
 use atomdir_format::record::Before;
-use atomdir_types::{ChangeLine, TreePath};
+use atomdir_types::{ChangeLine, Terms, TreePath};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
@@ -75,6 +76,7 @@ pub struct Transaction<D: Disk> {
     pub(crate) is_as_set_aside: AtomicBool,
     /// The commits that it takes back, as long as the view is as the undo has made it.
     takes_back: Mutex<TakenBack>,
+    terms: Mutex<Terms>,
     pub(crate) share: Share,
     pub(crate) view: ViewSlot<D>,
 }
@@ -137,6 +139,7 @@ impl<D: Disk> Transaction<D> {
             has_landed_before: AtomicBool::new(false),
             listed: Mutex::default(),
             past: OnceLock::new(),
+            terms: Mutex::default(),
             uses_past: Mutex::default(),
             holds_past: AtomicBool::new(false),
             ends_because: Mutex::default(),
@@ -189,10 +192,6 @@ impl<D: Disk> Transaction<D> {
     /// The numeric id of the user it belongs to.
     pub fn owner(&self) -> u32 {
         self.options.owner
-    }
-
-    pub fn label(&self) -> &[u8] {
-        &self.options.label
     }
 
     pub fn began(&self) -> Timestamp {

@@ -9,7 +9,7 @@
 //! leaves out commits that other undos took back, `outside` finds what outside writers have changed of
 //! what commits left, `passing` distinguishes objects that were in the
 //! tree before from those that came with the commits, `look` shows the past, and `restore` brings
-//! parts of it back.
+//! parts of it back. `confirm` takes back commits that nobody has confirmed in time.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
@@ -30,6 +30,7 @@
 
 mod between;
 mod changes;
+mod confirm;
 mod files;
 mod find;
 mod look;
@@ -51,6 +52,7 @@ use atomdir_disk::{Disk, Errno, Identity};
 use atomdir_types::EqualFile;
 use atomdir_types::path::AnyPath;
 
+pub use confirm::{Left, NotConfirmed, TakenBackOr};
 pub use look::Past;
 
 use crate::error::{Conflict, UndoError, shown};

@@ -8,6 +8,7 @@ mod apply_order;
 mod beyond_overlay;
 mod cancelled;
 mod carried_pages;
+mod confirm;
 mod contested_names;
 mod crash;
 mod creation;

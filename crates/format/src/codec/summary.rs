@@ -24,12 +24,13 @@ impl Record for SummaryRecord {
                 writer.string(&commit.label);
                 changes::put(&mut writer, &commit.lines);
                 writer.number(commit.left_out);
+                writer.list(&commit.takes_back, |writer, one| writer.number(*one));
             }
             None => {
                 writer.number(NO_COMMIT);
                 writer.time(self.time);
-                // No user, label, paths or lines.
-                (0..5).for_each(|_| writer.number(0));
+                // No user, label, paths, lines or commits taken back.
+                (0..6).for_each(|_| writer.number(0));
             }
         }
         writer.bytes
@@ -45,6 +46,7 @@ impl Record for SummaryRecord {
             label: reader.string()?.to_vec(),
             lines: changes::take(&mut reader)?,
             left_out: reader.number()?,
+            takes_back: reader.list(Reader::number)?,
         };
         if commit.left_out > 0 && !commit.lines.is_empty() {
             return reader.fail(Problem::NotEmpty);
@@ -52,7 +54,8 @@ impl Record for SummaryRecord {
         let is_empty = commit.user == 0
             && commit.label.is_empty()
             && commit.lines.is_empty()
-            && commit.left_out == 0;
+            && commit.left_out == 0
+            && commit.takes_back.is_empty();
         let commit = match transaction {
             NO_COMMIT if is_empty => None,
             NO_COMMIT => return reader.fail(Problem::NotEmpty),

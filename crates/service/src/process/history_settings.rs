@@ -1,10 +1,10 @@
-//! Settings of the history, which take effect while the service runs.
+//! Settings of the history and of files' times, which take effect while the service runs.
 
 use atomdir_disk::sync;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
-use atomdir::hosting::history_limits;
+use atomdir::hosting::{heed_times, history_limits};
 use atomdir_disk::{LinuxDisk, Timestamp};
 use atomdir_engine::Store;
 use rustix::fs::AtFlags;
@@ -20,7 +20,8 @@ pub(crate) struct HistorySettings {
 
 impl HistorySettings {
     /// For a store that was just opened.
-    pub(crate) fn new(control: &OwnedFd) -> HistorySettings {
+    pub(crate) fn new(control: &OwnedFd, store: &Store<LinuxDisk>) -> HistorySettings {
+        heed_times(control, store);
         HistorySettings {
             seen: Mutex::new(version(control)),
         }
@@ -34,6 +35,7 @@ impl HistorySettings {
         if *seen() == now {
             return;
         }
+        heed_times(control, store);
         let limits = history_limits(control).map_err(atomdir_disk::reason);
         let set = limits.and_then(|limits| {
             let set = store.set_history(limits);

@@ -31,7 +31,7 @@ use crate::views::Views;
 use crate::views::inner_socket::InnerSocket;
 use crate::views::merges::Merges;
 use atomdir::client::own_surroundings;
-use atomdir::hosting::{StartLock, Ticks, now, run_maintenance};
+use atomdir::hosting::{StartLock, Ticks, now, run_maintenance, tend_unconfirmed};
 use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
 use atomdir_protocol::handshake::Verdict;
@@ -100,7 +100,7 @@ pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     let started = location.and_then(|location| {
         let directories = Directories::open(location)?;
         report::begin(&directories.control, starter.is_some());
-        Running::start(directories, options.idle, starter.is_none())
+        Running::start(directories, options, starter.is_none())
     });
     match started {
         Ok(running) => {
@@ -139,7 +139,7 @@ struct Running {
 impl Running {
     fn start(
         directories: Directories,
-        idle: Option<Duration>,
+        options: &ServiceOptions,
         is_supervised: bool,
     ) -> Result<Running, ServiceError> {
         let path = directories.location.root.clone();
@@ -169,10 +169,11 @@ impl Running {
         let inner = InnerSocket::bind(views.claim());
         let latch = Arc::new(Latch::new().map_err(serve("making an event"))?);
         let control = directories.control()?;
+        let history = HistorySettings::new(&control, &store);
         let service = Arc::new(Service {
             store,
             path: path.clone(),
-            history: HistorySettings::new(&control),
+            history,
             access: Access {
                 control,
                 root: path.clone(),
@@ -192,11 +193,14 @@ impl Running {
             started_at: Instant::now(),
             recovery: recovery.report,
             stop: Stop::default(),
-            idle_time: IdleTime::new(idle),
+            idle_time: IdleTime::new(options.idle),
             surroundings,
             is_supervised,
         });
         survival::open_all(&service);
+        if service.store.awaits_confirmation() {
+            service.maintenance.wake();
+        }
         let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
             .map_err(serve("making the socket"))?;
         let maintainer = spawn_maintenance(&service).map_err(serve("starting a thread"))?;
@@ -257,7 +261,9 @@ impl Running {
 
     fn is_used(&self) -> bool {
         let service = &self.service;
-        let stays = service.transactions.count() > 0 || service.idle_time.get().is_none();
+        let stays = service.transactions.count() > 0
+            || service.store.awaits_confirmation()
+            || service.idle_time.get().is_none();
         service.connections.count() > 0 || (stays && !service.store.is_removed())
     }
 
@@ -468,7 +474,8 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
         .spawn(move || {
             let tend = || {
                 aside::tend(&service);
-                service.notices.flush_due()
+                let is_waiting = tend_unconfirmed(&service.store);
+                service.notices.flush_due() || is_waiting
             };
             run_maintenance(&service.store, &service.maintenance, tend);
         })

@@ -50,7 +50,7 @@ pub(crate) fn commit(
                     NotMerged::Unanswered(unanswered) => unanswered,
                 })
             })?;
-            return Ok(answer(connection, committed));
+            return Ok(answer(service, connection, &one, committed));
         }
         let committed = try_commit(service, connection, &one, Portion::All)?;
         if let Some(outer) = one.outer() {
@@ -59,7 +59,7 @@ pub(crate) fn commit(
         }
         service.forget(&one);
         service.maintenance.wake();
-        Ok(answer(connection, committed))
+        Ok(answer(service, connection, &one, committed))
     })
 }
 
@@ -71,17 +71,17 @@ pub(crate) fn commit_part(
     others: Others,
     paths: &[Vec<u8>],
 ) -> Result<Answer, Unanswered> {
-    let mut committed = sharing::when_free(service, connection, id, others, || {
+    let (one, mut committed) = sharing::when_free(service, connection, id, others, || {
         let one = sharing::claim(service, connection, id, others)?;
         let committed = try_commit(service, connection, &one, Portion::Part(paths))?;
         let owner = one.transaction.owner();
         service.views.forget(owner, id, &committed.outdated);
-        Ok(committed)
+        Ok((one, committed))
     })?;
     service.maintenance.wake();
     let landed = std::mem::take(&mut committed.landed);
     send_changes(&connection.stream, landed)?;
-    Ok(answer(connection, committed))
+    Ok(answer(service, connection, &one, committed))
 }
 
 /// Commits with sides taken in conflicts, and sends the changes that were not committed.
@@ -92,23 +92,34 @@ pub(crate) fn commit_with_sides(
     others: Others,
     sides: &Sides,
 ) -> Result<Answer, Unanswered> {
-    let mut committed = sharing::when_free(service, connection, id, others, || {
+    let (one, mut committed) = sharing::when_free(service, connection, id, others, || {
         let one = sharing::claim(service, connection, id, others)?;
         let committed = try_commit(service, connection, &one, Portion::Sides(sides))?;
         service.forget(&one);
-        Ok(committed)
+        Ok((one, committed))
     })?;
     service.maintenance.wake();
     let dropped = std::mem::take(&mut committed.dropped);
     send_changes(&connection.stream, dropped)?;
-    Ok(answer(connection, committed))
+    Ok(answer(service, connection, &one, committed))
 }
 
-fn answer(connection: &Connection, committed: atomdir_engine::Committed) -> Answer {
+fn answer(
+    service: &Service,
+    connection: &Connection,
+    one: &OpenTransaction,
+    committed: atomdir_engine::Committed,
+) -> Answer {
     let stalled = committed.stalled;
+    let (store, transaction) = (&service.store, &one.transaction);
+    let is_commit = committed.sequence.is_some();
     Answer::Committed(Committed {
         sequence: committed.sequence,
         changes: committed.changes,
+        confirm_ms: transaction.confirm_ms().filter(|_| is_commit),
+        forgets_early: store
+            .forgets_early(transaction.began())
+            .filter(|_| is_commit),
         stalled: stalled.map(|stalled| discretion::stalled(&stalled, &connection.peer)),
     })
 }

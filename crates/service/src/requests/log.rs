@@ -12,7 +12,7 @@ use crate::service::Service;
 use atomdir::client::CommitDetails;
 use atomdir::client::compare::PathFilter;
 use atomdir_engine::TreePath;
-use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, Sequence};
+use atomdir_protocol::{Answer, CommitFilter, Failure, FailureKind, Reply, Request, Sequence};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -29,7 +29,12 @@ pub(crate) fn handle(
             before,
             limit,
             paths,
-        } => list(service, connection, &Wanted::new(before, limit, paths)),
+            only,
+        } => list(
+            service,
+            connection,
+            &Wanted::new(before, limit, paths, only),
+        ),
         Request::Show { sequence } => show(service, connection, sequence),
         _ => unreachable!("the caller has chosen these"),
     }
@@ -40,10 +45,16 @@ struct Wanted {
     before: Option<Sequence>,
     limit: usize,
     filter: PathFilter,
+    only: CommitFilter,
 }
 
 impl Wanted {
-    fn new(before: Option<Sequence>, limit: u64, paths: Vec<Vec<u8>>) -> Wanted {
+    fn new(
+        before: Option<Sequence>,
+        limit: u64,
+        paths: Vec<Vec<u8>>,
+        only: CommitFilter,
+    ) -> Wanted {
         let paths = paths
             .into_iter()
             .map(|path| OsString::from_vec(path).into());
@@ -51,6 +62,7 @@ impl Wanted {
             before,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             filter: PathFilter::new(paths.collect()),
+            only,
         }
     }
 }
@@ -69,6 +81,10 @@ impl Newest<'_> {
         let CommitDetails { summary, changes } = commit;
         let Wanted { before, filter, .. } = self.wanted;
         if before.is_some_and(|before| summary.sequence >= before) {
+            return;
+        }
+        let label = convert::visible_label(summary, self.peer);
+        if !self.wanted.only.wants(summary.time, summary.user, label) {
             return;
         }
         if !filter.is_empty() && !may_see_changes(self.peer, summary.user) {
@@ -99,9 +115,11 @@ fn list(service: &Service, connection: &Connection, wanted: &Wanted) -> Result<A
         found: VecDeque::new(),
         is_hidden: false,
     };
-    let read = service
-        .store
-        .for_each_commit(|commit| newest.consider(&commit));
+    let mut marks = service.store.marks();
+    let read = service.store.for_each_commit(|commit| {
+        marks.note(&commit.summary);
+        newest.consider(&commit);
+    });
     read.map_err(store_failure(peer))?;
     let mut newest = newest.finish()?;
     let mut sender = PartSender::new(&connection.stream, Reply::Commits);
@@ -115,8 +133,9 @@ fn list(service: &Service, connection: &Connection, wanted: &Wanted) -> Result<A
             newest.pop_front();
         }
         if sent.is_ok() && newest.front() == Some(&commit.summary.sequence) {
-            let summary = convert::commit_summary(commit.summary, peer);
-            let length = 64 + summary.label.len();
+            let mut summary = convert::commit_summary(commit.summary, peer);
+            summary.marks = marks.of(&summary);
+            let length = 128 + summary.label.len() + 16 * summary.takes_back.len();
             sent = sender.send(summary, length);
         }
     });
@@ -131,13 +150,15 @@ fn show(
     sequence: Sequence,
 ) -> Result<Answer, Unanswered> {
     let mut found = None;
+    let mut marks = service.store.marks();
     let read = service.store.for_each_commit(|commit| {
+        marks.note(&commit.summary);
         if commit.summary.sequence == sequence {
             found = Some(commit);
         }
     });
     read.map_err(store_failure(&connection.peer))?;
-    let Some(commit) = found else {
+    let Some(mut commit) = found else {
         let message = format!("no commit {sequence} in the log");
         return Err(Failure::new(FailureKind::NoSuchCommit, message)
             .with_hint("`atomdir log` shows those there are")
@@ -147,6 +168,7 @@ fn show(
     if !peer.may_use(commit.summary.user) {
         peer.require_administer(SEE_CHANGES)?;
     }
+    commit.summary.marks = marks.of(&commit.summary);
     send_changes(&connection.stream, commit.changes)?;
     Ok(Answer::Commit(convert::commit_summary(
         commit.summary,

@@ -1,5 +1,6 @@
 //! Translates each request into calls of the engine.
 
+pub(crate) mod annotate;
 pub(crate) mod commit;
 pub(crate) mod conflicts;
 mod itself;
@@ -123,6 +124,7 @@ pub(crate) fn handle(
         }
         Request::List => list(service, connection)?,
         Request::ListEnded { news } => notices::list(service, connection, news)?,
+        Request::Annotate(said) => annotate::handle(service, connection, said)?,
         asked @ (Request::Log { .. } | Request::Show { .. }) => {
             log::handle(service, connection, asked)?
         }

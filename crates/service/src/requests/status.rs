@@ -27,7 +27,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
     TransactionStatus {
         transaction: one.id(),
         owner: transaction.owner(),
-        label: transaction.label().to_vec(),
+        label: transaction.label(),
         began: transaction.began(),
         isolation: transaction.isolation(),
         durability: transaction.durability(),
@@ -139,10 +139,12 @@ pub(crate) fn service(service: &Service, peer: &Peer) -> ServiceStatus {
         connections: service.connections.count() as u64,
         open_transactions: service.transactions.count() as u64,
         idle_ms: idle_time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
+        supervised: service.is_supervised,
         limits: limits::limits(),
         sequence: status.sequence,
         log_bytes: status.log_bytes,
         history: status.history,
+        unconfirmed: service.store.unconfirmed(),
         poisoned: status
             .poisoned
             .map(|reason| discretion::poison(&reason, peer)),

@@ -17,10 +17,18 @@ pub(crate) fn conflict(mut conflict: Conflict, labels_visible: bool) -> Conflict
 }
 
 pub(crate) fn commit_summary(mut summary: CommitSummary, peer: &Peer) -> CommitSummary {
-    if !peer.may_use(summary.user) && !peer.may_administer() {
+    if visible_label(&summary, peer).is_empty() {
         summary.label.clear();
     }
     summary
+}
+
+/// The label of a commit, as far as the peer may see it.
+pub(crate) fn visible_label<'a>(summary: &'a CommitSummary, peer: &Peer) -> &'a [u8] {
+    match peer.may_use(summary.user) || peer.may_administer() {
+        true => &summary.label,
+        false => &[],
+    }
 }
 
 pub(crate) fn ended(ended: EndedNotice) -> EndedTransaction {

@@ -344,7 +344,7 @@ fn open_notice(transaction: &Transaction) -> OpenNotice {
         transaction: transaction.id().0,
         user: transaction.owner(),
         began: transaction.began(),
-        label: short(transaction.label()),
+        label: short(&transaction.label()),
     }
 }
 

@@ -1,0 +1,64 @@
+use super::{ExitCode, SUCCESS};
+use crate::context::Context;
+use crate::error::Error;
+use crate::output::{Painter, Show, counted, json::Text, quoted};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Make a store an ordinary directory again
+///
+/// Its files stay as the last commit left them. Its control directory is removed, and with it the
+/// history: no commit can be undone any more. It is refused while a program has the store open, and
+/// while it holds anything else: open transactions, commits that wait to be confirmed, files of
+/// others that were in the way of commits.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  atomdir deinit /srv/site")]
+pub struct Arguments {
+    /// The directory; by default the current one
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    store: Option<PathBuf>,
+    /// Drop open transactions with their changes, keep commits that wait to be confirmed, and
+    /// remove what was in the way of commits
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+struct Deinitialized<'a> {
+    directory: Text<'a>,
+    commits_forgotten: u64,
+}
+
+impl Show for Deinitialized<'_> {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        let (root, commits) = (quoted(self.directory.0), self.commits_forgotten);
+        let forgotten = counted(commits, "commit");
+        writeln!(
+            painter,
+            "{root} is an ordinary directory again; {forgotten} can no longer be undone"
+        )
+    }
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let directory = match &arguments.store {
+        Some(directory) => context.directory().join(directory),
+        None => context.directory().to_owned(),
+    };
+    if let Some(connected) = context.connect_to_running_at(&directory)? {
+        match arguments.force {
+            true => connected.connection.stop_and_abort()?,
+            false => connected.connection.stop()?,
+        };
+    }
+    let done = atomdir::deinit_with(&directory, arguments.force, context.trust())?;
+    context.output.confirm(&Deinitialized {
+        directory: Text(done.root.as_os_str().as_bytes()),
+        commits_forgotten: done.commits,
+    })?;
+    Ok(SUCCESS)
+}

@@ -1,0 +1,107 @@
+//! What the terms of a transaction ask of its commit: that files get the time of the commit, and that
+//! it takes itself back unless somebody confirms it.
+
+use std::sync::atomic::Ordering;
+
+use atomdir_disk::{Disk, Errno, Kind, SetAttributes, SetTime, Timestamp};
+use atomdir_format::annotations::UnconfirmedCommit;
+
+use crate::commit::prepare::{Prepared, prepare};
+use crate::error::CommitError;
+use crate::ids::{NodeId, Sequence};
+use crate::log::annotations::{await_confirmation, later};
+use crate::progress::Meter;
+use crate::store::Store;
+use crate::store::commit_state::CommitState;
+use crate::transaction::Transaction;
+use crate::view::View;
+use crate::view::part::Part;
+
+impl<D: Disk> Store<D> {
+    /// From now on files that transactions have written get the time of the commit, or keep that of
+    /// the write, unless a transaction's terms say otherwise.
+    pub fn date_at_commit(&self, dates: bool) {
+        let core = &self.0;
+        core.dates_at_commit.store(dates, Ordering::Relaxed);
+    }
+
+    /// Prepares the changes, perhaps with the time of the commit.
+    pub(super) fn prepare_on_terms(
+        &self,
+        transaction: &Transaction<D>,
+        view: &mut View<D>,
+        (part, meter): (Option<&Part>, &mut Meter<'_>),
+    ) -> Result<Prepared, CommitError> {
+        self.date_files(transaction, view)?;
+        prepare(view, part, meter)
+    }
+
+    /// Gives the files that the transaction has written the present time. A file whose time is from
+    /// before the transaction was given that time on purpose, and keeps it.
+    fn date_files(
+        &self,
+        transaction: &Transaction<D>,
+        view: &mut View<D>,
+    ) -> Result<(), CommitError> {
+        let by_setting = self.0.dates_at_commit.load(Ordering::Relaxed);
+        if !transaction.times_at_commit().unwrap_or(by_setting) {
+            return Ok(());
+        }
+        // The kernel's clock for files lags behind by some milliseconds.
+        let since = Timestamp {
+            nanoseconds: 0,
+            ..transaction.began()
+        };
+        let now = self.0.core.options.clock.now();
+        let is_written = |id: &NodeId| {
+            let own = view.node(*id).ok().and_then(|node| node.own());
+            own.is_some_and(|own| {
+                let attributes = &own.attributes;
+                attributes.kind == Kind::File && attributes.modified >= since
+            })
+        };
+        let written: Vec<NodeId> = view.changed_nodes().filter(is_written).collect();
+        for id in written {
+            let change = SetAttributes {
+                modified: Some(SetTime::At(now)),
+                ..SetAttributes::default()
+            };
+            match view.set_attributes(id, change) {
+                // It has no name left, or an outside writer has removed it.
+                Ok(_) | Err(Errno::STALE) => {}
+                Err(errno) => return Err(CommitError::io("date", &view.path(id), errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes durably until when the commit waits, if it has to be confirmed.
+    pub(super) fn await_confirmation(
+        &self,
+        transaction: &Transaction<D>,
+        state: &mut CommitState<D>,
+        (sequence, now): (Sequence, Timestamp),
+    ) -> Result<(), CommitError> {
+        let core = &*self.0.core;
+        let annotations = &mut state.journal.annotations;
+        let Some(wait_ms) = transaction.confirm_ms() else {
+            // What was to become commit of this sequence before was not logged.
+            let noted = annotations.change(core, |said| {
+                said.unconfirmed.retain(|one| one.sequence < sequence.0);
+            });
+            return noted.map_err(CommitError::Store);
+        };
+        if state.history.is_none() {
+            return Err(CommitError::NoHistory);
+        }
+        let waits = UnconfirmedCommit {
+            sequence: sequence.0,
+            transaction: transaction.id().0,
+            due: later(now, wait_ms),
+            wait_ms,
+            refused: None,
+        };
+        let noted = annotations.change(core, |said| await_confirmation(said, waits));
+        noted.map_err(CommitError::Store)
+    }
+}
