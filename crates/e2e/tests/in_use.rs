@@ -255,7 +255,7 @@ fn no_write_to_a_database_is_lost() {
              > /dev/null; echo old > other"
         );
         for_each_owner(test, |owner| {
-            for outside in [Outside::Idle, Outside::Writing] {
+            for outside in [Outside::Idle, Outside::Reading, Outside::Writing] {
                 for view in ["auto", "exact", "native"] {
                     for work in DATABASE_WORK {
                         let fixture = Fixture::owned_by("database-in-use", owner, &prepare);
@@ -272,6 +272,8 @@ fn no_write_to_a_database_is_lost() {
 enum Outside {
     /// It has read the database and has it in its cache.
     Idle,
+    /// It is in the middle of reading.
+    Reading,
     /// It has begun to write.
     Writing,
 }
@@ -286,13 +288,16 @@ const DATABASE_WORK: [&str; 3] = [
 fn check_database(fixture: &Fixture, view: &str, work: &str, outside: Outside, case: &str) {
     let mut application = Sqlite::open(fixture);
     assert_eq!(application.ask("select x from t"), ["1"], "{case}");
+    if outside == Outside::Reading {
+        assert_eq!(application.ask("begin; select x from t"), ["1"], "{case}");
+    }
     if outside == Outside::Writing {
         let begun = application.ask("begin immediate; insert into t(x) values(2)");
         assert_eq!(begun, [""; 0], "{case}");
     }
     let ended = fixture.store.run_with(&["--view", view], work);
     match outside {
-        Outside::Idle => {
+        Outside::Idle | Outside::Reading => {
             let may_conflict = case.starts_with("wal") && view == "native";
             let code = if may_conflict && ended.code != 0 {
                 CONFLICT
@@ -300,6 +305,9 @@ fn check_database(fixture: &Fixture, view: &str, work: &str, outside: Outside, c
                 0
             };
             assert_eq!(ended.code, code, "{case}: {ended}");
+            if outside == Outside::Reading {
+                application.ask("commit");
+            }
             application.ask("insert into t(x) values(2)");
         }
         Outside::Writing => {

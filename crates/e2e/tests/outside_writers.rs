@@ -23,6 +23,8 @@
 mod allowed;
 #[path = "outside_writers/step.rs"]
 mod step;
+#[path = "outside_writers/trial.rs"]
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -42,51 +44,13 @@ use atomdir_testing::{
 };
 use rustix::fs::{XattrFlags, lsetxattr};
 use step::{Before, Step, Who};
+use trial::{Actor, Order, Trial};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cell {
     before: Before,
     does: Step,
     meanwhile: Step,
-}
-
-/// When the outside writers act.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// After the transaction's steps.
-    After,
-    /// When the transaction has looked at all objects, and before its steps.
-    Between,
-}
-
-/// What of the matrix is tried: one in so many of its cells, chosen by the seed.
-#[derive(Debug, Clone, Copy)]
-struct Trial {
-    order: Order,
-    one_in: usize,
-    seed: u64,
-}
-
-impl Trial {
-    fn to_text(self) -> String {
-        let is_between = self.order == Order::Between;
-        format!("{} {} {}", u64::from(is_between), self.one_in, self.seed)
-    }
-
-    fn from_text(text: &str) -> Option<Trial> {
-        let mut numbers = text.split(' ').map(|number| number.parse::<u64>().ok());
-        let mut next = || numbers.next()?;
-        let order = if next()? == 1 {
-            Order::Between
-        } else {
-            Order::After
-        };
-        Some(Trial {
-            order,
-            one_in: next()? as usize,
-            seed: next()?,
-        })
-    }
 }
 
 fn cells(is_root: bool, trial: Trial) -> Vec<Cell> {
@@ -124,40 +88,6 @@ fn act_in_all(base: &Path, cells: &[Cell], who: Who) -> Vec<Option<i32>> {
         done.err().map(|error| error.raw_os_error().unwrap_or(-1))
     };
     cells.iter().enumerate().map(act).collect()
-}
-
-/// Who runs the transaction. Outside writers are of the same user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Actor {
-    Root,
-    Owner,
-    /// In a store of root's.
-    Admitted,
-}
-
-impl Actor {
-    fn user(self, scratch: &Path) -> User {
-        match self {
-            Actor::Root => User::root(scratch),
-            Actor::Owner => User::ordinary(scratch),
-            Actor::Admitted => User::stranger(scratch),
-        }
-    }
-
-    fn store(self) -> Fixture {
-        let prepare = "mkdir -m 777 cells";
-        match self {
-            Actor::Root => Fixture::new("outside-writers", prepare),
-            Actor::Owner => Fixture::owned_by("outside-writers", User::ordinary, prepare),
-            Actor::Admitted => {
-                let fixture = Fixture::new("outside-writers", prepare);
-                let user = self.user(fixture.scratch.path());
-                fixture.store.call(["config", "allow", user.name]).expect(0);
-                fixture.store.call(["service", "start"]).expect(0);
-                fixture
-            }
-        }
-    }
 }
 
 const SIGNS: &str = "ATOMDIR_TEST_SIGNS";

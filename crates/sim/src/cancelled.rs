@@ -4,10 +4,11 @@
 use atomdir_engine::{CommitError, Committed, Durability, Transaction};
 
 use crate::disk::SimDisk;
+use crate::expected::Expected;
 use crate::group::{Company, Moment};
 use crate::operation::Operation;
 use crate::tree::Tree;
-use crate::workload::{Driver, Expected, act, begin};
+use crate::workload::{Driver, act, begin};
 
 #[derive(Debug, Clone)]
 pub struct Cancelled {

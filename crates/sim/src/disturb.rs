@@ -9,12 +9,13 @@ use atomdir_engine::{CommitError, Durability, StoreError};
 use crate::choice::Bounds;
 use crate::disk::SimDisk;
 use crate::effect::Ordering;
+use crate::expected::Expected;
 use crate::explore::{Plan, restart};
 use crate::fault::{AfterFailedSync, Fault};
 use crate::opening::{SimStore, open};
 use crate::operation::{Operation, Target};
 use crate::tree::Tree;
-use crate::workload::{Driver, Expected, Step, Workload, begin};
+use crate::workload::{Driver, Step, Workload, begin};
 
 pub(crate) type Outcome<T> = Result<T, String>;
 

@@ -9,6 +9,7 @@ use atomdir_engine::{CARRIED_BYTES_MAX, Durability, Isolation, Sequence};
 use crate::choice::{Bounds, choices};
 use crate::disk::SimDisk;
 use crate::effect::{Keep, Ordering, Volatile};
+use crate::expected::Expected;
 use crate::fault::AfterFailedSync;
 use crate::image::Image;
 use crate::opening::{SimStore, open, open_with, options};
@@ -16,7 +17,7 @@ use crate::operation::{Node, Operation};
 use crate::survivors;
 use crate::trace::{Event, Trace};
 use crate::tree::Tree;
-use crate::workload::{Expected, act, make_store};
+use crate::workload::{act, make_store};
 use crate::world::Site;
 
 #[derive(Debug, Clone)]

@@ -12,7 +12,8 @@
 //! - `effect`, `choice`: what a crash may keep of each call; which of these are tried
 //! - `trace`, `explore`: records a run; crashes it at every point and recovers
 //! - `fault`, `disturb`: faults of the disk while the engine runs; workloads that meet them
-//! - `workload`, `workloads`, `random`: a few commits in a row; the list of them; random ones
+//! - `workload`, `workloads`, `random`, `expected`: a few commits in a row; the list of them; random
+//!   ones; what a crash may leave of them
 //! - `operation`, `transactions`, `opening`: what the steps of workloads do: operations on a tree;
 //!   other uses of a transaction; opening stores and beginning transactions
 //! - `cancelled`, `obstruct`, `group`, `survivors`, `damage`, `overlay`: particular circumstances:
@@ -27,6 +28,7 @@ mod damage;
 mod disk;
 mod disturb;
 mod effect;
+mod expected;
 mod explore;
 mod fault;
 mod group;
@@ -51,6 +53,7 @@ pub use damage::{AtRest, damage_each_byte};
 pub use disk::{Handle, SimDisk};
 pub use disturb::{Death, disturb_commit, disturb_recovery};
 pub use effect::Ordering;
+pub use expected::Expected;
 pub use explore::{
     Explored, Failure, KILLED, Plan, explore, explore_killed_recoveries, explore_kills,
     explore_lost_writes, explore_making,
@@ -64,5 +67,5 @@ pub use survivors::{Surviving, Survivor, SurvivorAct};
 pub use trace::Trace;
 pub use transactions::{Act, LandedPart, Read, Reader};
 pub use tree::Tree;
-pub use workload::{Expected, Run, Step, Workload};
+pub use workload::{Run, Step, Workload};
 pub use world::Site;

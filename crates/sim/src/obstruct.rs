@@ -11,10 +11,11 @@ use atomdir_engine::{CommitError, Durability, Poison, StoreError, Transaction};
 
 use crate::disk::SimDisk;
 use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all, up_to_last_commit};
+use crate::expected::Expected;
 use crate::fault::{AfterFailedSync, Fault};
 use crate::opening::SimStore;
 use crate::tree::Tree;
-use crate::workload::{Expected, Workload, begin};
+use crate::workload::{Workload, begin};
 
 /// What the obstacle caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use atomdir_engine::{Durability, Transaction};
 
 use crate::disk::SimDisk;
+use crate::expected::Expected;
 use crate::opening::SimStore;
 use crate::operation::Operation;
 use crate::transactions::{commit_nested, copy, work_beside};
 use crate::tree::Tree;
-use crate::workload::{Driver, Expected, act, begin};
+use crate::workload::{Driver, act, begin};
 
 /// What is done in a transaction that survives. Each operation is one call of a program.
 #[derive(Debug, Clone)]

@@ -9,12 +9,13 @@ use atomdir_engine::{
 };
 
 use crate::disk::SimDisk;
+use crate::expected::Expected;
 use crate::group::{Company, Moment};
 use crate::opening::{SimStore, options};
 use crate::operation::Operation;
 use crate::overlay::Overlay;
 use crate::tree::{CALLER, Tree};
-use crate::workload::{Driver, Expected, Step, act, begin};
+use crate::workload::{Driver, Step, act, begin};
 
 /// One part of a transaction.
 #[derive(Debug, Clone)]

@@ -8,6 +8,7 @@ use super::View;
 use super::node::{Contents, DirectoryDelta, Dress, Own, OwnBody, Touched};
 use super::tree::parse_name;
 use super::types::{Caller, Entry, NewNode, NodeAttributes};
+use crate::base::Base;
 use crate::base::acl::{self, AccessControlList};
 use crate::database;
 use crate::ids::NodeId;
@@ -207,18 +208,26 @@ impl<D: Disk> View<D> {
     /// A database removes the files beside it when its last user closes it, and in a view it does not see
     /// the locks of the users outside.
     fn refuse_part_locked(&mut self, parent: NodeId, name: &Name) -> Result<()> {
-        let others = database::locked_for(name);
-        for name in others.iter().chain([name]) {
-            let Some(id) = self.child(parent, name)? else {
-                continue;
-            };
-            let node = self.node(id)?;
-            let file = node.base.as_ref().filter(|_| node.kind == Kind::File);
-            if file.is_some_and(|base| self.core.part_lock(base).is_some()) {
-                return Err(Errno::BUSY);
-            }
+        let Some(file) = self.old_file(parent, name)? else {
+            return Ok(());
+        };
+        let mut protecting = vec![file];
+        for name in database::locked_for(name) {
+            protecting.extend(self.old_file(parent, &name)?);
         }
-        Ok(())
+        let mut locks = protecting.iter().map(|file| self.core.part_lock(file));
+        match locks.any(|lock| lock.is_some()) {
+            true => Err(Errno::BUSY),
+            false => Ok(()),
+        }
+    }
+
+    fn old_file(&mut self, parent: NodeId, name: &Name) -> Result<Option<Arc<Base>>> {
+        let Some(id) = self.child(parent, name)? else {
+            return Ok(None);
+        };
+        let node = self.node(id)?;
+        Ok(node.base.clone().filter(|base| base.kind == Kind::File))
     }
 
     pub fn remove_directory(&mut self, parent: NodeId, name: &[u8]) -> Result<()> {
