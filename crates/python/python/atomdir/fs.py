@@ -91,7 +91,7 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self,
         isolation: str = "snapshot",
         durability: str = "durable",
-        label: str = "fsspec",
+        label: str = "",
         auto_mkdir: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -133,15 +133,16 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _all(self, paths: list[str]) -> Iterator[list[Path]]:
         """The paths, in the transaction of the block or in a transaction for this call."""
         located = [_locate(self._strip_protocol(path)) for path in paths]
-        roots = list(dict.fromkeys(root for root, _ in located))
+        roots = list(dict.fromkeys(root for root, _, _ in located))
         if len(roots) != 1:
             raise ValueError(f"the paths of a call must be in one store, not in {roots}")
-        if self._intrans:
-            transaction = self.transaction.of(roots[0])
-            yield [transaction.path(inner) for _, inner in located]
-        else:
-            with self._begin(roots[0]) as transaction:
-                yield [transaction.path(inner) for _, inner in located]
+        with _absolute_names(located[0][1]):
+            if self._intrans:
+                transaction = self.transaction.of(roots[0])
+                yield [transaction.path(inner) for _, _, inner in located]
+            else:
+                with self._begin(roots[0]) as transaction:
+                    yield [transaction.path(inner) for _, _, inner in located]
 
     @contextlib.contextmanager
     def _at(self, path: str) -> Iterator[Path]:
@@ -199,16 +200,17 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: Optional[dict[str, Any]] = None,
         **kwargs: Any,
     ) -> Any:
-        root, inner = _locate(self._strip_protocol(path))
+        root, entered, inner = _locate(self._strip_protocol(path))
         if self._intrans:
             transaction, is_own = self.transaction.of(root), False
         else:
             transaction, is_own = self._begin(root), True
         try:
-            at = transaction.path(inner)
-            if self.auto_mkdir and mode[0] in "wax":
-                at.parent.mkdir(parents=True, exist_ok=True)
-            return StoreFile(self, path, at, mode, transaction if is_own else None)
+            with _absolute_names(entered):
+                at = transaction.path(inner)
+                if self.auto_mkdir and mode[0] in "wax":
+                    at.parent.mkdir(parents=True, exist_ok=True)
+                return StoreFile(self, path, at, mode, transaction if is_own else None)
         except BaseException:
             if is_own:
                 transaction.abort()
@@ -446,8 +448,9 @@ class StoreFile(io.BufferedIOBase):
             self.discard()
 
 
-def _locate(path: str) -> tuple[str, str]:
-    """The root of the store that contains the path, and the path relative to it."""
+def _locate(path: str) -> tuple[str, str, str]:
+    """The root of the store that contains the path; the same directory as the path names it; and the
+    path relative to that."""
     above = path
     # The path may not exist, or only in the transaction: find its nearest existing directory.
     while not os.path.isdir(above) and above != "/":
@@ -456,7 +459,19 @@ def _locate(path: str) -> tuple[str, str]:
     # Find where the path enters the store. The transaction follows links within the store.
     while above != "/" and not os.path.samefile(above, root):
         above = os.path.dirname(above)
-    return root, os.path.relpath(path, above)
+    return root, above, os.path.relpath(path, above)
+
+
+@contextlib.contextmanager
+def _absolute_names(entered: str) -> Iterator[None]:
+    """Lets errors name the paths that the caller knows, which begin with the store's directory. In a
+    transaction paths are relative to it."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.filename, str) and error.filename:
+            error.filename = os.path.normpath(os.path.join(entered, error.filename))
+        raise
 
 
 def _info(name: str, at: Path) -> dict[str, Any]:
