@@ -33,17 +33,25 @@ pub struct InitOutcome {
 
 /// Makes `directory` a store, with its control directory at `control`, by default
 /// inside it. May be called again for a store, and after an interrupted call.
-pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, InitError> {
+///
+/// ```
+/// # let scratch = atomdir_testing::Scratch::new("doc");
+/// # let site = scratch.path().to_str().expect("a name that is text");
+/// assert!(atomdir::init(site, None)?.created);
+/// assert!(!atomdir::init(site, None)?.created);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn init(directory: impl AsRef<Path>, control: Option<&Path>) -> Result<InitOutcome, InitError> {
     init_with(directory, control, Trust::Listed)
 }
 
 /// Like [`init`], for a directory that may be somebody else's.
 pub fn init_with(
-    directory: &Path,
+    directory: impl AsRef<Path>,
     control: Option<&Path>,
     trust: Trust,
 ) -> Result<InitOutcome, InitError> {
-    let root = Root::open(directory)?;
+    let root = Root::open(directory.as_ref())?;
     check_place(&root)?;
     nesting::check_above(&root)?;
     let existing = match StoreLocation::at_with(&root.path, trust) {

@@ -12,6 +12,8 @@ pub struct Machine {
     pub memory_gib: u64,
     pub kernel: String,
     pub file_system: String,
+    /// How much longer each flush of the disk takes.
+    pub flush_us: Option<u64>,
     /// How requests for views reach the service: over io_uring or `/dev/fuse`.
     pub views_over: &'static str,
     /// The load average at the start.
@@ -37,6 +39,7 @@ impl Machine {
             memory_gib: kibibytes >> 20,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             file_system,
+            flush_us: None,
             views_over: crate::uring::way_of_requests(),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
         }
@@ -60,8 +63,8 @@ impl Machine {
             "line": self.line(),
             "processor": self.processor, "processors": self.processors,
             "memory_gib": self.memory_gib, "kernel": self.kernel,
-            "file_system": self.file_system, "views_over": self.views_over,
-            "load": self.load,
+            "file_system": self.file_system, "flush_us": self.flush_us,
+            "views_over": self.views_over, "load": self.load,
         })
     }
 }

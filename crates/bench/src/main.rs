@@ -201,6 +201,7 @@ fn measure_in(
     let measured = image.as_ref().map_or(directory, |image| &image.root);
     let mut machine = Machine::here(measured);
     if let Some(flush_us) = arguments.flush_us {
+        machine.flush_us = Some(flush_us);
         machine.file_system += &format!(" in memory, each flush {flush_us} us longer");
     }
     let bench = Bench {

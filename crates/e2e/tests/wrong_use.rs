@@ -36,6 +36,32 @@ fn usage_errors_have_their_exit_code_and_a_message() {
 }
 
 #[test]
+fn commands_that_only_a_shell_knows_get_a_hint() {
+    let fixture = Fixture::new("shell-words", "mkdir d");
+    for (command, hint) in [
+        (&["echo a; echo b"] as &[&str], "`sh -c 'LINE'`"),
+        (&["cd", "d"], "`atomdir -C DIR run -- COMMAND`"),
+        (&["source", "d"], "`sh -c 'source ...'`"),
+    ] {
+        let arguments = [&["run", "--"], command].concat();
+        fixture.store.call(arguments).expect(127).says(&[hint]);
+    }
+}
+
+/// Ids of transactions and numbers of commits look alike.
+#[test]
+fn diff_of_a_commits_number_names_the_command_that_shows_the_commit() {
+    let fixture = Fixture::new("diff-of-commit", "echo 1 > a");
+    fixture.store.run("true").expect(0);
+    fixture.store.run("echo 2 > a").expect(0);
+    let transaction_2 = "transaction 2 is no longer open: it was committed as 1";
+    let diff = |number: &str| fixture.store.call(["diff", number]).expect(NO_SUCH);
+    diff("1").says(&["for commit 1: `atomdir show 1 --patch`"]);
+    let outcome = diff("2").says(&[transaction_2, "`atomdir show 1` shows"]);
+    assert!(!outcome.error_text().contains("for commit 2"), "{outcome}");
+}
+
+#[test]
 fn verbs_refuse_a_directory_that_is_no_store() {
     let scratch = Scratch::new("not-a-store");
     let plain = scratch.join("plain");

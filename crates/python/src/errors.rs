@@ -4,6 +4,7 @@
 //! own subclasses of `OSError`. This file chooses the class and its arguments.
 
 use crate::convert;
+use atomdir::client::{io_reason, reason};
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, FileError, LockError, OpenError, SavepointError,
     SettingsError, StoreError, UndoError,
@@ -88,7 +89,7 @@ impl Raised {
             Raised::File(error) => file(py, &error),
             Raised::OpenFile(error, path) => match error.downcast::<FileError>() {
                 Ok(error) => file(py, &error),
-                Err(error) => os_error(py, "FileError", error.raw_os_error(), &error, &path),
+                Err(error) => system(py, "FileError", &error, &path),
             },
             Raised::Commit(error) => commit(py, &error),
             Raised::Savepoint(SavepointError::Store(error)) => store(py, &error),
@@ -122,6 +123,11 @@ fn os_error(
 ) -> PyErr {
     let arguments = (class, errno, message.to_string(), path.as_os_str());
     make(python, "make_os_error", arguments)
+}
+
+/// Python adds the error's number itself.
+fn system(python: Python<'_>, class: &str, error: &std::io::Error, path: &Path) -> PyErr {
+    os_error(python, class, error.raw_os_error(), &io_reason(error), path)
 }
 
 fn conflict(python: Python<'_>, class: &str, message: String, found: &[Conflict]) -> PyErr {
@@ -170,7 +176,14 @@ pub(crate) fn describe(conflict: &Conflict) -> Described {
 
 fn find(python: Python<'_>, error: &atomdir::FindError) -> PyErr {
     match error {
-        atomdir::FindError::NoStore { .. } => simple(python, "NoStore", error),
+        atomdir::FindError::NoStore { start } => {
+            let message = format!("{error}; `atomdir.init` makes a directory a store");
+            os_error(python, "NoStore", Some(NO_ENTRY), &message, start)
+        }
+        atomdir::FindError::Io { path, errno } => {
+            let number = Some(errno.raw_os_error());
+            os_error(python, "OpenError", number, &reason(errno), path)
+        }
         error => simple(python, "OpenError", error),
     }
 }
@@ -207,9 +220,7 @@ fn file(python: Python<'_>, error: &FileError) -> PyErr {
         FileError::Conflict { conflicts, .. } => {
             conflict(python, "FileConflict", error.to_string(), conflicts)
         }
-        FileError::Io { path, cause, .. } => {
-            os_error(python, "FileError", error.raw_os_error(), cause, path)
-        }
+        FileError::Io { path, cause, .. } => system(python, "FileError", cause, path),
         FileError::Outside { path, .. } => {
             let reason = "the path leaves the store";
             os_error(python, "OutsideStore", error.raw_os_error(), &reason, path)
@@ -244,7 +255,8 @@ fn commit(python: Python<'_>, error: &CommitError) -> PyErr {
     }
 }
 
-/// ENOSPC, EAGAIN and EIO, which have these numbers on every architecture of Linux.
+/// ENOENT, ENOSPC, EAGAIN and EIO, which have these numbers on every architecture of Linux.
+const NO_ENTRY: i32 = 2;
 const NO_SPACE: i32 = 28;
 const WOULD_BLOCK: i32 = 11;
 const INPUT_OUTPUT: i32 = 5;
@@ -254,9 +266,7 @@ fn lock(python: Python<'_>, error: &LockError) -> PyErr {
         LockError::Conflict { conflicts, .. } => {
             conflict(python, "LockConflict", error.to_string(), conflicts)
         }
-        LockError::Path { path, cause } => {
-            os_error(python, "LockError", cause.raw_os_error(), cause, path)
-        }
+        LockError::Path { path, cause } => system(python, "LockError", cause, path),
         LockError::Ended => simple(python, "TransactionEnded", error),
         LockError::Store(error) => store(python, error),
         error => simple(python, "LockError", error),

@@ -20,7 +20,8 @@ const DOORS: &[(&str, Door)] = &[
     ("service", Door::Service),
 ];
 
-/// Makes a directory a store.
+/// Makes a directory a store. Does nothing if it is one. The control directory is `.atomdir` in it, or
+/// `control`, which must be on the same file system.
 #[pyfunction]
 #[pyo3(signature = (directory, control=None))]
 pub(crate) fn init(
@@ -35,7 +36,7 @@ pub(crate) fn init(
     made.map_err(|error| error.into_exception(python))
 }
 
-/// The root of the store that contains a path.
+/// The root of the store that contains a path. Raises `NoStore` if none does.
 #[pyfunction]
 pub(crate) fn find(python: Python<'_>, path: PathBuf) -> PyResult<OsString> {
     let found: Outcome<OsString> = python.detach(|| Ok(atomdir::find(&path)?.root.into()));

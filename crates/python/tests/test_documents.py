@@ -1,7 +1,9 @@
-"""Runs the code in docs/python.md unchanged, in a store of the test."""
+"""Runs the code in docs/python.md unchanged, in a store of the test; and looks at what `help` shows."""
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import re
 from pathlib import Path
 
@@ -16,7 +18,8 @@ def blocks(markdown: str) -> list[str]:
 
 def test_the_code_in_the_document_runs(base: Path) -> None:
     document = Path(__file__).parent.parent / "docs" / "python.md"
-    begin, retry, past, fsspec = blocks(document.read_text().replace("/srv/data", str(base)))
+    # The first installs the package.
+    _, begin, retry, past, fsspec = blocks(document.read_text().replace("/srv/data", str(base)))
     (base / "conf").mkdir()
     (base / "state.new").write_text("1")
     names: dict[str, object] = {}
@@ -32,3 +35,26 @@ def test_the_code_in_the_document_runs(base: Path) -> None:
     assert (base / "conf/a.toml").read_text() == "port = 80\n"
     # Running this needs pyarrow. tests/full runs similar code.
     compile(fsspec, "fsspec", "exec")
+
+
+def test_help_shows_everything_that_is_public() -> None:
+    missing = []
+    for name in atomdir.__all__:
+        one = getattr(atomdir, name)
+        if isinstance(one, str):
+            continue
+        members = vars(one).items() if inspect.isclass(one) else []
+        public = [(f"{name}.{key}", member) for key, member in members if key[0] != "_"]
+        described = [(key, member) for key, member in public if _is_described(member)]
+        missing += [key for key, member in [(name, one), *described] if not inspect.getdoc(member)]
+        # Attributes without a docstring of their own are listed in that of the class.
+        for key in getattr(one, "__dataclass_fields__", {}):
+            if one is not atomdir.ShownCommit and f"`{key}`" not in (one.__doc__ or ""):
+                missing.append(f"{name}.{key}")
+    assert missing == []
+    text = pydoc.plain(pydoc.render_doc(atomdir))
+    assert 'write_text("port = 80\\n")' in text
+
+
+def _is_described(member: object) -> bool:
+    return inspect.isfunction(member) or isinstance(member, property)

@@ -97,6 +97,21 @@ def test_outside_a_block_each_file_is_a_commit(base: Path, fs: AtomdirFileSystem
     assert fs.cat_file(f"{base}/a", 8, 17) == b"meanwhile"
 
 
+def test_errors_name_the_path_that_the_caller_has_given(
+    base: Path, fs: AtomdirFileSystem
+) -> None:
+    link = base.parent / "link"
+    link.symlink_to(base)
+    for path in (f"{base}/d/none", f"{link}/d/none"):
+        for fail in (fs.cat_file, fs.rm_file, fs.ls, fs.info, fs.open):
+            with pytest.raises(FileNotFoundError) as caught:
+                fail(path)
+            assert caught.value.filename == path
+        with pytest.raises(FileNotFoundError) as caught, fs.transaction:
+            fs.rm_file(path)
+        assert caught.value.filename == path
+
+
 def test_file_system_is_registered_and_follows_links_to_a_store(base: Path) -> None:
     link = base.parent / "link"
     link.symlink_to(base)

@@ -218,6 +218,10 @@ def test_errors_have_the_classes_of_system_errors(base: Path) -> None:
             (tx / "none").read_bytes()
         assert isinstance(caught.value, atomdir.FileError)
         assert caught.value.filename == "none"
+        assert str(caught.value) == "[Errno 2] No such file or directory: 'none'"
+        with pytest.raises(FileNotFoundError) as caught:
+            (tx / "none" / "a").open("w")
+        assert str(caught.value) == "[Errno 2] No such file or directory: 'none/a'"
         with pytest.raises(atomdir.OutsideStore):
             (tx / ".." / "x").write_text("")
         with pytest.raises(atomdir.OutsideStore):
@@ -228,8 +232,23 @@ def test_errors_have_the_classes_of_system_errors(base: Path) -> None:
         (tx / odd).write_text("odd")
         assert [path.name for path in (tx / ".").iterdir()] == [odd]
     assert os.listdir(os.fsencode(base)).count(b"odd \xff\n") == 1
-    with pytest.raises(atomdir.NoStore):
+    with pytest.raises(FileNotFoundError, match="`atomdir.init` makes") as caught:
         atomdir.transaction(base.parent)
+    assert isinstance(caught.value, atomdir.NoStore)
+    assert caught.value.filename == str(base.parent)
+    with pytest.raises(FileNotFoundError) as caught:
+        atomdir.Store(base / "missing")
+    assert isinstance(caught.value, atomdir.OpenError)
+
+
+def test_without_a_label_the_log_names_the_program(base: Path, tmp_path: Path) -> None:
+    program = tmp_path / "nightly.py"
+    code = f"import atomdir\nwith atomdir.transaction({str(base)!r}) as tx: (tx / 'a').touch()\n"
+    program.write_text(code)
+    subprocess.run([sys.executable, program], check=True)
+    subprocess.run([sys.executable, "-c", code.replace("'a'", "'b'")], check=True)
+    with atomdir.Store(base) as store:
+        assert [commit.label for commit in store.log()] == ["python", "nightly.py"]
 
 
 def test_files_open_at_the_commit_are_flushed(base: Path) -> None:

@@ -37,6 +37,7 @@ fn the_code_in_the_document_does_what_it_says() -> Outcome {
 }
 
 fn three_files(place: &Place) -> Outcome {
+    atomdir::init(&place.base, None)?;
     let store = atomdir::Store::open(&place.base)?;
     let tx = store.begin()?;
     tx.write("conf/a.toml", b"port = 80\n")?;

@@ -21,6 +21,7 @@ pub struct Measured {
 struct Row {
     workload: String,
     name: String,
+    slowed: bool,
     sides: Vec<(Side, Medians)>,
     figure: Option<f64>,
 }
@@ -69,10 +70,10 @@ impl Measured {
                 self.machine += &format!(", --rounds {rounds}");
             }
         }
+        let slowed = run["machine"]["flush_us"].is_u64();
         for row in run["rows"].as_array()? {
-            let row = Row::read(row)?;
-            self.rows
-                .retain(|old| (&old.workload, &old.name) != (&row.workload, &row.name));
+            let row = Row::read(row, slowed)?;
+            self.rows.retain(|old| old.place() != row.place());
             self.rows.push(row);
         }
         Some(())
@@ -80,7 +81,12 @@ impl Measured {
 
     pub fn found(&self, figure: &Figure) -> Found {
         let mut missing = figure.places().filter(|place| self.row(*place).is_none());
-        if missing.any(|place| self.rows.iter().any(|row| row.workload == place.workload)) {
+        let is_measured = |place: BenchRow| {
+            let place = (place.workload, place.slowed);
+            let mut rows = self.rows.iter();
+            rows.any(|row| (row.workload.as_str(), row.slowed) == place)
+        };
+        if missing.any(is_measured) {
             return Found::NoRow;
         }
         match figure.ours {
@@ -104,9 +110,8 @@ impl Measured {
     }
 
     fn row(&self, place: BenchRow) -> Option<&Row> {
-        self.rows
-            .iter()
-            .find(|row| row.workload == place.workload && row.name == place.row)
+        let place = (place.workload, place.row, place.slowed);
+        self.rows.iter().find(|row| row.place() == place)
     }
 }
 
@@ -118,7 +123,7 @@ fn not_rows(path: &Path, problem: &str) -> Error {
 }
 
 impl Row {
-    fn read(row: &Value) -> Option<Row> {
+    fn read(row: &Value, slowed: bool) -> Option<Row> {
         let sides = row["sides"].as_object()?;
         let sides = sides.iter().filter_map(|(name, series)| {
             let side = Side::ALL.into_iter().find(|side| side.name() == name)?;
@@ -132,9 +137,14 @@ impl Row {
         Some(Row {
             workload: row["workload"].as_str()?.to_owned(),
             name: row["row"].as_str()?.to_owned(),
+            slowed,
             sides: sides.collect(),
             figure: row["figure"]["value"].as_f64(),
         })
+    }
+
+    fn place(&self) -> (&str, &str, bool) {
+        (&self.workload, &self.name, self.slowed)
     }
 
     fn of(&self, side: Side) -> Option<&Medians> {
@@ -212,6 +222,20 @@ mod tests {
         let expected = Found::Ratios(vec![(Side::Exact, 2.0)]);
         assert_eq!(measured.found(&figure), expected);
         assert_eq!(measured.machine, "a machine");
+    }
+
+    #[test]
+    fn a_run_with_slower_flushes_is_measured_apart() {
+        let mut slow = run("row", 20.0);
+        slow["machine"]["flush_us"] = json!(1000);
+        let mut measured = Measured::default();
+        measured.add(&run("row", 40.0)).expect("rows");
+        let figure = long("what", 2.0).at("work", "row");
+        let exact = |ratio| Found::Ratios(vec![(Side::Exact, ratio)]);
+        assert_eq!(measured.found(&figure.slowed()), Found::Ratios(vec![]));
+        measured.add(&slow).expect("rows");
+        assert_eq!(measured.found(&figure), exact(4.0));
+        assert_eq!(measured.found(&figure.slowed()), exact(2.0));
     }
 
     #[test]

@@ -67,6 +67,18 @@ impl Unit {
 pub struct BenchRow {
     pub workload: &'static str,
     pub row: &'static str,
+    /// Measured with `--flush-us`: each flush of the disk takes longer.
+    pub slowed: bool,
+}
+
+impl BenchRow {
+    const fn new(workload: &'static str, row: &'static str) -> BenchRow {
+        BenchRow {
+            workload,
+            row,
+            slowed: false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -156,7 +168,7 @@ impl Figure {
     /// Measured by this row, compared with its plain side.
     const fn at(self, workload: &'static str, row: &'static str) -> Figure {
         let ours = Ours::Ratio {
-            at: BenchRow { workload, row },
+            at: BenchRow::new(workload, row),
             sides: OURS,
             to: Side::Plain,
         };
@@ -179,19 +191,29 @@ impl Figure {
         Figure { ours, ..self }
     }
 
+    /// The same row of a run with `--flush-us`.
+    const fn slowed(self) -> Figure {
+        let ours = match self.ours {
+            Ours::Ratio { at, sides, to } => Ours::Ratio {
+                at: BenchRow { slowed: true, ..at },
+                sides,
+                to,
+            },
+            _ => panic!("`at` comes first"),
+        };
+        Figure { ours, ..self }
+    }
+
     const fn growth(self, workload: &'static str, half: &'static str, row: &'static str) -> Figure {
         let ours = Ours::Growth {
-            at: BenchRow { workload, row },
-            half: BenchRow {
-                workload,
-                row: half,
-            },
+            at: BenchRow::new(workload, row),
+            half: BenchRow::new(workload, half),
         };
         Figure { ours, ..self }
     }
 
     const fn bytes(self, workload: &'static str, row: &'static str) -> Figure {
-        let ours = Ours::Bytes(BenchRow { workload, row });
+        let ours = Ours::Bytes(BenchRow::new(workload, row));
         Figure { ours, ..self }
     }
 

@@ -34,8 +34,7 @@ impl Configuration {
     }
 }
 
-/// Amino's four configurations; and the lowest and highest number of files in Spinellis's paper, for
-/// which we have chosen the numbers of steps.
+/// Amino's four configurations, and two numbers of files that show how the cost grows.
 pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration::new("PostMark, small files", 2500, SMALL),
     Configuration::new("PostMark, 10x larger files", 2500, (5000, 97_700)),

@@ -10,7 +10,8 @@ static void example(void)
     atomdir_store *store;
     atomdir_tx *tx;
 
-    if (atomdir_open(directory, 0, &store) < 0 ||
+    if (atomdir_init(directory, NULL) < 0 ||
+        atomdir_open(directory, 0, &store) < 0 ||
         atomdir_begin(store, 0, "example", &tx) < 0)
         errx(1, "%s", atomdir_message());
     if (atomdir_write_file(tx, "conf/a", "1\n", 2) < 0 ||

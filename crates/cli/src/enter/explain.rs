@@ -4,12 +4,14 @@ use super::{EnterError, Step};
 use crate::error::of_errno;
 use crate::explain::ExitCode;
 use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// The exit code, and a hint.
 pub fn explain(error: &EnterError) -> (u8, Option<String>) {
     match error {
         // The exit codes of a shell.
-        EnterError::NoSuchProgram { .. } => (127, None),
+        EnterError::NoSuchProgram { program } => (127, instead_of(program)),
         EnterError::NotExecutable { .. } => (126, None),
         EnterError::Start { .. }
         | EnterError::Wait(_)
@@ -82,5 +84,48 @@ pub fn explain(error: &EnterError) -> (u8, Option<String>) {
             ),
             (_, errno) => (of_errno(errno), None),
         },
+    }
+}
+
+/// Commands that only a shell has, since they act on the shell itself.
+const OF_THE_SHELL: [&str; 12] = [
+    ".", "alias", "cd", "eval", "exec", "exit", "export", "popd", "pushd", "set", "source", "umask",
+];
+
+/// What to run instead of a command that is no program but would mean something to a shell.
+fn instead_of(program: &Path) -> Option<String> {
+    let name = program.as_os_str();
+    if name == "cd" {
+        let hint = "`cd` belongs to the shell: `atomdir -C DIR run -- COMMAND` runs a command in DIR, \
+                    `sh -c 'cd DIR && COMMAND'` changes there within one";
+        return Some(hint.to_owned());
+    }
+    if OF_THE_SHELL.iter().any(|one| name == *one) {
+        let name = name.display();
+        return Some(format!(
+            "`{name}` belongs to the shell: `sh -c '{name} ...'` runs a line with it"
+        ));
+    }
+    let is_line = |byte: &u8| b" \t\n;|&<>$`*?=".contains(byte);
+    name.as_bytes().iter().any(is_line).then(|| {
+        "the program and each of its arguments are words of their own; `sh -c 'LINE'` runs a line as \
+         a shell does"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_words_of_the_shell_get_a_hint() {
+        let hint = |program: &str| instead_of(Path::new(program)).unwrap_or_default();
+        for line in ["a; b", "make install", "x=1", "ls|wc", "*.sh"] {
+            assert!(hint(line).contains("`sh -c 'LINE'`"), "{line}");
+        }
+        assert!(hint("cd").contains("`atomdir -C DIR run -- COMMAND`"));
+        assert!(hint("source").contains("`sh -c 'source ...'`"));
+        assert_eq!(hint("./upgrade"), "");
     }
 }

@@ -115,7 +115,8 @@ fn prepare(options: &[String]) -> io::Result<tempfile::TempDir> {
     Ok(scratch)
 }
 
-/// What make reads after the makefiles of the project.
+/// What make reads after the makefiles of the project. Its own rule never becomes the default goal: make
+/// then fails where the project has none, or no makefile.
 fn makefile(directory: &Path, options: &[String]) -> Vec<u8> {
     let rest = format!(
         "
@@ -126,8 +127,10 @@ export {target} = $@
 override SHELL := $(.atomdir)/{SHELL}
 override .SHELLFLAGS := {marker} {options} --
 override MAKE := $(.atomdir)/{MAKE}
+.atomdir.goal := $(.DEFAULT_GOAL)
 .ONESHELL:
 $(.atomdir)/{MAKEFILE}: ;
+.DEFAULT_GOAL := $(.atomdir.goal)
 ",
         shell = recipe::SHELL_VARIABLE,
         flags = recipe::FLAGS_VARIABLE,

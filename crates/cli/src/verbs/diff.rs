@@ -7,7 +7,7 @@ use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, to_json};
 use crate::when::{self, When};
-use atomdir::client::{ChangeLine, Transaction};
+use atomdir::client::{ChangeLine, Failure, FailureKind, RequestError, Transaction};
 use atomdir::{Sequence, TransactionId};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -234,6 +234,26 @@ fn print_contents(
     print("]}\n".into())
 }
 
+/// The error for an id that is no open transaction. If it is the number of a commit, the hint says how to
+/// see that one.
+fn or_commit(failure: Failure, connected: &mut Connected, id: TransactionId) -> Error {
+    let number = id.0;
+    let is_commit = failure.kind == FailureKind::NoSuchTransaction
+        && connected.connection.show(Sequence(number)).is_ok();
+    let hint = match failure.hint.as_deref() {
+        _ if !is_commit => None,
+        Some(hint) => Some(format!("{hint}; ")),
+        None => Some(String::new()),
+    };
+    let failure = match hint {
+        Some(hint) => failure.with_hint(format!(
+            "{hint}for commit {number}: `atomdir show {number} --patch`"
+        )),
+        None => failure,
+    };
+    Error::Request(RequestError::Failed(failure))
+}
+
 fn of_transaction(
     arguments: &Arguments,
     context: &Context,
@@ -246,7 +266,10 @@ fn of_transaction(
         .map(|path| connected.out_of_view(path).into_owned())
         .collect();
     let filter = Filter::new(&connected.root, &connected.start, &paths)?;
-    let lines = connected.connection.changes(id)?;
+    let lines = match connected.connection.changes(id) {
+        Err(RequestError::Failed(failure)) => return Err(or_commit(failure, &mut connected, id)),
+        lines => lines?,
+    };
     let wanted: Vec<ChangeLine> = lines
         .iter()
         .filter(|line| filter.wants(line))

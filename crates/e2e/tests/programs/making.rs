@@ -99,6 +99,29 @@ fn recipes_are_transactions_that_run_like_those_of_make() {
     });
 }
 
+/// Our makefile comes last, and must not give a project a target that it lacks.
+#[test]
+fn without_a_target_it_fails_as_make_does() {
+    const TEST: &str = "making-nothing";
+    if !tools_present(TEST, &["make"]) {
+        return;
+    }
+    Fixture::for_each_owner(TEST, "echo true > hello.sh", |one| {
+        make(one, &[]).expect(2).says(&["No targets"]);
+        // Make has rules of its own.
+        make(one, &["hello"]).expect(0);
+        assert_eq!(shell(&one.base, "cat hello").text(), "true\n");
+        shell(&one.base, "echo X = 1 > Makefile");
+        make(one, &[]).expect(2).says(&["No targets"]);
+        shell(
+            &one.base,
+            "printf '.DEFAULT_GOAL = b\\na:\\nb:\\n\\techo > $@\\n' > Makefile",
+        );
+        make(one, &[]).expect(0);
+        assert!(one.base.join("b").exists());
+    });
+}
+
 /// The recipe of `$(VICTIM)` kills the whole job when it has written a part of the target.
 const KILLS: &str = r"
 cat > Makefile <<'END'

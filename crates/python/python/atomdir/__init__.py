@@ -1,10 +1,12 @@
-"""ACID transactions over the files of a directory.
+r"""ACID transactions over the files of a directory.
 
     import atomdir
 
     with atomdir.transaction("/srv/data") as tx:
         (tx / "conf" / "a.toml").write_text("port = 80\n")
         (tx / "state.new").replace("state")
+
+`atomdir.init("/srv/data")` makes the directory a store, once.
 
 The end of the block commits its changes: all of them, at once, and durably. If the block raises, or
 the process is killed, nothing is changed. `atomdir.retry` runs a function again after a conflict,

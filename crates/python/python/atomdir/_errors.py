@@ -2,7 +2,7 @@
 
 Every exception of this package is an `Error`. An error of the operating system is also an
 `OSError` with `errno` and `filename`, of the class that `open` would raise: a missing file raises
-a `FileError` that is also a `FileNotFoundError`.
+a `FileError` that is also a `FileNotFoundError`, and so is `NoStore`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ class OpenError(Error):
     """A store could not be opened."""
 
 
-class NoStore(OpenError):
-    """There is no store at the path or above it."""
+class NoStore(OpenError, FileNotFoundError):
+    """There is no store at the path or above it. `atomdir.init` makes one."""
 
 
 class StoreHeld(OpenError):
-    """Another process has opened the store in its own process, without a service."""
+    """Another process has opened the store in its own process, without a service.
 
-    #: The id of that process, if it is known.
+    - `process`: The id of that process, if it is known.
+    """
+
     process: Optional[int] = None
 
 
@@ -82,22 +84,24 @@ class LockError(Error):
 
 @dataclass(frozen=True)
 class ConflictingChange:
-    """A change by others that is in conflict with the transaction."""
+    """A change by others that is in conflict with the transaction.
 
-    #: Relative to the store's root.
+    - `path`: Relative to the store's root.
+    - `part`: The part of it that was changed, in words.
+    - `by`: The author: "commit", "open" (a transaction that is still open), "outside" (a
+      program without a transaction) or "outer" (the outer transaction).
+    - `commit`: The number of the commit, if it was one.
+    - `transaction`: The id of the transaction, if it is known.
+    - `description`: A sentence that describes the conflict.
+    - `time`: When the commit was made, in seconds since 1970, if it is known.
+    """
+
     path: str
-    #: The part of it that was changed, in words.
     part: str
-    #: The author: "commit", "open" (a transaction that is still open), "outside" (a program
-    #: without a transaction) or "outer" (the outer transaction).
     by: str
-    #: The number of the commit, if it was one.
     commit: Optional[int]
-    #: The id of the transaction, if it is known.
     transaction: Optional[int]
-    #: A sentence that describes the conflict.
     description: str
-    #: When the commit was made, in seconds since 1970, if it is known.
     time: Optional[float] = None
 
     def __str__(self) -> str:
@@ -106,9 +110,11 @@ class ConflictingChange:
 
 class Conflict(Error):
     """A conflict with others. Unless it is an `UndoConflict`, the same work may succeed in a new
-    transaction. See `atomdir.retry`."""
+    transaction. See `atomdir.retry`.
 
-    #: The changes of others that are in conflict.
+    - `conflicts`: The changes of others that are in conflict.
+    """
+
     conflicts: tuple[ConflictingChange, ...] = ()
 
     @property
@@ -176,7 +182,9 @@ def make_os_error(
     number = errno_numbers.EIO if number is None else number
     # OSError(number, ...) has the subclass for that number.
     builtin = type(OSError(number, ""))
-    return _combine(_CLASSES[name], builtin)(number, message, path)
+    made = _combine(_CLASSES[name], builtin)
+    # Python then shows no file name, where there is none.
+    return made(number, message, path) if path else made(number, message)
 
 
 def _combine(ours: type[Error], builtin: type[OSError]) -> type[OSError]:

@@ -66,55 +66,70 @@ class Path:
         return self._with(self._path / part)
 
     def joinpath(self, *parts: AnyPath) -> Path:
+        """The path with these parts after it."""
         return self._with(self._path.joinpath(*parts))
 
     @property
     def name(self) -> str:
+        """The last part."""
         return self._path.name
 
     @property
     def stem(self) -> str:
+        """The last part without its suffix."""
         return self._path.stem
 
     @property
     def suffix(self) -> str:
+        """The last suffix: `.gz` of `a.tar.gz`."""
         return self._path.suffix
 
     @property
     def suffixes(self) -> list[str]:
+        """All suffixes: `.tar` and `.gz` of `a.tar.gz`."""
         return self._path.suffixes
 
     @property
     def parts(self) -> tuple[str, ...]:
+        """All parts."""
         return self._path.parts
 
     @property
     def parent(self) -> Path:
+        """The path without its last part."""
         return self._with(self._path.parent)
 
     @property
     def parents(self) -> list[Path]:
+        """The parent, its parent, and so on, up to the store's root."""
         return [self._with(path) for path in self._path.parents]
 
     def as_posix(self) -> str:
+        """The path as text, relative to the store's root."""
         return str(self._path)
 
     def with_name(self, name: str) -> Path:
+        """The path with another last part."""
         return self._with(self._path.with_name(name))
 
     def with_stem(self, stem: str) -> Path:
+        """The path with another last part and the same suffix."""
         return self._with(self._path.with_stem(stem))
 
     def with_suffix(self, suffix: str) -> Path:
+        """The path with another last suffix."""
         return self._with(self._path.with_suffix(suffix))
 
     def relative_to(self, other: Union[AnyPath, Path]) -> PurePosixPath:
+        """The path relative to another one above it."""
         return self._path.relative_to(relative(other))
 
     def is_relative_to(self, other: Union[AnyPath, Path]) -> bool:
+        """Whether the other path is this one or above it."""
         return self._path.is_relative_to(relative(other))
 
     def match(self, pattern: str) -> bool:
+        """Whether the path matches a pattern, as `pathlib.PurePath.match` says."""
         return self._path.match(pattern)
 
     # ---- Contents.
@@ -154,9 +169,11 @@ class Path:
         )
 
     def read_bytes(self) -> bytes:
+        """The contents."""
         return self.transaction.native.read(str(self))
 
     def write_bytes(self, data: Union[bytes, bytearray, memoryview]) -> int:
+        """Replaces the contents, and makes the file if there is none. Returns the number of bytes."""
         contents = bytes(data)
         self.transaction.native.write(str(self), contents)
         return len(contents)
@@ -164,6 +181,7 @@ class Path:
     def read_text(
         self, encoding: Optional[str] = None, errors: Optional[str] = None
     ) -> str:
+        """The contents as text."""
         with self.transaction.open(str(self), "r", -1, encoding, errors, None) as file:
             text: str = file.read()
             return text
@@ -175,12 +193,14 @@ class Path:
         errors: Optional[str] = None,
         newline: Optional[str] = None,
     ) -> int:
+        """Replaces the contents by a text, and makes the file if there is none."""
         with self.transaction.open(
             str(self), "w", -1, encoding, errors, newline
         ) as file:
             return file.write(data)
 
     def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:
+        """Makes an empty file, or sets the times of an existing one to now."""
         native = self.transaction.native
         is_new = not exist_ok or not self.exists()
         # The last two flags are create and create new. No flag truncates an existing file.
@@ -194,6 +214,7 @@ class Path:
     def mkdir(
         self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False
     ) -> None:
+        """Makes a directory; with `parents`, missing ones above it as well."""
         try:
             self.transaction.native.mkdir(str(self), mode)
         except FileNotFoundError:
@@ -208,12 +229,15 @@ class Path:
     def symlink_to(
         self, target: Union[AnyPath, Path], target_is_directory: bool = False
     ) -> None:
+        """Makes this a symbolic link to the target."""
         self.transaction.native.symlink(relative(target), str(self))
 
     def hardlink_to(self, target: Union[AnyPath, Path]) -> None:
+        """Makes this another name of an existing file."""
         self.transaction.native.link(relative(target), str(self))
 
     def readlink(self) -> PurePosixPath:
+        """The target of the symbolic link."""
         return PurePosixPath(self.transaction.native.readlink(str(self)))
 
     def rename(self, target: Union[AnyPath, Path]) -> Path:
@@ -222,6 +246,7 @@ class Path:
         return Path(self.transaction, relative(target))
 
     def replace(self, target: Union[AnyPath, Path]) -> Path:
+        """The same as `rename`."""
         return self.rename(target)
 
     def exchange(self, other: Union[AnyPath, Path]) -> None:
@@ -234,6 +259,7 @@ class Path:
         return Path(self.transaction, relative(target))
 
     def unlink(self, missing_ok: bool = False) -> None:
+        """Removes a name that is not a directory's."""
         try:
             self.transaction.native.unlink(str(self))
         except FileNotFoundError:
@@ -241,6 +267,7 @@ class Path:
                 raise
 
     def rmdir(self) -> None:
+        """Removes an empty directory."""
         self.transaction.native.rmdir(str(self))
 
     def rmtree(self) -> None:
@@ -248,6 +275,7 @@ class Path:
         self.transaction.native.remove_all(str(self))
 
     def iterdir(self) -> Iterator[Path]:
+        """The paths in the directory, in no order."""
         for name, _ in self.transaction.native.list(str(self)):
             yield self / name
 
@@ -271,6 +299,7 @@ class Path:
         yield from dict.fromkeys(self._glob(parts))
 
     def rglob(self, pattern: str) -> Iterator[Path]:
+        """`glob` in the directory and all below it."""
         yield from self.glob(f"**/{pattern}")
 
     def _glob(self, parts: tuple[str, ...]) -> Iterator[Path]:
@@ -301,21 +330,27 @@ class Path:
     # ---- Attributes.
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Attributes, as `os.stat` returns them."""
         return _stat_result(self.transaction.native.stat(str(self), follow_symlinks))
 
     def lstat(self) -> os.stat_result:
+        """Attributes; of a symbolic link, its own."""
         return self.stat(follow_symlinks=False)
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether something has this name."""
         return self._mode(follow_symlinks) is not None
 
     def is_file(self) -> bool:
+        """Whether it is a regular file, or a link to one."""
         return stat_bits.S_ISREG(self._mode() or 0)
 
     def is_dir(self) -> bool:
+        """Whether it is a directory, or a link to one."""
         return stat_bits.S_ISDIR(self._mode() or 0)
 
     def is_symlink(self) -> bool:
+        """Whether it is a symbolic link."""
         return stat_bits.S_ISLNK(self._mode(False) or 0)
 
     def _mode(self, follow: bool = True) -> Optional[int]:
@@ -325,6 +360,7 @@ class Path:
             return None
 
     def chmod(self, mode: int) -> None:
+        """Sets the permissions."""
         self.transaction.native.chmod(str(self), mode)
 
     def chown(self, user: Optional[int] = None, group: Optional[int] = None) -> None:
@@ -345,12 +381,15 @@ class Path:
         return self.transaction.native.xattr(str(self), name)
 
     def listxattr(self) -> list[str]:
+        """The names of the extended attributes."""
         return self.transaction.native.xattr_names(str(self))
 
     def setxattr(self, name: str, value: bytes) -> None:
+        """Sets an extended attribute."""
         self.transaction.native.set_xattr(str(self), name, value)
 
     def removexattr(self, name: str) -> None:
+        """Removes an extended attribute."""
         self.transaction.native.remove_xattr(str(self), name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,96 +23,107 @@ AnyPath = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Commit:
-    """A past commit."""
+    """A past commit.
 
-    #: Its number: its place in the commit order.
+    - `sequence`: Its number: its place in the commit order.
+    - `transaction`: The id of its transaction.
+    - `time`: When it was committed, in seconds since 1970.
+    - `user`: The numeric id of the transaction's user.
+    - `label`: The label of its transaction.
+    - `changes`: How many paths it changed.
+    """
+
     sequence: int
-    #: The id of its transaction.
     transaction: int
-    #: When it was committed, in seconds since 1970.
     time: float
-    #: The numeric id of the transaction's user.
     user: int
-    #: The label of its transaction.
     label: str
-    #: How many paths it changed.
     changes: int
 
 
 @dataclass(frozen=True)
 class ShownCommit:
-    """A commit and its changes."""
+    """A commit and its changes, which are sorted by path."""
 
     commit: Commit
-    #: Sorted by path.
     changes: list[Change]
 
 
 @dataclass(frozen=True)
 class Differences:
-    """The differences between two commits."""
+    """The differences between two commits.
 
-    #: Sorted by path. A rename is a removal and an addition.
+    - `changes`: Sorted by path. A rename is a removal and an addition.
+    - `not_as_then`: Objects that are compared as they are now, since outside writers have
+      changed them as well.
+    """
+
     changes: list[Change]
-    #: Objects that are compared as they are now, since outside writers have changed them as well.
     not_as_then: list[ConflictingChange]
 
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """An open transaction of the store."""
+    """An open transaction of the store.
 
-    #: The id, for `Store.attach`.
+    - `id`: The id, for `Store.attach`.
+    - `user`: The numeric id of its user.
+    - `label`: The name in the log.
+    - `began`: When it began, in seconds since 1970.
+    - `survives`: Whether it survives the death of the service and of the machine.
+    - `kept_commits`: How many commits the history keeps for it, whatever its limits are.
+    - `kept_bytes`: How many bytes of disk space the history beyond its limits takes.
+    """
+
     id: int
-    #: The numeric id of its user.
     user: int
-    #: The name in the log.
     label: str
-    #: When it began, in seconds since 1970.
     began: float
-    #: Whether it survives the death of the service and of the machine.
     survives: bool
-    #: How many commits the history keeps for it, whatever its limits are.
     kept_commits: int
-    #: How many bytes of disk space the history beyond its limits takes.
     kept_bytes: int
 
 
 @dataclass(frozen=True)
 class EndedTransaction:
-    """A transaction that was ended without a request of its user."""
+    """A transaction that was ended without a request of its user.
+
+    - `id`: The id that it had.
+    - `user`: The numeric id of its user.
+    - `label`: The label, which may be shortened.
+    - `began`: When it began, in seconds since 1970.
+    - `ended`: When it ended, in seconds since 1970.
+    - `how`: "aborted" (by another user), "max_age" (it reached its maximum age), "stopped"
+      (with the service), or "died" (the service was killed, or the machine went down).
+    - `by`: The numeric id of the user who aborted it or stopped the service.
+    - `description`: How it ended, in words.
+    - `changes`: About how many objects it had changed, if that is known.
+    """
 
     id: int
-    #: The numeric id of its user.
     user: int
-    #: The label, which may be shortened.
     label: str
-    #: When it began, in seconds since 1970.
     began: float
-    #: When it ended, in seconds since 1970.
     ended: float
-    #: "aborted" (by another user), "max_age" (it reached its maximum age), "stopped" (with the
-    #: service), or "died" (the service was killed, or the machine went down).
     how: str
-    #: The numeric id of the user who aborted it or stopped the service.
     by: Optional[int]
-    #: How it ended, in words.
     description: str
-    #: About how many objects it had changed, if that is known.
     changes: Optional[int]
 
 
 @dataclass(frozen=True)
 class History:
-    """The history that a store keeps."""
+    """The history that a store keeps.
 
-    #: How many commits can be undone.
+    - `commits`: How many commits can be undone.
+    - `bytes`: The disk space that the history takes.
+    - `oldest`: The number of the oldest of these commits.
+    - `oldest_time`: When the oldest was committed, in seconds since 1970.
+    """
+
     commits: int
-    #: The disk space that the history takes.
     bytes: int
-    #: The number of the oldest of these commits.
     oldest: Optional[int]
-    #: When the oldest was committed, in seconds since 1970.
     oldest_time: Optional[float]
 
 
@@ -176,6 +188,15 @@ def _release(store: _Open) -> None:
         store.native.close()
 
 
+def _program() -> str:
+    """The name of the program that Python runs."""
+    name = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    # A package is run by the file in it, code without a file by an option.
+    if name == "__main__.py":
+        name = os.path.basename(os.path.dirname(sys.argv[0]))
+    return "python" if name in ("", "-", "-c", "-m") else name
+
+
 class Store:
     """The store that contains `path`, opened. As a context manager it closes the store at the end.
 
@@ -185,6 +206,9 @@ class Store:
     runs.
 
     All users in this process share the store; closing the last of them closes it.
+
+    - `root`: The store's root directory.
+    - `is_embedded`: Whether the store is open in this process, and not used through its service.
     """
 
     def __init__(
@@ -196,9 +220,7 @@ class Store:
     ) -> None:
         program = None if service_program is None else os.fspath(service_program)
         self._open: Optional[_Open] = _acquire(os.fspath(path), door, program)
-        #: The store's root directory.
         self.root: str = self._open.native.root
-        #: Whether the store is open in this process, and not used through its service.
         self.is_embedded: bool = self._open.native.is_embedded
 
     def __repr__(self) -> str:
@@ -234,13 +256,14 @@ class Store:
         something that the transaction has read. `durability` is "durable", or "lazy": then the commit
         does not wait for the disk, and is durable within a tenth of a second. With
         `conflicts="early"` a write fails at once if an open transaction has written the same part.
-        `label` is the transaction's name in the log.
+        `label` is the transaction's name in the log; by default, the program's name.
 
         `own_reads_only` is for a serializable transaction whose files are read only through this
         library, not in its `view`. Then single pages count as read, and not whole files, also with a
         service.
         """
         native = self._store().native
+        label = label or _program()
         begun = native.begin(isolation, durability, conflicts, label, own_reads_only)
         return self._transaction(begun)
 

@@ -26,52 +26,63 @@ SIDES = ("mine", "theirs", "merge")
 
 @dataclass(frozen=True)
 class Receipt:
-    """The result of a commit."""
+    """The result of a commit.
 
-    #: The commit's place in the commit order, or `None` if nothing had changed or the
-    #: transaction was nested.
+    - `sequence`: The commit's place in the commit order, or `None` if nothing had changed
+      or the transaction was nested.
+    - `changes`: How many paths were changed.
+    - `stalled`: Why the durable commit cannot be applied to the files yet, in words;
+      otherwise `None`.
+    """
+
     sequence: Optional[int]
-    #: How many paths were changed.
     changes: int
-    #: Why the durable commit cannot be applied to the files yet, in words; otherwise `None`.
     stalled: Optional[str]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A path that a transaction has changed."""
+    """A path that a transaction has changed.
 
-    #: "A" (added), "M" (modified), "D" (deleted), "R" (renamed) or "T" (type changed).
+    - `letter`: "A" (added), "M" (modified), "D" (deleted), "R" (renamed) or "T" (type
+      changed).
+    - `path`: Relative to the store's root.
+    - `old_path`: The path before a rename.
+    """
+
     letter: str
-    #: Relative to the store's root.
     path: str
-    #: The path before a rename.
     old_path: Optional[str]
 
 
 @dataclass(frozen=True)
 class PartReceipt:
-    """The result of committing a part of a transaction."""
+    """The result of committing a part of a transaction.
 
-    #: The commit's place in the commit order.
+    - `sequence`: The commit's place in the commit order.
+    - `landed`: The changes that are committed, sorted by path.
+    """
+
     sequence: Optional[int]
-    #: The changes that are committed, sorted by path.
     landed: list[Change]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The versions of a text in a conflict."""
+    """The versions of a text in a conflict.
 
-    #: The snapshot's version; empty if it has no such file.
+    - `ancestor`: The snapshot's version; empty if it has no such file.
+    - `mine`: The transaction's version.
+    - `theirs`: The version of the others.
+    - `merged`: The text with the changes of both.
+    - `is_marked`: Whether both have changed the same lines. Then `merged` has both between
+      markers.
+    """
+
     ancestor: bytes
-    #: The transaction's version.
     mine: bytes
-    #: The version of the others.
     theirs: bytes
-    #: The text with the changes of both.
     merged: bytes
-    #: Whether both have changed the same lines. Then `merged` has both between markers.
     is_marked: bool
 
 
@@ -81,6 +92,12 @@ class Transaction:
 
     It sees the store as of its beginning, with its own changes. Others do not see these before the
     commit. `tx / "a" / "b"` is a path in it.
+
+    - `id`: The number by which conflicts and commands name the transaction.
+    - `view`: The path of the transaction's view, which any program can use; `None` if the store
+      has no service.
+    - `not_as_then`: For `Store.at`: objects that are shown as they are now, since outside writers
+      have changed them.
     """
 
     def __init__(
@@ -94,16 +111,11 @@ class Transaction:
         self._ended = ended
         self._mutex = threading.Lock()
         self._files: weakref.WeakKeyDictionary[Any, RawFile] = weakref.WeakKeyDictionary()
-        #: The number by which conflicts and commands name the transaction.
         self.id: int = native.id
-        #: The path of the transaction's view, which any program can use; `None` if the store has
-        #: no service.
         self.view: Optional[str] = native.view
         self._is_past = not_as_then is not None
         # Whether it stays open where another transaction would be aborted.
         self._is_attached = is_attached
-        #: For `Store.at`: objects that are shown as they are now, since outside writers have
-        #: changed them.
         self.not_as_then: tuple[ConflictingChange, ...] = tuple(not_as_then or ())
 
     def __repr__(self) -> str:
@@ -155,6 +167,7 @@ class Transaction:
 
     @property
     def native(self) -> _native.Transaction:
+        """The part of the transaction that is written in Rust, for this package only."""
         if self._native is None:
             raise TransactionEnded(f"the transaction {self.id} has ended")
         return self._native
@@ -301,6 +314,7 @@ class Transaction:
         errors: Optional[str],
         newline: Optional[str],
     ) -> IO[Any]:
+        """Opens a file, as `Path.open` does."""
         raw, file = open_file(
             self.native, path, mode, buffering, encoding, errors, newline
         )

@@ -19,7 +19,6 @@ import contextlib
 import datetime
 import io
 import os
-import stat as stat_bits
 import threading
 from collections.abc import Iterator
 from typing import Any, Optional, Union
@@ -28,8 +27,8 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.transaction import Transaction as FsspecTransaction
 from fsspec.utils import isfilelike, stringify_path
 
-from . import _native
 from ._path import Path
+from ._places import absolute_names, describe, locate
 from ._store import Store
 from ._transaction import Transaction
 
@@ -91,7 +90,7 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self,
         isolation: str = "snapshot",
         durability: str = "durable",
-        label: str = "fsspec",
+        label: str = "",
         auto_mkdir: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -132,16 +131,17 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
     @contextlib.contextmanager
     def _all(self, paths: list[str]) -> Iterator[list[Path]]:
         """The paths, in the transaction of the block or in a transaction for this call."""
-        located = [_locate(self._strip_protocol(path)) for path in paths]
-        roots = list(dict.fromkeys(root for root, _ in located))
+        located = [locate(self._strip_protocol(path)) for path in paths]
+        roots = list(dict.fromkeys(root for root, _, _ in located))
         if len(roots) != 1:
             raise ValueError(f"the paths of a call must be in one store, not in {roots}")
-        if self._intrans:
-            transaction = self.transaction.of(roots[0])
-            yield [transaction.path(inner) for _, inner in located]
-        else:
-            with self._begin(roots[0]) as transaction:
-                yield [transaction.path(inner) for _, inner in located]
+        with absolute_names(located[0][1]):
+            if self._intrans:
+                transaction = self.transaction.of(roots[0])
+                yield [transaction.path(inner) for _, _, inner in located]
+            else:
+                with self._begin(roots[0]) as transaction:
+                    yield [transaction.path(inner) for _, _, inner in located]
 
     @contextlib.contextmanager
     def _at(self, path: str) -> Iterator[Path]:
@@ -166,15 +166,15 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         with self._at(path) as at:
             if at.is_dir():
-                found = [_info(f"{path.rstrip('/')}/{one.name}", one) for one in at.iterdir()]
+                found = [describe(f"{path.rstrip('/')}/{one.name}", one) for one in at.iterdir()]
             else:
-                found = [_info(path, at)]
+                found = [describe(path, at)]
         return found if detail else [one["name"] for one in found]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
         with self._at(path) as at:
-            return _info(path, at)
+            return describe(path, at)
 
     def lexists(self, path: str, **kwargs: Any) -> bool:
         with self._at(path) as at:
@@ -199,16 +199,17 @@ class AtomdirFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: Optional[dict[str, Any]] = None,
         **kwargs: Any,
     ) -> Any:
-        root, inner = _locate(self._strip_protocol(path))
+        root, entered, inner = locate(self._strip_protocol(path))
         if self._intrans:
             transaction, is_own = self.transaction.of(root), False
         else:
             transaction, is_own = self._begin(root), True
         try:
-            at = transaction.path(inner)
-            if self.auto_mkdir and mode[0] in "wax":
-                at.parent.mkdir(parents=True, exist_ok=True)
-            return StoreFile(self, path, at, mode, transaction if is_own else None)
+            with absolute_names(entered):
+                at = transaction.path(inner)
+                if self.auto_mkdir and mode[0] in "wax":
+                    at.parent.mkdir(parents=True, exist_ok=True)
+                return StoreFile(self, path, at, mode, transaction if is_own else None)
         except BaseException:
             if is_own:
                 transaction.abort()
@@ -444,44 +445,6 @@ class StoreFile(io.BufferedIOBase):
         # A file that was not closed may be incomplete: drop its writes.
         if getattr(self, "_own", None) is not None:
             self.discard()
-
-
-def _locate(path: str) -> tuple[str, str]:
-    """The root of the store that contains the path, and the path relative to it."""
-    above = path
-    # The path may not exist, or only in the transaction: find its nearest existing directory.
-    while not os.path.isdir(above) and above != "/":
-        above = os.path.dirname(above)
-    root = _native.find(above)
-    # Find where the path enters the store. The transaction follows links within the store.
-    while above != "/" and not os.path.samefile(above, root):
-        above = os.path.dirname(above)
-    return root, os.path.relpath(path, above)
-
-
-def _info(name: str, at: Path) -> dict[str, Any]:
-    found = at.lstat()
-    is_link = stat_bits.S_ISLNK(found.st_mode)
-    if is_link:
-        # If the target is missing or outside the store, show the link itself.
-        with contextlib.suppress(OSError):
-            found = at.stat()
-    kinds = {stat_bits.S_IFDIR: "directory", stat_bits.S_IFREG: "file"}
-    info: dict[str, Any] = {
-        "name": name,
-        "size": found.st_size,
-        "type": kinds.get(stat_bits.S_IFMT(found.st_mode), "other"),
-        "islink": is_link,
-        "mode": found.st_mode,
-        "uid": found.st_uid,
-        "gid": found.st_gid,
-        "mtime": found.st_mtime,
-        "ino": found.st_ino,
-        "nlink": found.st_nlink,
-    }
-    if is_link:
-        info["destination"] = str(at.readlink())
-    return info
 
 
 def _copy(source: Any, target: Any, callback: Any) -> None:
