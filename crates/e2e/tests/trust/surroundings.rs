@@ -69,8 +69,9 @@ fn service_inherits_nothing_from_its_starter() {
         let status = fs::read_to_string(service.join("status")).expect("read");
         assert_eq!(line(&status, "Umask"), "0000");
         let ignored = u64::from_str_radix(line(&status, "SigIgn"), 16).expect("a mask");
-        // Rust ignores SIGPIPE, and glibc keeps two signals for itself.
-        let beyond_us = 1_u64 << 12 | 0b11_u64 << 31;
+        // Rust ignores SIGPIPE, the service the signals of limits, and glibc keeps two for itself.
+        let limits = [libc::SIGXFSZ, libc::SIGXCPU].map(|signal| 1_u64 << (signal - 1));
+        let beyond_us = 1_u64 << 12 | 0b11_u64 << 31 | limits[0] | limits[1];
         assert_eq!(ignored & !beyond_us, 0, "{status}");
         let session_of = |process: &Path| {
             let status = fs::read_to_string(process.join("stat")).expect("read");
