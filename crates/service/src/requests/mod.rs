@@ -133,9 +133,7 @@ pub(crate) fn handle(
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
         Request::Check => check(service, connection)?,
         Request::Prune { older_than_ms } => undo::prune(service, &connection.peer, older_than_ms)?,
-        Request::ServiceStatus => {
-            Answer::Service(Box::new(status::service(service, &connection.peer)))
-        }
+        Request::ServiceStatus => status::of_service(service, &connection.peer),
         Request::SetIdleTime { idle_ms } => set_idle_time(service, &connection.peer, idle_ms)?,
         Request::Enter {
             transaction,
