@@ -99,15 +99,6 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         },
         Request::List,
         Request::ListEnded { news: true },
-        Request::Log {
-            before: Some(Sequence(9)),
-            limit: 10,
-            paths: vec![path(); 2],
-            only: CommitFilter::default(),
-        },
-        Request::Show {
-            sequence: Sequence(1),
-        },
         Request::Sync,
         Request::Flush { transaction },
         Request::Checkpoint,
@@ -129,7 +120,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::KeepOnClose { transaction },
     ];
     let parts = parts_and_conflicts(transaction);
-    let said = annotations(transaction);
+    let said = about_commits(transaction);
     requests
         .iter()
         .chain(&parts)
@@ -138,7 +129,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn annotations(transaction: TransactionId) -> Vec<Request> {
+fn about_commits(transaction: TransactionId) -> Vec<Request> {
     let sequence = Sequence(1);
     let terms = Terms {
         label: Some(b"a label".to_vec()),
@@ -157,7 +148,14 @@ fn annotations(transaction: TransactionId) -> Vec<Request> {
             label: b"another label".to_vec(),
         },
     ];
-    said.map(Request::Annotate).to_vec()
+    let log = Request::Log {
+        before: Some(Sequence(9)),
+        limit: 10,
+        paths: vec![b"a/path".to_vec(); 2],
+        only: CommitFilter::default(),
+    };
+    let said = said.map(Request::Annotate).into_iter();
+    said.chain([log, Request::Show { sequence }]).collect()
 }
 
 fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {

@@ -1,11 +1,12 @@
 use super::diff::{Form, show_unpaged};
 use super::{ExitCode, SUCCESS};
+use crate::attempt::early_reason;
 use crate::changes::Filter;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
 use crate::when::{self, When};
-use atomdir::client::{Account, CommitFilter, HistoryStatus, Unconfirmed};
+use atomdir::client::{Account, CommitFilter, ForgottenEarly, HistoryStatus, Unconfirmed};
 use atomdir::{CommitSummary, Sequence};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -86,17 +87,35 @@ impl Show for Log {
         }
         let early = self.history.and_then(|history| history.early);
         let is_listed = |newest| self.commits.iter().any(|one| one.sequence <= newest);
-        if let Some(early) = early.filter(|early| is_listed(early.newest)) {
-            writeln!(
-                painter,
-                "commits up to {} were forgotten early, at {}: {}",
-                early.newest,
-                time::readable(early.time),
-                crate::attempt::early_reason(early.why)
-            )?;
+        match early.filter(|early| is_listed(early.newest)) {
+            Some(early) => writeln!(painter, "{}", forgotten_early(&early)),
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+pub(super) fn forgotten_early(early: &ForgottenEarly) -> String {
+    format!(
+        "commits up to {} were forgotten early, at {}: {}",
+        early.newest,
+        time::readable(early.time),
+        early_reason(early.why)
+    )
+}
+
+/// Says what has become of commits that the user may have to know.
+pub(super) fn note_commits(context: &Context, connected: &mut Connected) -> Result<(), Error> {
+    let status = connected.connection.service_status()?;
+    for (commit, one) in &status.unconfirmed {
+        let waits = unconfirmed(one);
+        context
+            .output
+            .note(format_args!("commit {commit}: {waits}"));
+    }
+    if let Some(early) = status.history.and_then(|history| history.early) {
+        context.output.note(forgotten_early(&early));
+    }
+    Ok(())
 }
 
 /// What has become of a commit: words in brackets and a blank, or nothing.

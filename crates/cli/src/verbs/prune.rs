@@ -1,5 +1,5 @@
+use super::log::forgotten_early;
 use super::{ExitCode, SUCCESS};
-use crate::attempt::early_reason;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json, time};
@@ -49,14 +49,8 @@ pub(super) fn describe(history: Option<&HistoryStatus>) -> String {
     let oldest = history.oldest.map_or_else(String::new, |(sequence, made)| {
         format!(", from {sequence} of {} on", time::readable(made))
     });
-    let early = history.early.map_or_else(String::new, |early| {
-        format!(
-            "; commits up to {} were forgotten early, at {}: {}",
-            early.newest,
-            time::readable(early.time),
-            early_reason(early.why)
-        )
-    });
+    let early = history.early.as_ref().map(forgotten_early);
+    let early = early.map_or_else(String::new, |early| format!("; {early}"));
     let bytes = history.bytes;
     format!("{commits} can be undone{oldest}; {bytes} bytes{early}")
 }

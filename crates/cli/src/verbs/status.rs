@@ -1,4 +1,5 @@
 use super::list::Transactions;
+use super::log::note_commits;
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::changes::{ChangeList, Rights};
@@ -195,13 +196,16 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         let transaction = match context.transaction(arguments.transaction, &mut connected) {
             Ok(transaction) => transaction,
             Err(Error::NoTransaction | Error::SeveralTransactions { .. }) => {
-                return show_all(context, connected.connection.transactions()?);
+                show_all(context, connected.connection.transactions()?)?;
+                note_commits(context, &mut connected)?;
+                return Ok(SUCCESS);
             }
             Err(error) => return Err(error),
         };
         match look_at(&mut connected, transaction) {
             Ok(status) => {
                 context.output.print_paged(&status)?;
+                note_commits(context, &mut connected)?;
                 return Ok(SUCCESS);
             }
             // The only open one may have ended meanwhile. Then another is, or none.

@@ -88,6 +88,11 @@ fn commit_whose_file_was_changed_since_stays_and_is_marked() {
     );
     let log = store.json(&["log"]);
     assert_eq!(log["commits"][0]["not_taken_back"], 1, "{log}");
+    let status = store.call(&["status"]);
+    assert!(
+        status.error.contains("commit 1: not confirmed"),
+        "{status:?}"
+    );
     store.check(&["confirm", "1"]);
     assert!(!store.check(&["log"]).contains("confirm"));
 }
@@ -144,6 +149,8 @@ fn log_is_filtered_and_marks_what_became_of_commits() {
     assert!(lines[4].ends_with("somebody has asked for it"), "{lines:?}");
     let history = &store.json(&["service", "status"])["history"];
     assert_eq!(history["forgotten_early"]["why"], "asked", "{history}");
+    let status = store.call(&["status"]);
+    assert!(status.error.contains("forgotten early"), "{status:?}");
     let refused = store.call(&["pin", "2"]);
     assert_eq!(refused.code, Some(66), "{refused:?}");
     store.check(&["pin", "--remove", "1"]);
@@ -200,6 +207,24 @@ fn files_get_the_time_of_the_commit_if_that_is_wanted() {
         );
     }
     assert_eq!(store.call(&["config", "times", "yesterday"]).code, Some(64));
+}
+
+#[test]
+fn commit_says_that_it_makes_the_history_too_large() {
+    let store = Store::new("too-large");
+    store.check(&["config", "history-space", "100K"]);
+    let script = "head -c 150000 /dev/urandom > new; mv new file";
+    let run = || store.call(&["run", "--", "sh", "-c", script]).error;
+    assert!(!run().contains("early"), "it replaces little");
+    let note = run();
+    assert!(
+        note.contains("commits are forgotten early") && note.contains("history-space"),
+        "{note}"
+    );
+    wait_until("the commits to be forgotten", || {
+        let log = store.check(&["log"]);
+        log.contains("[forgotten]") && log.contains("were forgotten early")
+    });
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(crate) fn handle(
             service.request_stop(connection.stream.clone(), peer.user, open);
             return Ok(Outcome::Stopping);
         }
-        _ => Answer::Service(Box::new(status::service(service, peer))),
+        _ => status::of_service(service, peer),
     };
     Ok(Outcome::Last(Reply::Done(answer)))
 }

@@ -120,7 +120,11 @@ fn met(transaction: &Transaction) -> Vec<Conflict> {
     met.map(|one| convert::conflict(one, false)).collect()
 }
 
-pub(crate) fn service(service: &Service, peer: &Peer) -> ServiceStatus {
+pub(crate) fn of_service(service: &Service, peer: &Peer) -> Answer {
+    Answer::Service(Box::new(status_of(service, peer)))
+}
+
+fn status_of(service: &Service, peer: &Peer) -> ServiceStatus {
     let status = service.store.status();
     let idle_time = service.idle_time.get();
     ServiceStatus {
