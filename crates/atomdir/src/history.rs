@@ -16,14 +16,6 @@ use std::time::Duration;
 /// So many commits are looked at first for the newest one at a moment.
 const FIRST_COMMITS: u64 = 1024;
 
-/// For a view of the past that nobody but us enters.
-pub(crate) fn past_options() -> BeginOptions {
-    BeginOptions {
-        opened: true,
-        ..BeginOptions::default()
-    }
-}
-
 impl Connection {
     /// Begins an undo; every file that was changed again since is a conflict, unless the undo names
     /// it as equal.

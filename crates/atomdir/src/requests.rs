@@ -158,8 +158,8 @@ impl Connection {
         self.commit_with(transaction, Others::Refuse, progress)
     }
 
-    /// Like [`commit`](Self::commit), for a transaction that others may hold.
-    pub fn commit_with(
+    /// Everything that others have changed is a conflict.
+    pub(crate) fn commit_if_untouched(
         &mut self,
         transaction: TransactionId,
         others: Others,

@@ -48,6 +48,11 @@ pub fn settle(root: &Path) -> Vec<&'static str> {
 fn git(root: &Path, words: &[&str]) -> Option<i32> {
     let mut command = Command::new("git");
     command.arg("-C").arg(root).args(words);
+    // A hook of git's gets these, and they would lead to another repository.
+    let own = std::env::vars_os().map(|(name, _)| name);
+    for name in own.filter(|name| name.as_encoded_bytes().starts_with(b"GIT_")) {
+        command.env_remove(name);
+    }
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -103,6 +103,21 @@ fn the_page_on_git_holds() {
     });
 }
 
+/// In a hook of git's, the environment names another repository.
+#[test]
+fn init_changes_the_settings_of_no_other_repository() {
+    for_each_repository("git-hook", |fixture| {
+        let store = &fixture.store;
+        let script = format!(
+            "git init -q $HOME/other; git init -q $HOME/mine; cd $HOME/mine
+             GIT_DIR=$HOME/other/.git {} init 2> $HOME/said; ! grep -q trustctime $HOME/other/.git/config
+             grep -q trustctime $HOME/mine/.git/config; {0} service stop",
+            binary().display()
+        );
+        outside(store, &script);
+    });
+}
+
 #[test]
 fn git_finds_nothing_changed_after_a_commit_and_its_undo_works() {
     for_each_repository("git-undo", |fixture| {
@@ -146,16 +161,50 @@ fn an_index_that_git_has_written_again_keeps_nobody_from_an_undo() {
 
         // What somebody has staged since is not lost.
         store.call(["undo", "2"]).expect(0);
-        outside(store, "echo staged > more; git add more; rm more");
+        outside(store, "echo staged > more; git add more");
         store
             .call(["undo", "3"])
             .expect(CONFLICT)
             .says(&[".git/index"]);
-        outside(store, "git rm -q --cached more");
+        outside(store, "git rm -q -f more");
         store.call(["undo", "3"]).expect(0);
         assert_eq!(
             outside(store, "cat page; git status --short").text(),
             "old\n"
+        );
+    });
+}
+
+#[test]
+fn an_index_that_git_has_written_again_keeps_nobody_from_a_commit() {
+    for_each_repository("git-index-commit", |fixture| {
+        let store = &fixture.store;
+        outside(
+            store,
+            "git config --unset core.checkStat; git config --unset core.trustctime",
+        );
+        let rewrite = "touch -d 1990-01-01 other; git status > /dev/null";
+        let view = store.begin();
+        store
+            .exec(&view, "echo new > page; git commit -qam new")
+            .expect(0);
+        outside(store, rewrite);
+        store.commit(&view).expect(0);
+        let script = "git status --short; git log --format=%s; cat page; git fsck --strict";
+        assert_eq!(outside(store, script).text(), "new\nfirst\nnew\n");
+
+        // What somebody has staged meanwhile is not lost.
+        let view = store.begin();
+        store
+            .exec(&view, "echo newer > page; git commit -qam newer")
+            .expect(0);
+        outside(store, "echo staged > more; git add more");
+        store.commit(&view).expect(CONFLICT).says(&[".git/index"]);
+        outside(store, "git rm -q -f more");
+        store.commit(&view).expect(0);
+        assert_eq!(
+            outside(store, "cat page; git status --short").text(),
+            "newer\n"
         );
     });
 }

@@ -161,3 +161,51 @@ fn a_refused_choice_leaves_everything_in_the_transaction() {
         store.call(["abort", &view.id]).expect(0);
     });
 }
+
+/// What git keeps in `.git` is one question, and the last one.
+#[test]
+fn a_repository_is_folded_and_paths_choose() {
+    if !tools_present("picking-git", &["git"]) {
+        return;
+    }
+    let prepare = "git init -q . && git config user.email a@example.org && git config user.name a
+                   echo old > page; echo old > other; git add . && git commit -qm first";
+    Fixture::for_each_view("picking-git", prepare, |fixture, view| {
+        let store = &fixture.store;
+        let change = "echo new > page; echo new > other; chmod 700 other; git commit -qam second";
+        let run = format!("run --view {view} --ask -- sh -ec '{change}'");
+        let mut asked = OnTerminal::start(store, &run);
+        answer(
+            &mut asked,
+            &[("[K]eep open: ", "what"), ("[K]eep open: ", "p nothing")],
+        );
+        asked.wait_for("nothing has changed at nothing");
+        answer(&mut asked, &[("[K]eep open: ", "k")]);
+        let printed = asked.end();
+        let folded = printed.contains("* .git/: ") && !printed.contains(".git/index");
+        assert!(folded && printed.contains("p PATH...  "), "{printed}");
+
+        let mut asked = OnTerminal::start(store, "commit --patch -- other .git");
+        asked.wait_for("It lands as a whole: its mode");
+        answer(&mut asked, &[("Land this change? ", "n")]);
+        asked.wait_for("* .git/: ");
+        answer(&mut asked, &[("Land these ", "e"), ("Land ", "q")]);
+        asked.end();
+        store.call(["abort"]).expect(0);
+
+        let mut asked = OnTerminal::start(store, &run);
+        answer(&mut asked, &[("[K]eep open: ", "l")]);
+        asked.wait_for("M .git/index");
+        answer(&mut asked, &[("[K]eep open: ", "p other")]);
+        asked.wait_for("1 change; transaction");
+        answer(&mut asked, &[("[K]eep open: ", "k")]);
+        asked.end();
+        let mut asked = OnTerminal::start(store, "commit --patch -- .git");
+        answer(&mut asked, &[("Land these ", "y")]);
+        asked.end();
+        let landed = "test \"$(git log --format=%s | head -n 1)\" = second
+                      test $(cat page) = old && test $(cat other) = new";
+        store.run(landed).expect(0);
+        store.call(["commit"]).expect(0);
+    });
+}

@@ -6,11 +6,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,6 +19,8 @@ use tokio::time::timeout;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// How much of each end of a command's output is passed on.
 const OUTPUT_BYTES_EACH_END: usize = 16 << 10;
+/// Of an outcome, which may list many conflicts.
+const OUTCOME_BYTES_EACH_END: usize = 16 << 20;
 /// How long a command that was asked to end has for it.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long output is read after the end of a command that has left others behind.
@@ -89,6 +91,8 @@ impl Program {
         let mut outcome = None;
         if run.is_transaction {
             let (reader, writer) = std::io::pipe().map_err(|error| self.not_started(&error))?;
+            let reader = Receiver::from_owned_fd(reader.into());
+            let reader = reader.map_err(|error| self.not_started(&error))?;
             // No other process is started before this one: there is one thread, and nothing
             // is awaited.
             fcntl_setfd(&writer, FdFlags::empty())
@@ -100,7 +104,8 @@ impl Program {
         let mut command = self.command(&words);
         command.stdin(Stdio::piped());
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
-        let outcome = outcome.map(|(reader, _)| reader);
+        // Read from the start: a long outcome is more than a pipe holds.
+        let outcome = outcome.map(|(reader, _)| keep(Some(reader), OUTCOME_BYTES_EACH_END));
         let (stdin, input) = (child.stdin.take(), run.input.clone());
         let feeding = tokio::spawn(async move {
             if let Some(mut stdin) = stdin {
@@ -114,7 +119,10 @@ impl Program {
         feeding.abort();
         let ended = ended.map_err(|error| failure(&error, None))?;
         let (output, errors) = (output.take().await, errors.take().await);
-        let outcome = outcome.and_then(read_outcome);
+        let outcome = match outcome {
+            Some(outcome) => serde_json::from_str(&outcome.take().await.text()).ok(),
+            None => None,
+        };
         let mut answer = json!({
             "exit_code": ended.status.code(),
             "stdout": output.text(),
@@ -125,6 +133,10 @@ impl Program {
         }
         let failed = outcome.as_ref().and_then(find_unsuccessful);
         let failed = failed.or_else(|| own_failure(&errors.text(), ended.status));
+        let failed = failed.or_else(|| {
+            let is_unknown = run.is_transaction && outcome.is_none();
+            is_unknown.then(|| failure("atomdir did not report what became of it", Some("see log")))
+        });
         if let Some(outcome) = outcome {
             answer["outcome"] = outcome;
         }
@@ -175,14 +187,6 @@ fn find_unsuccessful(outcome: &Value) -> Option<Value> {
         failed["error"]["exit_code"] = outcome["exit_code"].clone();
         failed
     })
-}
-
-/// It is there since the command has ended, and it is less than a pipe holds or the writer has
-/// waited for nobody.
-fn read_outcome(mut reader: std::io::PipeReader) -> Option<Value> {
-    let mut bytes = vec![0; ANSWER_BYTES_MAX];
-    let count = reader.read(&mut bytes).ok()?;
-    serde_json::from_slice(&bytes[..count]).ok()
 }
 
 struct Ended {

@@ -220,6 +220,11 @@ pub const TOOLS: &[Definition] = &[
                 Kind::Text,
                 "merge the texts of these conflicts line by line: '1,3' or 'all'",
             ),
+            optional(
+                "confirm",
+                Kind::Text,
+                "take the commit back after this time, such as '10m', unless confirm is called",
+            ),
         ],
         effect: Effect::Changes,
         call: |given| {
@@ -228,10 +233,21 @@ pub const TOOLS: &[Definition] = &[
                 ("--take-mine", "take_mine"),
                 ("--take-theirs", "take_theirs"),
                 ("--merge", "merge"),
+                ("--confirm", "confirm"),
             ] {
                 words.extend(option(name, given.text(parameter)));
             }
             with_paths(words, given)
+        },
+    },
+    Definition {
+        name: "confirm",
+        description: "Keep a commit that would take itself back: see the parameter confirm of commit.",
+        parameters: &[required("commit", Kind::Number, "its number")],
+        effect: Effect::Changes,
+        call: |given| {
+            let commit = given.number("commit").unwrap_or_default().to_string();
+            Call::Verb(words(["confirm", &commit]))
         },
     },
     Definition {

@@ -1,12 +1,13 @@
 //! Git's index: which contents git takes each file of the work tree to have.
 //!
 //! `git status` and others write it again to note the times and inode numbers of files. Such an
-//! index differs from the one before in every byte that the resolver could compare, and the one that
-//! the commit left is gone by then. But an undo does not need that one. It puts the index from
-//! before the commits back, so it loses what the present index says differently. That is nothing of
-//! an outside writer's if each such entry says what the work tree has: the undo has found the work
-//! tree as the commits left it, and takes that back as well. If somebody has staged something since,
-//! an entry differs from the work tree or the file was changed, and the conflict stays.
+//! index differs from the one before in bytes that mean nothing, and the one before is gone by then.
+//! But it need not be known. An undo puts the index from before the commits in its place, a commit
+//! its own, and what is lost is what the present index says differently. That is nothing of an outside
+//! writer's if each such entry says what the work tree has of a file that changes together with the
+//! index: the undo or the commit has found that file as it was, and takes its place as well. If
+//! somebody has staged something since, an entry differs from the work tree, or its file does not
+//! change, and the conflict stays.
 //!
 //! The format is git's `Documentation/gitformat-index.adoc`, versions 2 to 4, with SHA-1.
 
@@ -59,7 +60,8 @@ pub fn work_tree_of(path: &[u8]) -> Option<&[u8]> {
     (above.is_empty() || above.ends_with(b"/")).then_some(above)
 }
 
-/// Whether putting `before` in the place of `now` loses nothing but what the work tree has.
+/// Whether putting `before` in the place of `now` loses nothing but what the work tree has. `in_tree`
+/// knows only files that change together with the index.
 pub fn is_taken_back(before: &[u8], now: &[u8], in_tree: impl Fn(&[u8]) -> InTree) -> bool {
     let (Some(before), Some(now)) = (parse(before), parse(now)) else {
         return false;

@@ -1,80 +1,77 @@
 //! Kinds of files for which it can be known that a change by an outside writer is none.
 //!
 //! A resolver answers one question: is this file, for the programs that use it, equal to the one
-//! that commits have left? It never chooses a side and never drops a change, so if it cannot tell,
-//! the conflict stays. The engine knows nothing of kinds of files: it is told which file, with which
-//! inode number and change time, counts as the one that was left.
+//! that commits have left, or that a transaction has found? It never chooses a side and never drops a change, so if it cannot tell,
+//! the conflict stays. The engine knows nothing of kinds of files: it learns which file, with which
+//! inode number and change time, counts as the one that was left, or in which conflict the commit
+//! takes the transaction's side.
 //!
 //! Modules
 //! - `git_index`: git's index, which git writes again by itself with other times of files in it
 
 mod git_index;
 
+use crate::choosing::Sides;
 use crate::connection::Connection;
 use crate::error::CommitError;
-use crate::history::past_options;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
-    BeginOptions, ChangedBy, Conflict, EqualFile, PastView, Sequence, Timestamp, Undo,
+    BeginOptions, ChangeLine, ChangedBy, Committed, Conflict, ConflictKind, EqualFile, Numbers,
+    Others, PastView, Progress, Sequence, Timestamp, TransactionId, Undo,
 };
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 use rustix::io::{Errno, read};
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
 /// Longer files are not compared, since they are held in memory.
 const LENGTH_MAX: u64 = 256 << 20;
 
-/// The files that keep an undo from being done and are equal to what the commits left. `None`: there
-/// is another conflict, which none of the resolvers knows.
-pub(crate) fn equal_files(
-    connection: &mut Connection,
-    undo: &Undo,
-    conflicts: &[Conflict],
-) -> Option<Vec<EqualFile>> {
-    let is_known = |one: &Conflict| {
-        matches!(one.by, ChangedBy::Outside) && git_index::work_tree_of(&one.path).is_some()
-    };
-    if conflicts.is_empty() || !conflicts.iter().all(is_known) {
-        return None;
+/// The conflicts that a resolver may know something about. `None`: there is another one.
+fn known(conflicts: &[Conflict]) -> Option<BTreeSet<&[u8]>> {
+    let mut paths = BTreeSet::new();
+    for Conflict { path, what, by } in conflicts {
+        let is_known = matches!(what, ConflictKind::Entry | ConflictKind::Contents)
+            && matches!(by, ChangedBy::Outside)
+            && git_index::work_tree_of(path).is_some();
+        if !is_known {
+            return None;
+        }
+        paths.insert(&path[..]);
     }
-    let first = undo.commits.iter().min()?;
-    let past = PastView {
-        commit: Sequence(first.0.saturating_sub(1)),
-        outside_as_now: true,
-        outside_since: None,
-        beside: None,
-    };
-    let (before, _) = connection.past(past, &past_options()).ok()?;
-    let equal = find_equal(connection, &before, conflicts);
-    connection.abort(before.id).ok()?;
-    equal
+    (!paths.is_empty()).then_some(paths)
 }
 
-fn find_equal(
+/// Compares the files of the store with those that take their place. `changed`: the paths that change
+/// with them. `None`: one is not equal, or it is not known.
+fn equal_files(
     connection: &Connection,
-    before: &Transaction,
-    conflicts: &[Conflict],
+    instead: &Transaction,
+    paths: &BTreeSet<&[u8]>,
+    changed: &[ChangeLine],
 ) -> Option<Vec<EqualFile>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let now = open(connection.store(), flags, Mode::empty()).ok()?;
-    let mut equal: Vec<EqualFile> = Vec::new();
-    for Conflict { path, .. } in conflicts {
-        if equal.iter().any(|known| known.path == *path) {
-            continue;
-        }
-        let (contents, stat) = read_file(&now, path)?;
-        let (old, _) = read_file(before.root().ok()?, path)?;
+    let store = open(connection.store(), flags, Mode::empty()).ok()?;
+    let both = |line: &'_ ChangeLine| [Some(line.path.clone()), line.from.clone()];
+    let changed: BTreeSet<Vec<u8>> = changed.iter().flat_map(both).flatten().collect();
+    let mut equal = Vec::new();
+    for path in paths {
+        let (now, stat) = read_file(&store, path)?;
+        let (instead, _) = read_file(instead.root().ok()?, path)?;
         let work_tree = git_index::work_tree_of(path)?;
         let in_tree = |name: &[u8]| {
             let path = [work_tree, name].concat();
-            look(&now, &path)
+            match changed.contains(&path) {
+                true => look(&store, &path),
+                false => git_index::InTree::Unknown,
+            }
         };
-        if !git_index::is_taken_back(&old, &contents, in_tree) {
+        if !git_index::is_taken_back(&instead, &now, in_tree) {
             return None;
         }
         equal.push(EqualFile {
-            path: path.clone(),
+            path: path.to_vec(),
             inode: stat.st_ino,
             changed: Timestamp::of_fields(stat.st_ctime, stat.st_ctime_nsec),
         });
@@ -149,9 +146,74 @@ impl Connection {
         let CommitError::Conflict { conflicts, .. } = &refused else {
             return Err(refused);
         };
-        match equal_files(self, &undo, conflicts) {
+        match self.equal_to_left(&undo, conflicts) {
             Some(equal) => self.take_back(Undo { equal, ..undo }, options),
             None => Err(refused),
         }
+    }
+
+    /// The files in the way of an undo that are equal to those that the commits left.
+    fn equal_to_left(&mut self, undo: &Undo, conflicts: &[Conflict]) -> Option<Vec<EqualFile>> {
+        let paths = known(conflicts)?;
+        let mut changed = Vec::new();
+        for commit in &undo.commits {
+            changed.extend(self.show(*commit).ok()?.changes);
+        }
+        let first = undo.commits.iter().min()?;
+        let past = PastView {
+            commit: Sequence(first.0.saturating_sub(1)),
+            outside_as_now: true,
+            outside_since: None,
+            beside: None,
+        };
+        let options = BeginOptions {
+            opened: true,
+            ..BeginOptions::default()
+        };
+        let (before, _) = self.past(past, &options).ok()?;
+        let equal = equal_files(self, &before, &paths, &changed);
+        self.abort(before.id).ok()?;
+        equal
+    }
+
+    /// Like [`commit`](Self::commit), for a transaction that others may hold.
+    pub fn commit_with(
+        &mut self,
+        transaction: TransactionId,
+        others: Others,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        let refused = match self.commit_if_untouched(transaction, others, progress) {
+            Err(refused @ CommitError::Conflict { .. }) => refused,
+            committed => return committed,
+        };
+        let CommitError::Conflict { conflicts, .. } = &refused else {
+            return Err(refused);
+        };
+        let Some(mine) = self.equal_to_snapshot(transaction, conflicts) else {
+            return Err(refused);
+        };
+        let sides = Sides {
+            mine: Numbers::These(mine),
+            theirs: Numbers::These(Vec::new()),
+        };
+        let committed = self.commit_with_sides(transaction, &sides, others, progress);
+        committed.map(|(committed, _)| committed)
+    }
+
+    /// The numbers of the conflicts in which the files of others are equal to what the transaction
+    /// has found. Whatever others change after the list is made refuses the commit.
+    fn equal_to_snapshot(
+        &mut self,
+        transaction: TransactionId,
+        conflicts: &[Conflict],
+    ) -> Option<Vec<u64>> {
+        known(conflicts)?;
+        let listed = self.list_conflicts(transaction).ok()?;
+        let paths = known(&listed)?;
+        let changed = self.changes(transaction).ok()?;
+        let view = self.open_view(transaction).ok()?;
+        equal_files(self, &view, &paths, &changed)?;
+        Some((1..=listed.len() as u64).collect())
     }
 }

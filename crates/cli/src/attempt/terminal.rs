@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
 use rustix::process::getpgrp;
 use rustix::termios::{
-    OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp, tcsetattr,
+    OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
 };
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -38,6 +38,10 @@ const RESET: [&str; 9] = [
 
 /// What to do instead of asking before the commit.
 pub const DECIDE_LATER: &str = "leave --ask out, or use --on-success keep and decide later";
+
+/// A smaller terminal is none for a user.
+const ROWS_MIN: usize = 6;
+const COLUMNS_MIN: usize = 30;
 
 /// The controlling terminal, even if the standard streams are redirected.
 pub struct Terminal {
@@ -92,6 +96,48 @@ impl Terminal {
         }
     }
 
+    /// Rows and columns; `None` if the terminal does not say.
+    fn size(&self) -> Option<(usize, usize)> {
+        let size = tcgetwinsize(&self.descriptor).ok()?;
+        let (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
+        (rows >= ROWS_MIN && columns >= COLUMNS_MIN).then_some((rows, columns))
+    }
+
+    /// Breaks a question between its choices, where it is longer than a line.
+    pub fn wrapped(&self, question: &str) -> String {
+        match self.size() {
+            Some((_, columns)) => wrap(question, columns),
+            None => question.to_owned(),
+        }
+    }
+
+    /// Shows lines, page by page if they are more than the terminal has.
+    pub fn show_pages(&mut self, text: &[u8]) -> io::Result<()> {
+        let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+        let rows = self.size().map_or(usize::MAX, |(rows, _)| rows - 1);
+        // The question that follows fits below the last page.
+        if lines.len() < rows.saturating_sub(3) {
+            return self.write_all(text);
+        }
+        let mut shown = 0;
+        for page in lines.chunks(rows) {
+            self.write_all(&page.concat())?;
+            shown += page.len();
+            if shown < lines.len() {
+                let left = lines.len() - shown;
+                write!(
+                    self,
+                    "-- {left} more lines: Enter shows them, q leaves them out: "
+                )?;
+                match self.read_line()? {
+                    Some(answer) if answer.trim_ascii() != b"q" => {}
+                    _ => return Ok(()),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Returns a line without its newline, or `None` at the end of input.
     pub(crate) fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
@@ -107,6 +153,23 @@ impl Terminal {
     }
 }
 
+fn wrap(question: &str, columns: usize) -> String {
+    let mut wrapped = String::new();
+    let mut length = 0;
+    for part in question.split_inclusive([',', '?']) {
+        let width = part.chars().count();
+        if length > 0 && part.starts_with(' ') && length + width > columns {
+            wrapped.push('\n');
+            wrapped.push_str(part.trim_start());
+            length = width - 1;
+        } else {
+            wrapped.push_str(part);
+            length += width;
+        }
+    }
+    wrapped
+}
+
 impl Write for Terminal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(retry_on_intr(|| {
@@ -116,5 +179,21 @@ impl Write for Terminal {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrap;
+
+    #[test]
+    fn questions_break_between_their_choices() {
+        let question = "Commit 3 changes? [y]es, [n]o, [K]eep open, [?]: ";
+        assert_eq!(wrap(question, 80), question);
+        assert_eq!(
+            wrap(question, 30),
+            "Commit 3 changes? [y]es, [n]o,\n[K]eep open, [?]: "
+        );
+        assert_eq!(wrap(question, 5).replace('\n', " "), question);
     }
 }

@@ -65,23 +65,35 @@ impl Difference<'_> {
         }
     }
 
-    /// The texts, if the change is one of a text's lines and of nothing else.
-    pub(super) fn into_texts(self) -> Option<TextChange> {
-        let (old, new) = (self.before?, self.after?);
+    /// The texts, if the change is one of a text's lines and of nothing else; otherwise why not.
+    pub(super) fn into_texts(self) -> Result<TextChange, Option<&'static str>> {
+        let (Some(old), Some(new)) = (self.before, self.after) else {
+            return Err(None);
+        };
         let attributes = |version: &Version| {
             let owner = (version.user, version.group);
             (version.kind, version.mode, owner, version.xattrs.clone())
         };
-        if attributes(&old) != attributes(&new) || old.kind != Kind::File || old.is_of_now {
-            return None;
+        if old.kind != Kind::File {
+            return Err(None);
+        }
+        if old.is_of_now {
+            return Err(Some("an outside writer has changed it as well"));
+        }
+        if attributes(&old) != attributes(&new) {
+            return Err(Some(
+                "its mode, owner or extended attributes have changed as well",
+            ));
         }
         match (old.contents, new.contents) {
             (Contents::Bytes(old), Contents::Bytes(new))
                 if old != new && !is_binary(&old) && !is_binary(&new) =>
             {
-                Some(TextChange { old, new })
+                Ok(TextChange { old, new })
             }
-            _ => None,
+            (Contents::Bytes(old), Contents::Bytes(new)) if old == new => Err(None),
+            (Contents::Bytes(_), Contents::Bytes(_)) => Err(Some("it is no text")),
+            _ => Err(Some("it is too long")),
         }
     }
 

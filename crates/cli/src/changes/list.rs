@@ -1,4 +1,4 @@
-use super::Rights;
+use super::{Right, Rights};
 use crate::output::{Painter, Show, Style, json, quoted};
 use atomdir::client::ChangeLine;
 use atomdir::{Change, TransactionId};
@@ -27,20 +27,29 @@ impl<'a> ChangeList<'a> {
 impl Show for ChangeList<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         for (place, line) in self.lines.iter().enumerate() {
-            let style = match line.change {
-                Change::Added => Style::Added,
-                Change::Deleted => Style::Removed,
-                Change::Modified | Change::Renamed | Change::TypeChanged => Style::Position,
-            };
-            painter.paint(style, line.change.letter().to_string())?;
-            write!(painter, " {}", name_of(line))?;
-            if let Some(right) = self.rights.and_then(|rights| rights.of(place)) {
-                painter.paint(Style::Removed, format!(" ({right})"))?;
-            }
-            writeln!(painter)?;
+            let right = self.rights.and_then(|rights| rights.of(place));
+            show_line(line, right, painter)?;
         }
         Ok(())
     }
+}
+
+pub(super) fn show_line(
+    line: &ChangeLine,
+    right: Option<&Right>,
+    painter: &mut Painter<'_>,
+) -> io::Result<()> {
+    let style = match line.change {
+        Change::Added => Style::Added,
+        Change::Deleted => Style::Removed,
+        Change::Modified | Change::Renamed | Change::TypeChanged => Style::Position,
+    };
+    painter.paint(style, line.change.letter().to_string())?;
+    write!(painter, " {}", name_of(line))?;
+    if let Some(right) = right {
+        painter.paint(Style::Removed, format!(" ({right})"))?;
+    }
+    writeln!(painter)
 }
 
 impl Serialize for ChangeList<'_> {

@@ -3,6 +3,7 @@
 mod between;
 mod difference;
 mod filter;
+mod fold;
 mod list;
 mod overwrite;
 mod part;
@@ -17,6 +18,7 @@ pub use between::Between;
 use difference::Lines;
 pub use difference::{Difference, TextChange};
 pub use filter::{Filter, path_in_store};
+pub use fold::{FoldedList, Group, Heap, fold};
 pub use list::{ChangeList, Listing, name_of};
 pub use overwrite::overwrite;
 pub use part::{Named, PartJson, paths_in_store, show_others};
@@ -31,15 +33,16 @@ use atomdir::client::compare::old_path;
 use atomdir::client::{ChangeLine, Transaction};
 use version::{InView, Version};
 
-/// Returns the old and the new text, if the change is one of a text's lines and of nothing else.
+/// Returns the old and the new text, if the change is one of a text's lines and of nothing else;
+/// otherwise why it has no hunks, if it might have some.
 pub fn changed_text(
     connected: &mut Connected,
     transaction: &Transaction,
     lines: &[ChangeLine],
     line: &ChangeLine,
-) -> Result<Option<TextChange>, Error> {
+) -> Result<Result<TextChange, Option<&'static str>>, Error> {
     if line.change != atomdir::Change::Modified {
-        return Ok(None);
+        return Ok(Err(None));
     }
     Ok(difference(connected, transaction, lines, line)?.into_texts())
 }

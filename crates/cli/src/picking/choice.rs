@@ -1,7 +1,9 @@
 //! The questions, one for each change or hunk.
 
 use crate::attempt::Terminal;
-use crate::changes::{Affected, ChangeList, Comparison, Filter, TextChange, changed_text};
+use crate::changes::{
+    Affected, ChangeList, Comparison, Filter, Group, Heap, Rights, TextChange, changed_text, fold,
+};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, quoted};
@@ -12,6 +14,8 @@ const HELP: &str = "y  land it
 n  leave it in the transaction
 a  land it, and everything from here on
 q  leave it in the transaction, and everything from here on
+";
+const HELP_ON_HEAPS: &str = "e  ask about each of them
 ";
 const HELP_ON_HUNKS: &str = "d  leave it in the transaction, and the further hunks of this file
 ";
@@ -43,6 +47,28 @@ enum Rest {
     OfText,
 }
 
+/// What a question is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    Change,
+    Hunk,
+    Heap,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    Yes,
+    No,
+    /// Ask about each change of a heap.
+    Each,
+}
+
+impl Reply {
+    fn of(lands: bool) -> Reply {
+        if lands { Reply::Yes } else { Reply::No }
+    }
+}
+
 /// How many hunks of a text land.
 enum Extent {
     Nothing,
@@ -58,47 +84,113 @@ pub fn choose(
     lines: &[ChangeLine],
     terminal: &mut Terminal,
 ) -> Result<Option<Chosen>, Error> {
-    let affected = Affected::find(connected, transaction, lines)?;
-    let mut questions = Questions {
-        terminal,
-        colour: context.output.wants_colour(),
-        rest: None,
+    let rights = Rights::find(connected, transaction, lines)?;
+    let mut asking = Asking {
+        affected: Affected::find(connected, transaction, lines)?,
+        connected,
+        transaction,
+        lines,
+        questions: Questions {
+            terminal,
+            colour: context.output.wants_colour(),
+            rest: None,
+        },
+        chosen: Chosen::default(),
     };
-    let mut chosen = Chosen::default();
-    for line in lines {
-        let Some(TextChange { old, new }) = changed_text(connected, transaction, lines, line)?
-        else {
-            questions.show(|painter| ChangeList::new(std::slice::from_ref(line)).show(painter))?;
-            let filter = Filter::only(line);
-            affected.each(connected, transaction, &filter, |file| {
-                match file.is_of(line) {
-                    true => questions.show(|painter| file.show(painter, false)),
-                    false => Ok(()),
-                }
-            })?;
-            match questions.ask("this change", false)? {
+    for group in fold(lines, &rights) {
+        let places = match group {
+            Group::One(place) => vec![place],
+            Group::Heap(heap) => match asking.heap(&heap)? {
                 None => return Ok(None),
-                Some(true) => chosen.paths.push(line.path.clone()),
-                Some(false) => {}
-            }
-            continue;
+                Some(Reply::No) => continue,
+                Some(Reply::Yes) => {
+                    let paths = heap.places.iter().map(|place| lines[*place].path.clone());
+                    asking.chosen.paths.extend(paths);
+                    continue;
+                }
+                Some(Reply::Each) => heap.places,
+            },
         };
+        for place in places {
+            if asking.change(&lines[place])?.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(asking.chosen))
+}
+
+struct Asking<'a> {
+    connected: &'a mut Connected,
+    transaction: &'a Transaction,
+    lines: &'a [ChangeLine],
+    affected: Affected,
+    questions: Questions<'a>,
+    chosen: Chosen,
+}
+
+impl Asking<'_> {
+    /// Returns `None` if the terminal gives no answer, as all questions do.
+    fn heap(&mut self, heap: &Heap) -> Result<Option<Reply>, Error> {
+        let lines = self.lines;
+        self.questions.show(|painter| heap.show(lines, painter))?;
+        let what = format!("these {} changes", heap.places.len());
+        self.questions.ask(&what, About::Heap)
+    }
+
+    fn change(&mut self, line: &ChangeLine) -> Result<Option<()>, Error> {
+        match changed_text(self.connected, self.transaction, self.lines, line)? {
+            Ok(texts) => self.text(line, texts),
+            Err(why_whole) => self.whole(line, why_whole),
+        }
+    }
+
+    /// `why_whole`: why it has no hunks, though it might have some.
+    fn whole(&mut self, line: &ChangeLine, why_whole: Option<&str>) -> Result<Option<()>, Error> {
+        let questions = &mut self.questions;
+        questions.show(|painter| ChangeList::new(std::slice::from_ref(line)).show(painter))?;
+        let filter = Filter::only(line);
+        self.affected.each(
+            self.connected,
+            self.transaction,
+            &filter,
+            |file| match file.is_of(line) {
+                true => questions.show(|painter| file.show(painter, false)),
+                false => Ok(()),
+            },
+        )?;
+        if let Some(why) = why_whole {
+            questions.show(|painter| writeln!(painter, "It lands as a whole: {why}."))?;
+        }
+        let answer = questions.ask("this change", About::Change)?;
+        if answer == Some(Reply::Yes) {
+            self.chosen.paths.push(line.path.clone());
+        }
+        Ok(answer.map(|_| ()))
+    }
+
+    fn text(
+        &mut self,
+        line: &ChangeLine,
+        TextChange { old, new }: TextChange,
+    ) -> Result<Option<()>, Error> {
         let comparison = Comparison::new(&old, &new);
-        let Some(extent) = questions.ask_about_hunks(line, &comparison)? else {
+        let Some(extent) = self.questions.ask_about_hunks(line, &comparison)? else {
             return Ok(None);
         };
         if !matches!(extent, Extent::Nothing) {
-            chosen.paths.push(line.path.clone());
+            self.chosen.paths.push(line.path.clone());
         }
         if let Extent::These(wanted) = extent {
-            chosen.texts.push(PartOfText {
+            let chosen = comparison.with_hunks(&wanted);
+            self.chosen.texts.push(PartOfText {
                 path: line.path.clone(),
-                chosen: comparison.with_hunks(&wanted),
+                chosen,
                 whole: new,
             });
         }
+        Ok(Some(()))
     }
-    Ok(Some(chosen))
 }
 
 struct Questions<'a> {
@@ -129,9 +221,9 @@ impl Questions<'_> {
                 painter.line(Style::Heading, quoted(&line.path))?;
                 comparison.show_hunk(painter, hunk)
             })?;
-            match self.ask(&format!("hunk {number} of {count}"), true)? {
+            match self.ask(&format!("hunk {number} of {count}"), About::Hunk)? {
                 None => return Ok(None),
-                Some(answer) => wanted.push(answer),
+                Some(answer) => wanted.push(answer == Reply::Yes),
             }
         }
         self.rest = self.rest.filter(|rest| !matches!(rest, Rest::OfText));
@@ -145,35 +237,34 @@ impl Questions<'_> {
     }
 
     /// Returns `None` if the terminal gives no answer.
-    fn ask(&mut self, what: &str, is_hunk: bool) -> Result<Option<bool>, Error> {
+    fn ask(&mut self, what: &str, about: About) -> Result<Option<Reply>, Error> {
         loop {
             match self.rest {
-                Some(Rest::All(answer)) => return Ok(Some(answer)),
-                Some(Rest::OfText) => return Ok(Some(false)),
+                Some(Rest::All(answer)) => return Ok(Some(Reply::of(answer))),
+                Some(Rest::OfText) => return Ok(Some(Reply::No)),
                 None => {}
             }
-            let skip = if is_hunk {
-                "[d]one with this file, "
-            } else {
-                ""
+            let (more, help) = match about {
+                About::Change => ("", ""),
+                About::Hunk => ("[d]one with this file, ", HELP_ON_HUNKS),
+                About::Heap => ("[e]ach, ", HELP_ON_HEAPS),
             };
             let question =
-                format!("Land {what}? [y]es, [n]o, {skip}[a]ll from here on, [q]uit here, [?]: ");
+                format!("Land {what}? [y]es, [n]o, {more}[a]ll from here on, [q]uit here, [?]: ");
+            let question = self.terminal.wrapped(&question);
             self.show(|painter| painter.paint(Style::Heading, &question))?;
             // A terminal that was closed cannot be read any more.
             let Ok(Some(answer)) = self.terminal.read_line() else {
                 return Ok(None);
             };
             match answer.trim_ascii().to_ascii_lowercase().as_slice() {
-                b"y" | b"yes" => return Ok(Some(true)),
-                b"n" | b"no" => return Ok(Some(false)),
+                b"y" | b"yes" => return Ok(Some(Reply::Yes)),
+                b"n" | b"no" => return Ok(Some(Reply::No)),
+                b"e" | b"each" if about == About::Heap => return Ok(Some(Reply::Each)),
                 b"a" | b"all" => self.rest = Some(Rest::All(true)),
                 b"q" | b"quit" => self.rest = Some(Rest::All(false)),
-                b"d" | b"done" if is_hunk => self.rest = Some(Rest::OfText),
-                _ => {
-                    let help = if is_hunk { HELP_ON_HUNKS } else { "" };
-                    self.show(|painter| write!(painter, "{HELP}{help}"))?;
-                }
+                b"d" | b"done" if about == About::Hunk => self.rest = Some(Rest::OfText),
+                _ => self.show(|painter| write!(painter, "{HELP}{help}"))?,
             }
         }
     }

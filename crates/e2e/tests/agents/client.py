@@ -119,6 +119,20 @@ async def talk(session):
     await call("restore", commit=str(first), paths=["page"])
     assert base("page") == "one\n"
 
+    # An outcome that is longer than a pipe holds.
+    program = next(word for word in COMMAND if word.endswith("/atomdir"))
+    change = "for n in $(seq 1500); do echo $WHO > conflict-$n; done"
+    other = f"WHO=other {program} run -q --in none -- sh -c '{change}'"
+    await refused("conflicts", "run", command=f"export WHO=mine; {change}; {other}", retry=0)
+    await call("run", command="rm conflict-*")
+
+    # A commit that takes itself back unless it is confirmed.
+    last = (await call("begin"))["transaction"]
+    await call("run", transaction=last, command="echo confirmed > page")
+    done = await call("commit", transaction=last, confirm="1h")
+    assert done["confirm_seconds"] > 0, done
+    await call("confirm", commit=done["commit"])
+
     # Errors say what is wanted.
     await refused("must be a whole number", "abort", transaction="7")
     await refused("the parameters are", "abort", transaction=7, path="x")

@@ -81,7 +81,11 @@ fn the_page_on_agents_holds() {
             (text("page"), text("appendix")),
             ("short\n".into(), String::new())
         );
-        run(&block("atomdir run --confine"));
+        // The program of the test is in a directory for temporary files, of which it would see none.
+        let confined = block("atomdir run --confine");
+        let seen = format!("--confine --read {}", bin.display());
+        let confined = confined.replace("--confine", &seen);
+        run(&format!("mkdir ~/.agent\n{confined}"));
 
         let hook: Value = serde_json::from_str(&block("{\"hooks\"")).expect("settings are JSON");
         let hook = &hook["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"];
