@@ -205,11 +205,14 @@ fn land(fixture: &Fixture, user: &User) -> (BTreeSet<usize>, BTreeSet<usize>) {
         .expect(0)
         .text();
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
-    let found = listed["conflicts"].as_array().expect("a list").iter();
-    let paths: Vec<&str> = found.filter_map(|one| one["path"].as_str()).collect();
-    let conflicts: BTreeSet<usize> = paths.iter().filter_map(|path| cell_of(path)).collect();
-    let beyond = paths.iter().filter(|path| cell_of(path).is_none());
-    let beyond: Vec<_> = beyond.collect();
+    let mut conflicts = BTreeSet::new();
+    let mut beyond = Vec::new();
+    for one in listed["conflicts"].as_array().expect("a list") {
+        match one["path"].as_str().and_then(cell_of) {
+            Some(number) => drop(conflicts.insert(number)),
+            None => beyond.push(one),
+        }
+    }
     assert!(beyond.is_empty(), "conflicts outside the cells: {beyond:?}");
     let transaction = listed["transaction"].to_string();
     let changed = call(&["diff", &transaction, "--name-only"].map(OsStr::new))

@@ -42,7 +42,7 @@ fn lift_limits() {
         maximum: None,
     };
     for resource in limits {
-        if setrlimit(resource, none.clone()).is_err() {
+        if setrlimit(resource, none).is_err() {
             raise(resource);
         }
     }
