@@ -84,9 +84,10 @@ impl<'a> Painter<'a> {
         self.writer.write_all(b"\n")
     }
 
-    /// Writes the name of a file. A pipe gets it as it is, for a program that uses it.
+    /// Writes the name of a file. A pipe gets it as it is, for a program that uses it, unless it is
+    /// more than a line.
     pub fn name_line(&mut self, name: &[u8]) -> io::Result<()> {
-        match self.terminal {
+        match self.terminal || name.contains(&b'\n') {
             true => self.exact(quoted(name).as_bytes())?,
             false => self.exact(name)?,
         }
