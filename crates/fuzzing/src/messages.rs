@@ -25,11 +25,6 @@ fn begin(outer: TransactionId) -> BeginRequest {
     }
 }
 
-fn stop() -> Request {
-    let open = WhileOpen::Keep;
-    Request::Stop { open }
-}
-
 /// One encoded request of each kind about this transaction, without the length before it.
 pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
     let path = || b"directory/name".to_vec();
@@ -99,16 +94,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         },
         Request::List,
         Request::ListEnded { news: true },
-        Request::Sync,
         Request::Flush { transaction },
-        Request::Checkpoint,
-        Request::Check,
-        Request::Prune {
-            older_than_ms: Some(86_400_000),
-        },
-        Request::ServiceStatus,
-        Request::SetIdleTime { idle_ms: Some(9) },
-        stop(),
         Request::Enter {
             transaction,
             secret: vec![7; 16],
@@ -125,8 +111,24 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         .iter()
         .chain(&parts)
         .chain(&said)
+        .chain(&about_the_service())
         .map(payload)
         .collect()
+}
+
+fn about_the_service() -> Vec<Request> {
+    let open = WhileOpen::Keep;
+    vec![
+        Request::Sync,
+        Request::Checkpoint,
+        Request::Check,
+        Request::Prune {
+            older_than_ms: Some(86_400_000),
+        },
+        Request::ServiceStatus,
+        Request::SetIdleTime { idle_ms: Some(9) },
+        Request::Stop { open },
+    ]
 }
 
 fn about_commits(transaction: TransactionId) -> Vec<Request> {

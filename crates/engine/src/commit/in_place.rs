@@ -16,7 +16,7 @@
 //!    validated.
 //! 4. A file of which another program has locked a part is not removed or replaced, and not changed
 //!    either if that lock is exclusive. Databases lock so what they are in the middle of reading or
-//!    changing. A lock of the whole file, as daemons have it on the file with their process id, says
+//!    changing. A lock of the whole file, as a server has it on the file with its process id, says
 //!    only that its owner runs.
 //!
 //! Undoing a commit that replaced a file brings the old inode back. If somebody uses the present one

@@ -48,16 +48,21 @@ use std::time::Duration;
 
 type Result<T> = std::result::Result<T, Unanswered>;
 
+fn require_reach(reach: Reach, request: &Request) -> std::result::Result<(), Failure> {
+    if reach == Reach::Nothing && !matches!(request, Request::Enter { .. }) {
+        let message =
+            "the first request on this socket must name the transaction that the program runs in";
+        return Err(Failure::new(FailureKind::NotPermitted, message));
+    }
+    Ok(())
+}
+
 pub(crate) fn handle(
     service: &Service,
     connection: &mut Connection,
     request: Request,
 ) -> Result<Outcome> {
-    if connection.peer.reach == Reach::Nothing && !matches!(request, Request::Enter { .. }) {
-        let message =
-            "the first request on this socket must name the transaction that the program runs in";
-        return Err(Failure::new(FailureKind::NotPermitted, message).into());
-    }
+    require_reach(connection.peer.reach, &request)?;
     service.access.check(&connection.peer, &request)?;
     connection.walls.check(&request)?;
     let answer = match request {

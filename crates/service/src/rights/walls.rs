@@ -14,12 +14,15 @@ use crate::rights::permissions::{Peer, Reach};
 use atomdir::CONTROL_NAME;
 use atomdir::client::mounts::{Mount, is_exact_view, is_native_view, list, list_of};
 use atomdir_protocol::{Failure, FailureKind, Request};
-use rustix::fs::{CWD, Mode, OFlags, openat, stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, stat, statx};
 use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// So many are named in a message.
 const NAMED_MAX: usize = 3;
+/// A peer with more mounts is not looked at: that would keep the service busy.
+const MOUNTS_MAX: usize = 4096;
 
 /// The parts of the store, relative to its root, that a peer does not see, or cannot change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +44,10 @@ impl Walls {
         }
         let of_peer = format!("/proc/{process}/ns/mnt");
         match (stat(of_peer), stat("/proc/self/ns/mnt")) {
-            (Ok(its), Ok(own)) if (its.st_dev, its.st_ino) == (own.st_dev, own.st_ino) => {
+            (Ok(its), Ok(own))
+                if (its.st_dev, its.st_ino) == (own.st_dev, own.st_ino)
+                    && has_our_root(process) =>
+            {
                 return Walls::default();
             }
             (Ok(_), Ok(_)) => {}
@@ -56,12 +62,12 @@ impl Walls {
             _ => return Walls::unknown(),
         }
         match (list_of(process), list()) {
-            (Ok(theirs), Ok(own)) => {
+            (Ok(theirs), Ok(own)) if theirs.len() <= MOUNTS_MAX => {
                 let may_be_native =
                     peer.reach != Reach::All && !runs_without_new_privileges(process);
                 Table {
-                    own: &own,
-                    theirs: &theirs,
+                    own: Mounts::new(&own),
+                    theirs: Mounts::new(&theirs),
                     root,
                     may_be_native,
                 }
@@ -143,6 +149,22 @@ impl Walls {
     }
 }
 
+/// Whether a process in our mount namespace also has our root directory: it may be in a chroot.
+fn has_our_root(process: u32) -> bool {
+    let root = |process: &str| {
+        let path = format!("/proc/{process}/root");
+        let found = statx(
+            CWD,
+            path,
+            AtFlags::empty(),
+            StatxFlags::INO | StatxFlags::MNT_ID,
+        );
+        found.ok().map(|found| (found.stx_mnt_id, found.stx_ino))
+    };
+    let own = root("self");
+    own.is_some() && own == root(&process.to_string())
+}
+
 /// As bubblewrap and other sandboxes without privileges set it. The kernel shows this of every
 /// process to everybody.
 fn runs_without_new_privileges(process: u32) -> bool {
@@ -160,8 +182,8 @@ fn runs_without_new_privileges(process: u32) -> bool {
 
 /// Our mounts and a peer's, and the path of the store among ours.
 struct Table<'a> {
-    own: &'a [Mount],
-    theirs: &'a [Mount],
+    own: Mounts<'a>,
+    theirs: Mounts<'a>,
     root: &'a Path,
     /// Whether an overlay of the peer's that claims to be a native view can be one.
     may_be_native: bool,
@@ -193,7 +215,7 @@ impl Table<'_> {
 
     /// The mount on which the store is for us, and its path on that file system.
     fn base(&self) -> Option<(&Mount, PathBuf)> {
-        let mount = at(self.own, self.root)?;
+        let mount = self.own.at(self.root)?;
         let root = join(&mount.root, self.root.strip_prefix(&mount.point).ok());
         Some((mount, root))
     }
@@ -202,7 +224,7 @@ impl Table<'_> {
         let Some((base, base_root)) = self.base() else {
             return Vec::new();
         };
-        let places = self.theirs.iter().filter_map(|mount| {
+        let places = self.theirs.all.iter().filter_map(|mount| {
             let place = match base_root.strip_prefix(&mount.root) {
                 Ok(below) if mount.device == base.device => Place {
                     point: join(&mount.point, Some(below)),
@@ -217,8 +239,8 @@ impl Table<'_> {
                 _ => return None,
             };
             // Another mount may cover it.
-            at(self.theirs, &place.point)
-                .is_some_and(|seen| seen.id == mount.id)
+            let seen = self.theirs.at(&place.point);
+            seen.is_some_and(|seen| seen.id == mount.id)
                 .then_some(place)
         });
         places.collect()
@@ -228,7 +250,7 @@ impl Table<'_> {
         let is_ours = |own: &Mount| own.device == mount.device;
         match is_native_view(mount) {
             true => self.may_be_native,
-            false => is_exact_view(mount) && self.own.iter().any(is_ours),
+            false => is_exact_view(mount) && self.own.all.iter().any(is_ours),
         }
     }
 
@@ -241,11 +263,12 @@ impl Table<'_> {
         if place.mount.is_read_only && !base.is_some_and(|(mount, _)| is_read_only(mount)) {
             walls.protected.push(PathBuf::new());
         }
-        for mount in self.theirs {
+        for mount in self.theirs.all {
             let Some(part) = below(&mount.point, &place.point) else {
                 continue;
             };
-            let is_seen = at(self.theirs, &mount.point).is_some_and(|seen| seen.id == mount.id);
+            let seen = self.theirs.at(&mount.point);
+            let is_seen = seen.is_some_and(|seen| seen.id == mount.id);
             if !is_seen || part.starts_with(CONTROL_NAME) || self.is_mount_point(part) {
                 continue;
             }
@@ -267,7 +290,7 @@ impl Table<'_> {
     /// Whether nothing of the base is visible there for us either.
     fn is_mount_point(&self, part: &Path) -> bool {
         let path = self.root.join(part);
-        let mut points = self.own.iter().map(|mount| &mount.point);
+        let mut points = self.own.all.iter().map(|mount| &mount.point);
         points.any(|point| below(point, self.root).is_some() && path.starts_with(point))
     }
 }
@@ -285,27 +308,44 @@ fn below<'a>(path: &'a Path, directory: &Path) -> Option<&'a Path> {
     (!rest.as_os_str().is_empty()).then_some(rest)
 }
 
-/// The mount that a path leads to, found as the kernel does: from the root, crossing each mount
-/// point on the way.
-fn at<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let is_listed = |id| mounts.iter().any(|mount| mount.id == id);
-    let mut seen = mounts.iter().find(|mount| {
-        mount.point == Path::new("/") && (mount.parent == mount.id || !is_listed(mount.parent))
-    })?;
-    // There may be loops in a list that was read while it changed.
-    for _ in mounts {
-        let crossed = mounts.iter().filter(|mount| {
-            mount.parent == seen.id
-                && mount.id != seen.id
-                && path.starts_with(&mount.point)
-                && mount.point.starts_with(&seen.point)
+/// A process's mounts, by what they are mounted on.
+struct Mounts<'a> {
+    all: &'a [Mount],
+    root: Option<&'a Mount>,
+    upon: HashMap<u64, Vec<&'a Mount>>,
+}
+
+impl<'a> Mounts<'a> {
+    fn new(all: &'a [Mount]) -> Mounts<'a> {
+        let listed: HashSet<u64> = all.iter().map(|mount| mount.id).collect();
+        let root = all.iter().find(|mount| {
+            let is_top = mount.parent == mount.id || !listed.contains(&mount.parent);
+            mount.point == Path::new("/") && is_top
         });
-        match crossed.min_by_key(|mount| mount.point.components().count()) {
-            Some(next) => seen = next,
-            None => break,
+        let mut upon: HashMap<u64, Vec<&Mount>> = HashMap::new();
+        for mount in all.iter().filter(|mount| mount.parent != mount.id) {
+            upon.entry(mount.parent).or_default().push(mount);
         }
+        Mounts { all, root, upon }
     }
-    Some(seen)
+
+    /// The mount that a path leads to, found as the kernel does: from the root, crossing each mount
+    /// point on the way.
+    fn at(&self, path: &Path) -> Option<&'a Mount> {
+        let mut seen = self.root?;
+        // There may be loops in a list that was read while it changed.
+        for _ in self.all {
+            let upon = self.upon.get(&seen.id).into_iter().flatten();
+            let crossed = upon.filter(|mount| {
+                path.starts_with(&mount.point) && mount.point.starts_with(&seen.point)
+            });
+            match crossed.min_by_key(|mount| mount.point.components().count()) {
+                Some(next) => seen = *next,
+                None => break,
+            }
+        }
+        Some(seen)
+    }
 }
 
 #[cfg(test)]
@@ -322,8 +362,8 @@ mod tests {
     fn walls(theirs: &str) -> Walls {
         let parse = |text: &str| atomdir::client::mounts::parse(text.as_bytes());
         Table {
-            own: &parse(OWN),
-            theirs: &parse(theirs),
+            own: Mounts::new(&parse(OWN)),
+            theirs: Mounts::new(&parse(theirs)),
             root: Path::new("/srv/site"),
             may_be_native: false,
         }
@@ -404,6 +444,7 @@ mod tests {
             before: None,
             limit: 1,
             paths: Vec::new(),
+            only: Default::default(),
         };
         assert!(walls.check(&log).is_err() && walls.check(&Request::List).is_ok());
         let only_protected = Walls {
