@@ -60,7 +60,7 @@ fn a_record_cancels_itself_or_an_earlier_commit() {
         assert_eq!(decoded.as_ref(), Ok(&summary));
         assert_eq!(summary.details(), None);
         // This byte is the user.
-        let user = payload_of_summary.len() - 5;
+        let user = payload_of_summary.len() - 6;
         payload_of_summary[user] = 1;
         let decoded = SummaryRecord::decode_payload(7, &payload_of_summary);
         assert_eq!(decoded.unwrap_err().problem, Problem::NotEmpty);

@@ -259,11 +259,11 @@ fn sealed(kind: u16, version: u16, payload: &[u8; 8]) -> Vec<u8> {
 fn encoded_bytes_stay_the_same() {
     let record = record(1, b"1234".to_vec());
     let mut payload = record.encode_payload();
-    assert_eq!(payload.len(), 22);
+    assert_eq!(payload.len(), 23);
     payload.resize(24, 0);
     let frame = frame::encode(STORE, 0, &record);
     assert_eq!(frame[HEADER_LENGTH..], payload);
-    assert_eq!(frame[8..16], 22_u64.to_le_bytes());
+    assert_eq!(frame[8..16], 23_u64.to_le_bytes());
     let by_hand = sealed(2, 1, &[7; 8]);
     assert_eq!(scan(&by_hand, 1).0.len(), 0);
     assert_eq!(frame[..8], by_hand[..8]);

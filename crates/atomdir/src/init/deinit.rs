@@ -12,15 +12,17 @@ use crate::location::StoreLocation;
 use crate::{CONTROL_NAME, InitError, Trust};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine::{Left, Store};
-use rustix::fs::{AtFlags, fstat, fsync, renameat, unlinkat};
+use rustix::fs::{AtFlags, RenameFlags, fstat, fsync, renameat_with, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Few descriptors are needed: nothing is open in the store.
 const DESCRIPTORS_RESERVED: u64 = 64;
-/// The name of a control directory in the root while it is being removed.
-const REMOVED: &str = ".atomdir.removed";
+/// A control directory gets this name in the root, with a random number, while it is being removed. A
+/// process that dies meanwhile leaves it.
+const REMOVED: &str = ".atomdir.removed-";
 
 /// What became of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,11 +59,16 @@ pub fn deinit_with(
         Store::remove_control(&disk, parent, &name)
     };
     if location.control == root.path.join(CONTROL_NAME) {
-        // An earlier attempt may have left one.
-        remove(&root.handle, REMOVED.as_bytes()).map_err(&failed)?;
-        renameat(&root.handle, CONTROL_NAME, &root.handle, REMOVED).map_err(&failed)?;
+        let mut number = [0; 8];
+        getrandom(&mut number, GetRandomFlags::empty()).map_err(&failed)?;
+        let removed = format!("{REMOVED}{:016x}", u64::from_ne_bytes(number));
+        let (from, to) = (
+            (&root.handle, CONTROL_NAME),
+            (&root.handle, removed.as_str()),
+        );
+        renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE).map_err(&failed)?;
         fsync(&root.handle).map_err(&failed)?;
-        remove(&root.handle, REMOVED.as_bytes()).map_err(&failed)?;
+        remove(&root.handle, removed.as_bytes()).map_err(&failed)?;
     } else {
         unlinkat(&root.handle, CONTROL_NAME, AtFlags::empty()).map_err(&failed)?;
         fsync(&root.handle).map_err(&failed)?;

@@ -1,7 +1,8 @@
 use super::{ExitCode, SUCCESS};
-use crate::context::Context;
+use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json::Text, quoted};
+use atomdir::InitError;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -49,7 +50,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         Some(directory) => context.directory().join(directory),
         None => context.directory().to_owned(),
     };
-    if let Some(connected) = context.connect_to_running_at(&directory)? {
+    if let Some(mut connected) = context.connect_to_running_at(&directory)? {
+        if !arguments.force {
+            refuse_unconfirmed(&mut connected)?;
+        }
         match arguments.force {
             true => connected.connection.stop_and_abort()?,
             false => connected.connection.stop()?,
@@ -61,4 +65,17 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         commits_forgotten: done.commits,
     })?;
     Ok(SUCCESS)
+}
+
+/// Only a service that runs takes such a commit back, so it must not be stopped in vain.
+fn refuse_unconfirmed(connected: &mut Connected) -> Result<(), Error> {
+    let status = connected.connection.service_status()?;
+    match status.unconfirmed.first() {
+        None => Ok(()),
+        Some((commit, _)) => Err(InitError::HasMore {
+            path: connected.root.clone(),
+            what: format!("commit {commit} waits to be confirmed"),
+        }
+        .into()),
+    }
 }

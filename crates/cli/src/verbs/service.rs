@@ -3,7 +3,7 @@ use crate::context::{Context, own_program};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, escaped, json, json::Text, quoted, time};
 use atomdir::ConnectError;
-use atomdir::client::{SERVICE_ENVIRONMENT, ServiceStatus, describe_user};
+use atomdir::client::{FailureKind, SERVICE_ENVIRONMENT, ServiceStatus, describe_user};
 use atomdir_service::ServiceOptions;
 use clap::{Args, Subcommand, ValueHint};
 use rustix::io::Errno;
@@ -153,8 +153,9 @@ fn take_over(root: &Path, context: &Context) {
             _ => return,
         }
         let error = match connection.stop_and_keep() {
-            Ok(_) => return,
-            Err(error) => error,
+            // Transactions are open that would not survive.
+            Err(error) if error.kind() == Some(FailureKind::InUse) => error,
+            _ => return,
         };
         if !is_told {
             let root = root.display();

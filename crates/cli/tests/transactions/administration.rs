@@ -249,7 +249,13 @@ fn store_that_is_ended_is_a_plain_directory_as_the_last_commit_left_it() {
         "{refused:?}"
     );
     assert!(store.path.join(".atomdir/header").exists());
+    let status = store.json(&["service", "status"]);
+    assert!(
+        status["process"].is_u64(),
+        "it would take the commit back: {status}"
+    );
     store.check(&["confirm", "2"]);
+    fs::create_dir(store.path.join(".atomdir.removed")).expect("the user's own");
     let out = store.check(&["deinit"]);
     assert!(
         out.contains("is an ordinary directory again; 2 commits"),
@@ -260,7 +266,7 @@ fn store_that_is_ended_is_a_plain_directory_as_the_last_commit_left_it() {
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     left.sort();
-    assert_eq!(left, ["confirmed", "dir", "file"]);
+    assert_eq!(left, [".atomdir.removed", "confirmed", "dir", "file"]);
     assert_eq!(store.read("file").as_deref(), Some("new\n"));
     assert_eq!(store.call(&["log"]).code, Some(66));
     assert_eq!(store.call(&["deinit"]).code, Some(66));

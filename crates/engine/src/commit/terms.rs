@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use atomdir_disk::{Disk, Errno, Kind, SetAttributes, SetTime, Timestamp};
+use atomdir_disk::{Disk, Errno, SetAttributes, SetTime, Timestamp};
 use atomdir_format::annotations::UnconfirmedCommit;
 
 use crate::commit::prepare::{Prepared, prepare};
@@ -44,7 +44,9 @@ impl<D: Disk> Store<D> {
         view: &mut View<D>,
     ) -> Result<(), CommitError> {
         let by_setting = self.0.dates_at_commit.load(Ordering::Relaxed);
-        if !transaction.times_at_commit().unwrap_or(by_setting) {
+        let dates = transaction.times_at_commit().unwrap_or(by_setting);
+        // What an undo brings back has its old times.
+        if !dates || transaction.uses_past() {
             return Ok(());
         }
         // The kernel's clock for files lags behind by some milliseconds.
@@ -54,11 +56,9 @@ impl<D: Disk> Store<D> {
         };
         let now = self.0.core.options.clock.now();
         let is_written = |id: &NodeId| {
-            let own = view.node(*id).ok().and_then(|node| node.own());
-            own.is_some_and(|own| {
-                let attributes = &own.attributes;
-                attributes.kind == Kind::File && attributes.modified >= since
-            })
+            let node = view.node(*id).ok().filter(|node| node.contents().is_some());
+            let own = node.and_then(|node| node.own());
+            own.is_some_and(|own| own.attributes.modified >= since)
         };
         let written: Vec<NodeId> = view.changed_nodes().filter(is_written).collect();
         for id in written {

@@ -112,10 +112,13 @@ impl AnnotationFile {
         control::replace(disk, control, (new, name), &bytes).map_err(failed)
     }
 
-    /// Drops what is said of commits after the newest one: they have not happened.
-    pub fn forget_after(&mut self, newest: Sequence) {
+    /// Drops what is said of commits after the newest one: they have not happened. Returns whether
+    /// there was any. Then the file is to be written before a commit can get such a sequence.
+    pub fn forget_after(&mut self, newest: Sequence) -> bool {
         let unconfirmed = &mut self.now.unconfirmed;
+        let before = unconfirmed.len();
         unconfirmed.retain(|one| one.sequence <= newest.0);
+        unconfirmed.len() < before
     }
 
     /// The commits of which the history keeps what they replaced, whatever its limits.

@@ -110,7 +110,7 @@ pub(crate) fn recover<D: Disk>(
     let snapshots = newest_commit.unwrap_or(Sequence(newest))..=Sequence(newest);
     let mut survivors = Survivors::find(&disk, &handles, staged)?;
     let mut annotations = AnnotationFile::read(&disk, &handles.directory, id)?;
-    annotations.forget_after(Sequence(newest));
+    let has_forgotten = annotations.forget_after(Sequence(newest));
     let mut journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest).growing_by_zeros(options.log_step),
@@ -162,6 +162,11 @@ pub(crate) fn recover<D: Disk>(
         read.unproven,
         read.torn_bytes > 0,
     )?;
+    if has_forgotten {
+        let directory = &core.control.directory;
+        let annotations = &state.journal.annotations;
+        annotations.write(&core.disk, directory, id)?;
+    }
     clean_up(&core, &mut state, &survivors)?;
     survivors.restore_older(&core, &mut state.journal, &snapshots)?;
     Ok((core, state, recovery, survivors))

@@ -77,7 +77,12 @@ impl<D: Disk> CommitState<D> {
     /// Notes how much space the history takes.
     pub fn note_size(&self, core: &Core<D>) {
         let status = self.journal.history_status();
-        lock(&core.past_sizes).all_bytes = status.map_or(0, |status| status.bytes);
+        let bytes = status.map_or(0, |status| status.bytes);
+        let pins = self.journal.annotations.pins();
+        let mut sizes = lock(&core.past_sizes);
+        // What is pinned does not count towards the limit.
+        let pinned: u64 = pins.iter().map(|one| sizes.of(*one)).sum();
+        sizes.all_bytes = bytes.saturating_sub(pinned);
     }
 
     /// How many commits the history keeps.

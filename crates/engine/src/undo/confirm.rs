@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Disk, Errno};
 use atomdir_format::annotations::UnconfirmedCommit;
-use atomdir_format::summary::SummaryRecord;
-use atomdir_types::Unconfirmed;
+use atomdir_format::record::LogRecord;
+use atomdir_types::{ChangedBy, Conflict, ConflictKind, Unconfirmed, conflicts_message};
 
 use crate::error::{CommitError, ConfirmError, StoreError, UndoError};
 use crate::ids::Sequence;
@@ -173,8 +173,9 @@ impl<D: Disk> Store<D> {
             annotations.taking_back = Some(commit.0);
         }
         let attempt = match self.has_happened(one) {
-            Ok(true) => self.try_to_take_back(commit),
-            Ok(false) => Attempt::Done(None),
+            Ok(Some(true)) => self.try_to_take_back(commit),
+            Ok(Some(false)) => Attempt::Done(None),
+            Ok(None) => Attempt::Refused(0),
             Err(error) => Attempt::Failed(error.to_string()),
         };
         let mut state = lock(&self.0.commit);
@@ -210,23 +211,34 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Whether the sequence has become that transaction's commit.
-    fn has_happened(&self, one: &UnconfirmedCommit) -> Result<bool, StoreError> {
+    /// Whether the sequence has become that transaction's commit. `None`: nothing tells, because
+    /// what the commit replaced is not kept.
+    fn has_happened(&self, one: &UnconfirmedCommit) -> Result<Option<bool>, StoreError> {
         let core = &*self.0.core;
         let state = self.lock_without_pending()?;
-        let before = Sequence(one.sequence.saturating_sub(1));
-        let summaries = state.journal.summaries(core, before)?;
-        drop(state);
-        let mut has_happened = false;
-        summaries.for_each(&core.disk, |summary: SummaryRecord| {
-            let is_it = summary.sequence == one.sequence;
-            let by_it = |transaction| transaction == one.transaction;
-            has_happened |= is_it
-                && summary
-                    .commit
-                    .is_some_and(|commit| by_it(commit.transaction));
+        let journal = &state.journal;
+        if one.sequence > journal.newest.0 {
+            return Ok(Some(false));
+        }
+        let mut found = None;
+        let mut look = |record: &LogRecord| {
+            if record.sequence() == one.sequence {
+                let commit = record.commit();
+                found = Some(commit.is_some_and(|commit| commit.transaction == one.transaction));
+            }
+        };
+        if let Some(past) = &journal.past {
+            past.for_each(core, |kept| {
+                if !kept.is_given_up {
+                    look(&kept.record);
+                }
+            })?;
+        }
+        journal.for_each_logged(core, |record| {
+            look(&record);
+            Ok(())
         })?;
-        Ok(has_happened)
+        Ok(found)
     }
 
     fn try_to_take_back(&self, commit: Sequence) -> Attempt {
@@ -240,7 +252,10 @@ impl<D: Disk> Store<D> {
         };
         let undo = match self.undo(&[commit], &[], options) {
             Ok(undo) => undo,
-            Err(UndoError::Conflict(conflicts)) => return Attempt::Refused(conflicts.len() as u64),
+            Err(UndoError::Conflict(conflicts)) => return in_the_way(&conflicts),
+            Err(UndoError::AlreadyUndone { by, .. }) if self.waits(by) => {
+                return Attempt::Failed(format!("commit {by} has undone it, and waits itself"));
+            }
             Err(UndoError::AlreadyUndone { by, .. }) => return Attempt::Done(Some(by)),
             Err(UndoError::NotKept(_)) => return Attempt::Refused(0),
             Err(error) => return Attempt::Failed(error.to_string()),
@@ -251,8 +266,38 @@ impl<D: Disk> Store<D> {
         };
         self.abort(&undo);
         match error {
-            CommitError::Conflict(conflicts) => Attempt::Refused(conflicts.len() as u64),
+            CommitError::Conflict(conflicts) => in_the_way(&conflicts),
             error => Attempt::Failed(error.to_string()),
         }
+    }
+
+    fn waits(&self, commit: Sequence) -> bool {
+        let unconfirmed = self.unconfirmed();
+        let mut waiting = unconfirmed.iter().filter(|(_, one)| one.refused.is_none());
+        waiting.any(|(sequence, _)| *sequence == commit)
+    }
+}
+
+/// What is in the way for good refuses the undo. Locks, open transactions and programs that use a
+/// file pass, so the undo is tried again: nobody shall keep a commit by holding on to a file.
+fn in_the_way(conflicts: &[Conflict]) -> Attempt {
+    let passes = |one: &Conflict| {
+        let is_open = matches!(one.by, ChangedBy::Open { .. });
+        let is_used = matches!(
+            one.what,
+            ConflictKind::Locked
+                | ConflictKind::LockedInDeadlock { .. }
+                | ConflictKind::Written
+                | ConflictKind::UsedSince
+                | ConflictKind::PresentInUse
+                | ConflictKind::PartLocked
+                | ConflictKind::LockedAndRunning
+        );
+        is_open || is_used
+    };
+    let lasting = conflicts.iter().filter(|one| !passes(one)).count();
+    match lasting {
+        0 => Attempt::Failed(conflicts_message(conflicts)),
+        _ => Attempt::Refused(conflicts.len() as u64),
     }
 }

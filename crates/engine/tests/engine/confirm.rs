@@ -8,8 +8,8 @@ use crate::support::model::caller;
 use crate::support::{EVERYTHING, Scratch, SetClock, begin, create, open, open_timed, options};
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{
-    CommitError, ConfirmError, HistoryLimits, NewNode, NodeId, NotConfirmed, Sequence, Store,
-    TakenBackOr, Terms, Transaction,
+    CommitError, ConfirmError, Credentials, HistoryLimits, LockMode, LockRequest, LockScope,
+    NewNode, NodeId, NotConfirmed, Patience, Sequence, Store, TakenBackOr, Terms, Transaction,
 };
 
 const MINUTE: u64 = 60_000;
@@ -318,4 +318,69 @@ fn commit_to_be_confirmed_is_refused_without_history() {
     store
         .commit(&transaction)
         .expect("it need not be confirmed");
+}
+
+#[test]
+fn lock_of_others_puts_off_the_taking_back_and_does_not_refuse_it() {
+    let one = Timed::new();
+    one.commit("name", "old", None);
+    let commit = one.commit("name", "new", Some(MINUTE));
+    let other = begin(one.store());
+    let request = LockRequest {
+        mode: LockMode::Exclusive,
+        scope: LockScope::Object,
+        paths: vec![b"name".to_vec()],
+    };
+    let root = Credentials {
+        user: 0,
+        groups: vec![0],
+    };
+    let mut patience = Patience {
+        wake: Arc::new(|| ()),
+        wait: &mut || false,
+    };
+    let locked = one.store().lock(&other, &request, &root, &mut patience);
+    locked.expect("it is free");
+    one.set(2000);
+    let results = one.store().take_back_due();
+    assert!(
+        matches!(
+            &results[..],
+            [NotConfirmed {
+                outcome: TakenBackOr::NotYet(_),
+                ..
+            }]
+        ),
+        "{results:?}"
+    );
+    assert!(one.store().awaits_confirmation());
+    one.store().abort(&other);
+    assert_eq!(one.store().take_back_due(), [taken_back(commit, 3)]);
+}
+
+/// The process dies after it has noted that a commit waits, and before the commit is logged.
+#[test]
+fn note_of_a_commit_that_was_not_logged_concerns_no_later_commit() {
+    let mut one = Timed::new();
+    one.commit("name", "old", None);
+    let commit = one.commit("name", "lost", Some(MINUTE));
+    let annotations = one.scratch.0.join(".atomdir/annotations");
+    let note = std::fs::read(&annotations).expect("it is noted");
+    one.store().confirm_commit(commit).expect("it waits");
+    let undo = one
+        .store()
+        .undo(&[commit], &[], options())
+        .expect("it is kept");
+    one.store().commit(&undo).expect("nobody is in the way");
+    // As if this note, of a commit that is yet to come, were one of the future.
+    let later = one.commit("name", "later", None);
+    assert!(later > commit);
+    std::fs::write(&annotations, &note).expect("it is written");
+    one.open_again();
+    one.set(2000);
+    // The commit of that sequence has been undone by hand: there is nothing to take back.
+    let undone = one.store().take_back_due();
+    assert_eq!(undone, [taken_back(commit, 3)]);
+    assert_eq!(one.contents("name").as_deref(), Some("later"));
+    assert!(!one.store().awaits_confirmation());
 }
