@@ -23,10 +23,10 @@ pub fn read(view: &str, path: &str, offset: u64) -> Result<Value, String> {
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     );
-    let root = root.or_else(|errno| match errno {
+    let root = root.map_err(|errno| match errno {
         // Only its owner sees the place where views are.
-        Errno::NOENT => Err("the view is gone: begin another transaction".to_owned()),
-        errno => Err(failed(errno)),
+        Errno::NOENT => "the view is gone: begin another transaction".to_owned(),
+        errno => failed(errno),
     })?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;

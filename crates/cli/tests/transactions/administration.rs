@@ -311,14 +311,14 @@ fn foreground_service_takes_a_store_over_from_an_automatic_one() {
     let before = store.json(&["service", "status"])["process"].to_string();
     let mut command = store.command(&["service", "run", "--idle", "never"]);
     let mut service = command.stderr(Stdio::null()).spawn().expect("it starts");
-    let own = service.id().to_string();
+    let own = service.id();
     wait_until("the service to take over", || {
         // The old one may be just ending.
         let status = store.call(&["--json", "service", "status"]);
         let status = serde_json::from_str::<serde_json::Value>(&status.out);
-        status.is_ok_and(|status| status["process"].to_string() == own)
+        status.is_ok_and(|status| status["process"] == own)
     });
-    assert_ne!(before, own);
+    assert_ne!(before, own.to_string());
     assert!(store.check(&["list"]).contains(&id), "it has survived");
     // Another one under a supervisor does not take it away again.
     let second = store.call(&["service", "run"]);
