@@ -4,7 +4,8 @@
  *     atomdir_store *store;
  *     atomdir_tx *tx;
  *
- *     if (atomdir_open("/srv/data", 0, &store) < 0 ||
+ *     if (atomdir_init("/srv/data", NULL) < 0 ||
+ *         atomdir_open("/srv/data", 0, &store) < 0 ||
  *         atomdir_begin(store, 0, "example", &tx) < 0)
  *         errx(1, "%s", atomdir_message());
  *     if (atomdir_write_file(tx, "conf/a", "1\n", 2) < 0 ||

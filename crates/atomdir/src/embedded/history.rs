@@ -47,14 +47,18 @@ impl Embedded {
 
     pub(crate) fn show(&self, sequence: Sequence) -> Result<CommitDetails, UndoError> {
         let mut found = None;
+        let mut marks = self.here().map_err(BeginError::from)?.marks();
         let listed = self.for_each_commit(|commit| {
+            marks.note(&commit.summary);
             if commit.summary.sequence == sequence {
                 found = Some(commit);
             }
         });
         listed.map_err(BeginError::from)?;
         let found = found.map(CommitDetails::written_out);
-        found.ok_or_else(|| no_such_commit(sequence))
+        let mut found = found.ok_or_else(|| no_such_commit(sequence))?;
+        found.summary.marks = marks.of(&found.summary);
+        Ok(found)
     }
 
     /// See [`Connection::commit_at`](crate::client::Connection::commit_at).
