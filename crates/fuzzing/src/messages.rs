@@ -111,12 +111,12 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         .iter()
         .chain(&parts)
         .chain(&said)
-        .chain(&about_the_service())
+        .chain(&about_the_service(transaction))
         .map(payload)
         .collect()
 }
 
-fn about_the_service() -> Vec<Request> {
+fn about_the_service(transaction: TransactionId) -> Vec<Request> {
     let open = WhileOpen::Keep;
     vec![
         Request::Sync,
@@ -126,6 +126,8 @@ fn about_the_service() -> Vec<Request> {
             older_than_ms: Some(86_400_000),
         },
         Request::ServiceStatus,
+        Request::Surroundings,
+        Request::LendMount { transaction },
         Request::SetIdleTime { idle_ms: Some(9) },
         Request::Stop { open },
     ]
