@@ -23,7 +23,7 @@ const LEASED: &str = "leased";
 /// From `asm-generic/fcntl.h`: sets the signal that reports a lease break.
 const F_SETSIG: libc::c_int = 10;
 /// More files than a service with few descriptors keeps open.
-const FILES_TO_FORGET_ANOTHER: usize = 200;
+const FILES_TO_FORGET_ANOTHER: usize = 1500;
 /// More readers than any mount has threads.
 const READERS: usize = 20;
 

@@ -75,9 +75,10 @@ impl TestStore {
         }
     }
 
-    /// Starts the service with a low limit of descriptors, so that it keeps few files open.
+    /// Starts the service with as few descriptors as are enough for clients with more, so that it
+    /// keeps few files open.
     pub fn start_service_with_few_descriptors(&self) -> StartService {
-        let script = "ulimit -n 600; exec \"$0\" \"$@\"";
+        let script = "ulimit -n 4096; exec \"$0\" \"$@\"";
         let StartService::IfNeeded { program, arguments } = self.start_service() else {
             unreachable!("`start_service` says how to start one");
         };
