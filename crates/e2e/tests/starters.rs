@@ -284,14 +284,13 @@ fn a_sandboxed_caller_gets_no_view_around_its_walls() {
             assert!(!outcome.text().contains("secret\n"), "{outcome}");
             outcome.says(&["in a sandbox", "atomdir run -- bwrap"]);
             // A sandbox inside of a command: the nested transaction is behind the same walls.
-            let nested = format!(
+            let nested =
                 "$A begin && exit 9; $A run -- sh -c 'cat secret; echo evil > kept/file' && exit 9
-                 exit 0"
-            );
+                 exit 0";
             let inner = [
                 &["run", "--view", "exact", "--"],
                 &words[..],
-                &["sh", "-c", &nested],
+                &["sh", "-c", nested],
             ]
             .concat();
             let mut command = store.command(&inner);

@@ -33,7 +33,7 @@ impl Slapd {
         let scratch = Scratch::new(&format!("{name}-{backend:?}").to_lowercase());
         std::fs::create_dir(scratch.join("db")).unwrap();
         if backend == Backend::Atomdir {
-            atomdir::init(&scratch.join("db"), None).expect("a new directory");
+            atomdir::init(scratch.join("db"), None).expect("a new directory");
         }
         Slapd {
             behind: serve(&scratch, backend),
