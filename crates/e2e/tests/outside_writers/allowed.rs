@@ -82,10 +82,12 @@ pub fn removes_what_it_saw(cell: &Cell) -> bool {
 ///
 /// - It sets the attributes back to those it showed. That is no change, so there is no conflict.
 /// - It copies the old contents to one of two names. The other name has those of the outside writer.
+///   If the name that it knows is gone, it depends on the kernel's caches whether the contents can
+///   still be read, in both kinds of view.
 pub fn acts_on_what_was_shown(cell: &Cell) -> bool {
     match cell.does {
         Step::ModeAndBack => matches!(cell.meanwhile, Step::Mode | Step::Owner),
-        Step::ReplaceByCopy => cell.before == Before::TwoNames && cell.meanwhile == Step::Write,
+        Step::ReplaceByCopy => cell.before == Before::TwoNames,
         _ => false,
     }
 }
