@@ -368,6 +368,14 @@ fn log_of_a_copied_store_is_not_applied_to_other_objects() {
 fn second_service_on_one_store_is_refused() {
     let fixture = Fixture::new("two-services", "true");
     let store = &fixture.store;
+    // One that a command has started would hand the store over.
+    let service = ["service", "run", "--store", text(&fixture.base)];
+    let mut first = store.command(service).spawn().expect("started");
+    let status = || {
+        let status = store.call(["--json", "service", "status"]).expect(0).text();
+        serde_json::from_str::<serde_json::Value>(&status).expect("it is JSON")
+    };
+    wait_until("the service", || status()["process"] == first.id());
     let view = store.begin();
     let serving = store.service_processes();
     assert_eq!(serving.len(), 1);
@@ -379,6 +387,8 @@ fn second_service_on_one_store_is_refused() {
     assert_eq!(store.service_processes(), serving);
     store.exec(&view, "echo unharmed > file").expect(0);
     store.commit(&view).expect(0);
+    store.call(["service", "stop"]).expect(0);
+    first.wait().expect("ended");
     store.assert_at_rest();
 }
 
