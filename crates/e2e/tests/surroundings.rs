@@ -409,7 +409,8 @@ fn a_service_in_another_process_namespace_serves_clients_outside() {
     command.arg(service.get_program()).args(service.get_args());
     let mut unshared = command.spawn().expect("started");
     wait_until("the service", || {
-        store.call(["service", "status"]).code == 0 && store.service_processes().len() == 1
+        let status = store.call(["service", "status"]).expect(0).text();
+        !status.contains("none: the next command") && store.service_processes().len() == 1
     });
     for view in ["exact", "native"] {
         let script = format!("echo {view} > {view}");

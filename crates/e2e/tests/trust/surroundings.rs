@@ -104,7 +104,10 @@ fn foreground_service_inherits_nothing_from_its_starter() {
         let user = fixture.store.user();
         wait_until("the service", || {
             assert_eq!(running.try_wait().expect("waited"), None, "it serves");
-            atomdir_in(user, &fixture.base, ["service", "status"]).code == 0
+            let status = ["--json", "service", "status"];
+            let status = atomdir_in(user, &fixture.base, status).expect(0).text();
+            let status = serde_json::from_str::<serde_json::Value>(&status);
+            status.expect("it is JSON")["process"] == running.id()
         });
         assert_has_nothing(&PathBuf::from(format!("/proc/{}", running.id())));
         let status = fs::read_to_string(format!("/proc/{}/status", running.id())).expect("read");
