@@ -36,7 +36,7 @@ check() {
 # run_pytest COMMAND...: adds what pytest counts.
 run_pytest() {
     echo "-- $*"
-    "$@" -q -p no:cacheprovider --basetemp="$place/scratch/pytest" --junit-xml="$place/scratch/results.xml"
+    "$@" -q -p no:cacheprovider --basetemp="$(mktemp -du "$place/scratch/pytest.XXXXXX")" --junit-xml="$place/scratch/results.xml"
     local status=$?
     local counts
     counts=$(python_here - "$place/scratch/results.xml" <<'END'

@@ -38,7 +38,7 @@ use crate::base::snapshot::PAGE;
 use crate::commit::Committed;
 use crate::commit::feasible;
 use crate::commit::placements::Placements;
-use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind, Poison, StoreError};
 use crate::ranges::RangeSet;
 use crate::rules::Rule;
 use crate::store::Store;
@@ -91,8 +91,16 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         }
         let object = &set.objects[index];
         let differing = differing(view, object);
-        let differing =
-            differing.map_err(|errno| CommitError::io("compare", &object.path, errno))?;
+        let differing = differing.map_err(|failed| match failed {
+            Failed::Comparison(errno) => CommitError::io("compare", &object.path, errno),
+            // The kernel may have dropped what it could not write, earlier commits among it.
+            Failed::Flush(errno) => CommitError::Store(StoreError::Poisoned {
+                reason: Poison::NotFlushed {
+                    what: "the base",
+                    errno,
+                },
+            }),
+        })?;
         if let Some(contents) = &mut set.objects[index].contents {
             contents.differing = differing;
             contents.is_used = is_used;
@@ -239,13 +247,24 @@ fn open<D: Disk>(core: &Core<D>, base: &Base, access: Access) -> Result<D::Handl
     core.open_at(&place, identity, access)
 }
 
+enum Failed {
+    Comparison(Errno),
+    Flush(Errno),
+}
+
+impl From<Errno> for Failed {
+    fn from(errno: Errno) -> Failed {
+        Failed::Comparison(errno)
+    }
+}
+
 /// For a file that was written whole and is changed in place: what differs from the base. `None` if
 /// it was not written whole, or cannot be read. A file that was empty and still is was not written:
 /// what others have appended since stays.
 fn differing<D: Disk>(
     view: &mut View<D>,
     object: &ObjectWrite,
-) -> Result<Option<Overwrite>, Errno> {
+) -> Result<Option<Overwrite>, Failed> {
     let contents = object.contents.as_ref();
     let contents = contents.filter(|contents| contents.keep == 0);
     let Some(length) = contents.and_then(|contents| contents.length) else {
@@ -264,7 +283,7 @@ fn differing<D: Disk>(
     };
     let mut pages = RangeSet::default();
     comparison.run(&mut pages)?;
-    core.disk.sync_data(&base)?;
+    core.disk.sync_data(&base).map_err(Failed::Flush)?;
     if present < length {
         pages.insert(present / PAGE, length.div_ceil(PAGE));
     }
