@@ -1,15 +1,16 @@
 //! The restrictions under which a service runs, compared with those of its clients.
 //!
 //! A process inherits limits, namespaces, seccomp filters and more from the one that started it. A
-//! service leaves what it can leave (`process/starter` of the service). What remains must not decide
+//! service leaves what it can leave (`process/starter_settings` of the service). What remains must not decide
 //! how others are served. So each client that could start a service compares the two. If it is less
 //! restricted itself, it has the service end, provided that nobody else uses it, and starts another
 //! one. While somebody uses it, the client goes on: what is open can be looked at, committed and
 //! aborted. A restriction that would harm new transactions has them refused, with the cause.
 
 use crate::current::Current;
+use crate::hosting::kernel_text;
 use atomdir_protocol::{Failure, FailureKind, Surroundings};
-use rustix::fs::{CWD, Mode, OFlags, openat, stat};
+use rustix::fs::stat;
 use rustix::process::{Resource, geteuid, getrlimit};
 use std::path::Path;
 
@@ -18,7 +19,6 @@ const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 /// A service with fewer descriptors or threads could run out of them.
 const OPEN_FILES_ENOUGH: u64 = 4096;
 const PROCESSES_ENOUGH: u64 = 512;
-const STATUS_LENGTH_MAX: usize = 8192;
 
 /// Something that a service may not do, and its client may.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub fn own() -> Surroundings {
             libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) == 2,
         )
     };
-    let status = status_of_process();
+    let status = kernel_text("/proc/self/status").unwrap_or_default();
     // SAFETY: as above.
     let niceness = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let limit = |resource| getrlimit(resource).maximum.unwrap_or(u64::MAX);
@@ -221,15 +221,6 @@ fn cure(store: &Path) -> String {
 
 fn inode(path: &str) -> u64 {
     stat(path).map_or(0, |stat| stat.st_ino)
-}
-
-fn status_of_process() -> String {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let mut text = vec![0; STATUS_LENGTH_MAX];
-    let length = openat(CWD, c"/proc/self/status", flags, Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut text[..]));
-    text.truncate(length.unwrap_or(0));
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn number(status: &str, name: &str, radix: u32) -> Option<u64> {

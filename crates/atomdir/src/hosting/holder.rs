@@ -3,13 +3,13 @@
 //! The kernel lists all file locks in `/proc/locks`. So the answer is never out of date, as a
 //! note in a file could be, and it costs nothing while nobody asks.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+use super::kernel::{FileLock, kernel_text};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// The name of the lock's file in the control directory.
 const LOCK: &str = "lock";
-const READ_MAX: usize = 16 << 20;
 /// `PF_EXITING` in the flags of `/proc/PID/stat`.
 const EXITING: u64 = 4;
 const KILL_SIGNAL: u64 = 1 << 8;
@@ -36,16 +36,16 @@ impl Holder {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let lock = statx(control, LOCK, flags, StatxFlags::INO).ok()?;
         let device = format!("{:02x}:{:02x}", lock.stx_dev_major, lock.stx_dev_minor);
-        let locks = read("/proc/locks")?;
+        let locks = kernel_text("/proc/locks")?;
         let of_inode = || {
-            let locks = locks.lines().filter_map(Lock::parse);
-            locks.filter(|found| found.inode == lock.stx_ino)
+            let locks = locks.lines().filter_map(FileLock::parse);
+            locks.filter(|found| found.class == "FLOCK" && found.inode == lock.stx_ino)
         };
         // Btrfs shows programs another device than it shows here.
         let found = of_inode()
             .find(|found| found.device == device)
             .or_else(|| of_inode().next().filter(|_| of_inode().count() == 1))?;
-        let program = read(&format!("/proc/{}/comm", found.process))?;
+        let program = kernel_text(&format!("/proc/{}/comm", found.process))?;
         Some(Holder {
             process: found.process,
             program: program.trim_end().to_owned(),
@@ -54,16 +54,16 @@ impl Holder {
 
     /// Whether the process runs the same program as this one.
     pub fn runs_our_program(&self) -> bool {
-        read("/proc/self/comm").is_some_and(|ours| ours.trim_end() == self.program)
+        kernel_text("/proc/self/comm").is_some_and(|ours| ours.trim_end() == self.program)
     }
 
     /// Whether the process has been killed or is ending, so that it will soon give the store
     /// back. A thread of it may still be in a system call.
     pub fn is_ending(&self) -> bool {
-        let Some(stat) = read(&format!("/proc/{}/stat", self.process)) else {
+        let Some(stat) = kernel_text(&format!("/proc/{}/stat", self.process)) else {
             return true;
         };
-        let Some(status) = read(&format!("/proc/{}/status", self.process)) else {
+        let Some(status) = kernel_text(&format!("/proc/{}/status", self.process)) else {
             return true;
         };
         // The name may contain anything, but the last parenthesis ends it. After it come the
@@ -86,49 +86,10 @@ impl Holder {
     }
 }
 
-/// One line of `/proc/locks`.
-struct Lock<'a> {
-    process: u32,
-    device: &'a str,
-    inode: u64,
-}
-
-impl Lock<'_> {
-    /// Parses, for example, `7: FLOCK  ADVISORY  WRITE 812 fd:01:1311 0 EOF`. Returns `None` for
-    /// other locks than those that stores have, and for requests that still wait (`->`).
-    fn parse(line: &str) -> Option<Lock<'_>> {
-        let mut fields = line.split_whitespace().skip(1);
-        if fields.next()? != "FLOCK" {
-            return None;
-        }
-        let process = fields.nth(2)?.parse().ok().filter(|process| *process > 0)?;
-        let (device, inode) = fields.next()?.rsplit_once(':')?;
-        Some(Lock {
-            process,
-            device,
-            inode: inode.parse().ok()?,
-        })
-    }
-}
-
-fn read(path: &str) -> Option<String> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file: OwnedFd = openat(CWD, path, flags, Mode::empty()).ok()?;
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 16 << 10];
-    while bytes.len() < READ_MAX {
-        match rustix::io::read(&file, &mut buffer).ok()? {
-            0 => break,
-            count => bytes.extend_from_slice(&buffer[..count]),
-        }
-    }
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{FlockOperation, flock};
+    use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 
     #[test]
     fn the_process_with_the_lock_is_found() {
@@ -156,22 +117,5 @@ mod tests {
         atomdir_testing::wait_until("the child's end", || holder.is_ending());
         child.wait().expect("ended");
         assert!(holder.is_ending());
-    }
-
-    #[test]
-    fn only_locks_that_are_held_count() {
-        let parsed = |line| Lock::parse(line).map(|lock| (lock.process, lock.device, lock.inode));
-        let held = "7: FLOCK  ADVISORY  WRITE 812 fd:01:1311 0 EOF";
-        assert_eq!(parsed(held), Some((812, "fd:01", 1311)));
-        assert_eq!(
-            parsed("7: -> FLOCK  ADVISORY  WRITE 812 fd:01:1311 0 EOF"),
-            None
-        );
-        assert_eq!(
-            parsed("7: POSIX  ADVISORY  WRITE 812 fd:01:1311 0 EOF"),
-            None
-        );
-        assert_eq!(parsed("7: FLOCK  ADVISORY  WRITE 0 fd:01:1311 0 EOF"), None);
-        assert_eq!(parsed(""), None);
     }
 }

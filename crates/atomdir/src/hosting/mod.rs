@@ -3,6 +3,7 @@
 
 mod clock;
 mod holder;
+mod kernel;
 mod leases;
 mod maintenance;
 mod options;
@@ -14,6 +15,7 @@ mod ticks;
 pub use atomdir_types::sync;
 pub use clock::now;
 pub use holder::Holder;
+pub use kernel::{FileLock, kernel_text};
 pub use leases::outlast_leases;
 pub use maintenance::{
     PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, tend_unconfirmed, without_signals,

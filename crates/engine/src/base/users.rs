@@ -17,11 +17,16 @@ impl<D: Disk> Core<D> {
     /// The lock that another program has on a part of a file, as databases have while they use it. No
     /// lock is known of a file that this process cannot open.
     pub fn part_lock(&self, base: &Base) -> Option<PartLock> {
+        let file = self.open_now(base, Access::Read).ok()?;
+        self.disk.part_lock(&file).ok()?
+    }
+
+    /// Opens the file where it is in the base now, for a question about its users.
+    pub fn open_now(&self, base: &Base, access: Access) -> Result<D::Handle> {
         let (identity, place) = {
             let state = base.state();
             (state.identity, state.place.clone())
         };
-        let file = self.open_at(&place, identity, Access::Read).ok()?;
-        self.disk.part_lock(&file).ok()?
+        self.open_at(&place, identity, access)
     }
 }

@@ -24,7 +24,7 @@
 //!
 //! A file that others only read, map privately or run is replaced, and they keep what they have
 //! opened. If the transaction itself has put another file in its place (`rename`), that has the
-//! same result as without a transaction, whoever has the old one open.
+//! same result as without a transaction, whoever has the old one open, but for invariant 4.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -177,7 +177,7 @@ pub(super) fn watch_stores<D: Disk>(core: &Core<D>, set: &WriteSet) {
         let contents = object.contents.as_ref();
         let is_watched =
             contents.is_some_and(|contents| contents.is_used && contents.replacement.is_none());
-        if is_watched && let Ok(file) = open(core, &object.base, Access::Read) {
+        if is_watched && let Ok(file) = core.open_now(&object.base, Access::Read) {
             // If this fails, only the detection of such stores does.
             let _ = core.disk.write_back(&file);
         }
@@ -203,7 +203,7 @@ fn is_anothers<D: Disk>(view: &View<D>, object: &ObjectWrite) -> bool {
 }
 
 fn is_running<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> bool {
-    let opened = open(core, &object.base, Access::ReadWrite);
+    let opened = core.open_now(&object.base, Access::ReadWrite);
     opened.is_err_and(|errno| errno == Errno::TXTBSY)
 }
 
@@ -220,7 +220,7 @@ fn is_in_use<D: Disk>(
     (base, path): (&Base, &TreePath),
 ) -> Result<bool, CommitError> {
     let failed = |errno| CommitError::io("look for users of", path, errno);
-    match open(core, base, Access::Read) {
+    match core.open_now(base, Access::Read) {
         // If the question fails, somebody may use it.
         Ok(file) => Ok(core.is_open_for_writing(&file).unwrap_or(true)
             || core.disk.is_locked(&file).unwrap_or(true)),
@@ -232,19 +232,11 @@ fn is_in_use<D: Disk>(
 }
 
 fn has_flags<D: Disk>(core: &Core<D>, base: &Base) -> bool {
-    let opened = open(core, base, Access::Read);
+    let opened = core.open_now(base, Access::Read);
     opened
         .and_then(|file| core.disk.has_flags(&file))
         // The owner has closed the file, or an outside writer has just removed it.
         .unwrap_or(false)
-}
-
-fn open<D: Disk>(core: &Core<D>, base: &Base, access: Access) -> Result<D::Handle, Errno> {
-    let (identity, place) = {
-        let state = base.state();
-        (state.identity, state.place.clone())
-    };
-    core.open_at(&place, identity, access)
 }
 
 enum Failed {
@@ -271,7 +263,7 @@ fn differing<D: Disk>(
         return Ok(None);
     };
     let core = view.core.clone();
-    let Ok(base) = open(&core, &object.base, Access::Read) else {
+    let Ok(base) = core.open_now(&object.base, Access::Read) else {
         return Ok(None);
     };
     let staged = view.staged_file(object.node)?;

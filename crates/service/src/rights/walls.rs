@@ -13,8 +13,9 @@
 use crate::rights::permissions::{Peer, Reach};
 use atomdir::CONTROL_NAME;
 use atomdir::client::mounts::{Mount, is_exact_view, is_native_view, list, list_of};
+use atomdir::hosting::kernel_text;
 use atomdir_protocol::{Failure, FailureKind, Request};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, stat, statx};
+use rustix::fs::{AtFlags, CWD, StatxFlags, stat, statx};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -168,12 +169,7 @@ fn has_our_root(process: u32) -> bool {
 /// As bubblewrap and other sandboxes without privileges set it. The kernel shows this of every
 /// process to everybody.
 fn runs_without_new_privileges(process: u32) -> bool {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let mut text = vec![0; 8192];
-    let length = openat(CWD, format!("/proc/{process}/status"), flags, Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut text[..]));
-    text.truncate(length.unwrap_or(0));
-    let text = String::from_utf8_lossy(&text);
+    let text = kernel_text(&format!("/proc/{process}/status")).unwrap_or_default();
     // A process that has ended cannot be trusted either.
     text.lines()
         .find_map(|line| line.strip_prefix("NoNewPrivs:"))

@@ -87,16 +87,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
     /// Whether a program runs from the file, so that the kernel lets nobody change it
     /// in place. If one is started later than this, `look` refuses the commit.
     fn is_executed(&self, base: &Base) -> bool {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
-        let opened = self
-            .view
-            .core
-            .open_at(&place, identity, Access::ReadWrite)
-            .map(drop);
-        opened == Err(Errno::TXTBSY)
+        let opened = self.view.core.open_now(base, Access::ReadWrite);
+        opened.is_err_and(|errno| errno == Errno::TXTBSY)
     }
 
     /// Not if an outside writer has moved or removed the file, which validation will report.
