@@ -42,7 +42,7 @@ pub struct Connection {
     /// The user as whom the service runs.
     service_user: u32,
     started: bool,
-    /// What the service may not do although this process may.
+    /// The things that this process may do and the service may not.
     pub(crate) restrictions: Vec<Restriction>,
     /// Notices that came between a request and its reply.
     pub(crate) missed: Mutex<VecDeque<Notice>>,

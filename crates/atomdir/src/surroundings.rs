@@ -61,7 +61,7 @@ pub fn own() -> Surroundings {
     }
 }
 
-/// What the service, which runs as `user`, may not do although this process may.
+/// The things that this process may do and the service, which runs as `user`, may not.
 pub(crate) fn restrictions(
     service: &Surroundings,
     user: u32,

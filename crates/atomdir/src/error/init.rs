@@ -104,7 +104,7 @@ pub enum InitError {
     HasMore {
         /// The path.
         path: PathBuf,
-        /// What it holds, in words.
+        /// A list, in words, of the other things in it.
         what: String,
     },
     /// The file system is mounted read-only.

@@ -24,10 +24,10 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 /// process that dies meanwhile leaves it.
 const REMOVED: &str = ".atomdir.removed-";
 
-/// What became of a store.
+/// A directory that was a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeinitOutcome {
-    /// What was its root.
+    /// The directory, formerly the store's root.
     pub root: PathBuf,
     /// How many commits could have been undone.
     pub commits: u64,

@@ -28,7 +28,7 @@ const SYMLINK: u32 = 0o120_000;
 /// Extensions that git makes again from the rest and from the work tree.
 const DERIVED: [&[u8; 4]; 5] = [b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT"];
 
-/// What the work tree has at a path.
+/// The object at a path in the work tree.
 pub enum InTree {
     Nothing,
     File {

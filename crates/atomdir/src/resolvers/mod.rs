@@ -79,7 +79,7 @@ fn equal_files(
     Some(equal)
 }
 
-/// What is at a path in the work tree.
+/// Looks at a path in the work tree.
 fn look(root: impl AsFd, path: &[u8]) -> git_index::InTree {
     use git_index::InTree;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -92,7 +92,7 @@ impl Ran {
         }
     }
 
-    /// What the command has left running, to be reported when the transaction has ended.
+    /// The processes that the command has left running, to be reported when the transaction has ended.
     pub fn background(&self) -> Background {
         self.remainder.background()
     }

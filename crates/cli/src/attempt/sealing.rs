@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Variables by which programs find another place for these.
 const OF_TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
-/// What `--env` always passes: without these few programs work as their users expect.
+/// The variables that `--env` always passes: without them few programs work as their users expect.
 const ALWAYS_PASSED: [&str; 8] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ",
 ];

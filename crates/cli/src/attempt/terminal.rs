@@ -36,7 +36,7 @@ const RESET: [&str; 9] = [
     "\x1b[999;1H\x1b[J\r\n",
 ];
 
-/// What to do instead of asking before the commit.
+/// The advice where nobody can be asked before the commit.
 pub const DECIDE_LATER: &str = "leave --ask out, or use --on-success keep and decide later";
 
 /// A smaller terminal is none for a user.

@@ -28,7 +28,7 @@ pub struct Heap {
     pub places: Vec<usize>,
 }
 
-/// What is shown by itself comes first. What gives programs rights always is.
+/// Changes that are shown one by one come first. Those that give programs rights are always among them.
 pub fn fold(lines: &[ChangeLine], rights: &Rights) -> Vec<Group> {
     let whole = lines.iter();
     let whole = whole.filter(|line| matches!(line.change, Change::Added | Change::Deleted));

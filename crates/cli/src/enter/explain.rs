@@ -92,7 +92,7 @@ const OF_THE_SHELL: [&str; 12] = [
     ".", "alias", "cd", "eval", "exec", "exit", "export", "popd", "pushd", "set", "source", "umask",
 ];
 
-/// What to run instead of a command that is no program but would mean something to a shell.
+/// Words that only a shell understands, such as `cd`, have another command to run instead.
 fn instead_of(program: &Path) -> Option<String> {
     let name = program.as_os_str();
     if name == "cd" {

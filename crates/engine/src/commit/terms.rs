@@ -86,6 +86,10 @@ impl<D: Disk> Store<D> {
         let annotations = &mut state.journal.annotations;
         let Some(wait_ms) = transaction.confirm_ms() else {
             // What was to become commit of this sequence before was not logged.
+            let unconfirmed = &annotations.now().unconfirmed;
+            if unconfirmed.iter().all(|one| one.sequence < sequence.0) {
+                return Ok(());
+            }
             let noted = annotations.change(core, |said| {
                 said.unconfirmed.retain(|one| one.sequence < sequence.0);
             });

@@ -142,9 +142,15 @@ impl AnnotationFile {
         self.now.early
     }
 
-    /// What `now` says, for a list of commits.
-    pub fn copy(&self) -> Annotations {
-        self.now.clone()
+    /// What is said now.
+    pub fn now(&self) -> &Annotations {
+        &self.now
+    }
+
+    /// Whether this commit is said to have to be confirmed.
+    pub fn says_unconfirmed(&self, sequence: u64) -> bool {
+        let mut unconfirmed = self.now.unconfirmed.iter();
+        unconfirmed.any(|one| one.sequence == sequence)
     }
 
     pub fn note_early<D: Disk>(&mut self, core: &Core<D>, early: ForgottenEarly) {

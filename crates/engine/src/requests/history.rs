@@ -69,11 +69,10 @@ impl<D: Disk> Store<D> {
             lock(&self.0.commit)
         });
         let summaries = state.journal.summaries(core, Sequence(0))?;
-        let annotations = state.journal.annotations.copy();
-        drop(state);
-        let labels = annotations.commits.into_iter();
-        let labels = labels.filter_map(|one| Some((one.sequence, one.label?)));
+        let labels = state.journal.annotations.now().commits.iter();
+        let labels = labels.filter_map(|one| Some((one.sequence, one.label.clone()?)));
         let labels: HashMap<u64, Vec<u8>> = labels.collect();
+        drop(state);
         summaries.for_each(&core.disk, |summary| {
             if let Some(mut commit) = summary.details() {
                 if let Some(label) = labels.get(&commit.summary.sequence.0) {
@@ -89,7 +88,7 @@ impl<D: Disk> Store<D> {
         let state = lock(&self.0.commit);
         Marks {
             is_kept: Box::new(state.journal.kept()),
-            annotations: state.journal.annotations.copy(),
+            annotations: state.journal.annotations.now().clone(),
             undone_by: HashMap::new(),
         }
     }
@@ -121,12 +120,10 @@ impl<D: Disk> Store<D> {
         }
         let mut state = self.lock_without_pending()?;
         let annotations = &mut state.journal.annotations;
-        let others = annotations.copy().commits.into_iter();
+        let others = annotations.now().commits.iter();
         let others = others.filter(|one| one.sequence != commit.0);
-        let bytes: usize = others
-            .filter_map(|one| one.label)
-            .map(|label| label.len())
-            .sum();
+        let labels = others.filter_map(|one| one.label.as_ref());
+        let bytes: usize = labels.map(Vec::len).sum();
         if bytes + label.len() > LABELS_BYTES_MAX {
             return Err(AnnotateError::TooMany);
         }

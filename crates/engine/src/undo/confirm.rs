@@ -22,7 +22,7 @@ use atomdir_types::{ChangedBy, Conflict, ConflictKind, Unconfirmed, conflicts_me
 use crate::error::{CommitError, ConfirmError, StoreError, UndoError};
 use crate::ids::Sequence;
 use crate::lock;
-use crate::log::annotations::later;
+use crate::log::annotations::{AnnotationFile, later};
 use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::store::Store;
@@ -71,7 +71,7 @@ impl<D: Disk> Store<D> {
     /// The commits that wait to be confirmed, and those that could not be taken back.
     pub fn unconfirmed(&self) -> Vec<(Sequence, Unconfirmed)> {
         let state = lock(&self.0.commit);
-        let unconfirmed = state.journal.annotations.copy().unconfirmed.into_iter();
+        let unconfirmed = state.journal.annotations.now().unconfirmed.iter();
         let unconfirmed = unconfirmed.map(|one| {
             let (due, refused) = (one.due, one.refused);
             (Sequence(one.sequence), Unconfirmed { due, refused })
@@ -102,8 +102,7 @@ impl<D: Disk> Store<D> {
         if annotations.taking_back == Some(commit.0) {
             return Err(ConfirmError::TooLate(commit));
         }
-        let unconfirmed = &annotations.copy().unconfirmed;
-        if !unconfirmed.iter().any(|one| one.sequence == commit.0) {
+        if !annotations.says_unconfirmed(commit.0) {
             return Err(ConfirmError::NotWaiting(commit));
         }
         self.settle(&mut state.journal.annotations, commit.0, None)?;
@@ -142,7 +141,7 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         let mut state = lock(&self.0.commit);
         let annotations = &mut state.journal.annotations;
-        if annotations.copy().unconfirmed.is_empty() {
+        if annotations.now().unconfirmed.is_empty() {
             return Ok(Vec::new());
         }
         let now = core.options.clock.now();
@@ -151,7 +150,7 @@ impl<D: Disk> Store<D> {
                 one.due = one.due.min(later(now, one.wait_ms));
             }
         })?;
-        let mut due = annotations.copy().unconfirmed;
+        let mut due = annotations.now().unconfirmed.clone();
         due.retain(|one| match one.refused {
             Some(_) => again,
             None => one.due <= now,
@@ -165,8 +164,7 @@ impl<D: Disk> Store<D> {
         {
             let mut state = lock(&self.0.commit);
             let annotations = &mut state.journal.annotations;
-            let unconfirmed = annotations.copy().unconfirmed;
-            if !unconfirmed.iter().any(|other| other.sequence == commit.0) {
+            if !annotations.says_unconfirmed(commit.0) {
                 // It was confirmed a moment ago.
                 return TakenBackOr::TakenBack(None);
             }
@@ -196,7 +194,7 @@ impl<D: Disk> Store<D> {
     /// Notes that a commit does not wait any more, or that it was refused.
     fn settle(
         &self,
-        annotations: &mut crate::log::annotations::AnnotationFile,
+        annotations: &mut AnnotationFile,
         commit: u64,
         refused: Option<u64>,
     ) -> Result<(), StoreError> {
@@ -272,9 +270,9 @@ impl<D: Disk> Store<D> {
     }
 
     fn waits(&self, commit: Sequence) -> bool {
-        let unconfirmed = self.unconfirmed();
-        let mut waiting = unconfirmed.iter().filter(|(_, one)| one.refused.is_none());
-        waiting.any(|(sequence, _)| *sequence == commit)
+        let state = lock(&self.0.commit);
+        let mut waiting = state.journal.annotations.waiting();
+        waiting.any(|one| one.sequence == commit.0)
     }
 }
 

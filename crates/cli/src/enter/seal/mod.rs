@@ -69,7 +69,7 @@ pub struct Sealing {
     pub environment: Option<Vec<(OsString, OsString)>>,
 }
 
-/// What a confined command finds outside of the view.
+/// The files outside of the view that a confined command finds.
 #[derive(Debug, Clone, Default)]
 pub struct Confinement {
     pub writable: Vec<PathBuf>,
