@@ -82,6 +82,8 @@ pub enum Step {
     Prune,
     /// Forgets the oldest commit that can be undone, and keeps the others.
     ForgetOldest,
+    /// All commits get older than the history keeps any, so that none can be undone.
+    Age,
     /// A transaction begins, and stays open for its snapshot.
     Snapshot,
     EndSnapshots,
@@ -262,6 +264,7 @@ impl Driver {
             Step::Restore(commit) => self.restore(*commit),
             Step::Prune => self.prune(0, self.newest().sequence + 1),
             Step::ForgetOldest => self.forget_oldest(),
+            Step::Age => self.age(),
             Step::Snapshot => {
                 let snapshot = begin(&self.store(), Durability::Durable);
                 self.snapshots.push(snapshot.expect("a transaction begins"));
@@ -367,13 +370,32 @@ impl Driver {
         assert_eq!(left.commits, kept.commits - 1);
     }
 
-    /// Prunes the history to `bytes_max`. The commits from `from` on must be kept.
-    fn prune(&mut self, bytes_max: u64, from: u64) {
+    fn age(&mut self) {
+        self.undoable_from(self.newest().sequence + 1);
+        let limits = HistoryLimits {
+            age_seconds_max: 0,
+            ..HISTORY
+        };
+        for limits in [limits, HISTORY] {
+            let set = self.store().set_history(Some(limits));
+            set.expect("the limits of an undisturbed store are set");
+            self.step(&Step::Checkpoint, 0);
+        }
+        let kept = self.store().status().history.expect("it is kept");
+        assert_eq!(kept.commits, 0);
+    }
+
+    fn undoable_from(&mut self, from: u64) {
         for expected in &mut self.expected {
             if let Some(undoable_from) = &mut expected.undoable_from {
                 *undoable_from = from;
             }
         }
+    }
+
+    /// Prunes the history to `bytes_max`. The commits from `from` on must be kept.
+    fn prune(&mut self, bytes_max: u64, from: u64) {
+        self.undoable_from(from);
         let limits = HistoryLimits {
             bytes_max,
             ..HISTORY

@@ -41,7 +41,9 @@ fn reused() -> Vec<Operation> {
 }
 
 fn replaced_and_removed() -> Vec<Workload> {
-    use Step::{Checkpoint, Commit, EndSnapshots, ForgetOldest, Lazy, Prune, Reopen, Snapshot};
+    use Step::{
+        Age, Checkpoint, Commit, EndSnapshots, ForgetOldest, Lazy, Prune, Reopen, Snapshot,
+    };
     let mut pages = workload(
         "kept: pages of a large file",
         vec![
@@ -91,6 +93,16 @@ fn replaced_and_removed() -> Vec<Workload> {
                 Prune,
                 Commit(vec![file("a", 20), write("f/z", 0, 100)]),
                 Checkpoint,
+            ],
+        ),
+        workload(
+            "kept: older than the history",
+            vec![
+                Commit(vec![unlink("a"), write("b", 0, 5000)]),
+                Commit(vec![write("f/z", 100, 5000)]),
+                Age,
+                Commit(vec![file("a", 20), write("f/z", 0, 100)]),
+                Age,
             ],
         ),
         workload(
