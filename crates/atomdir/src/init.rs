@@ -8,7 +8,7 @@ mod ignore;
 mod nesting;
 
 pub use adopt::{AdoptOutcome, adopt_with};
-pub use deinit::{DeinitOutcome, deinit_with};
+pub use deinit::{DeinitOutcome, check_deinit, deinit_with};
 
 use crate::hosting::with_remedy;
 use crate::location::way::Way;

@@ -87,6 +87,79 @@ settings"
     });
 }
 
+/// Many keep the files of their home in a repository, with symbolic links to them.
+#[test]
+fn named_symbolic_links_lead_to_what_they_name() {
+    Fixture::for_each_view("confined-links", "echo old > file", |one, view| {
+        let home = one.scratch.join("home");
+        fs::create_dir_all(home.join("dotfiles/config/tool")).expect("made");
+        for name in [
+            "dotfiles/settings",
+            "dotfiles/config/tool/one",
+            "dotfiles/secret",
+        ] {
+            fs::write(home.join(name), name).expect("written");
+        }
+        for (target, link) in [
+            ("dotfiles/settings", "settings"),
+            ("settings", "again"),
+            ("dotfiles/config", "config"),
+        ] {
+            std::os::unix::fs::symlink(target, home.join(link)).expect("made");
+        }
+        let path = |name: &str| format!("{}/{name}", home.display());
+        let text = r#"
+            test "$(cat "$HOME/again" "$HOME/config/tool/one")" = "dotfiles/settingsdotfiles/config/tool/one"
+            test ! -e "$HOME/dotfiles/secret"
+        "#;
+        let mut command = one.store.command([
+            "run",
+            "--confine",
+            "--view",
+            view,
+            "--read",
+            &path("again"),
+            "--read",
+            &path("config/tool"),
+            "--",
+            "sh",
+            "-ec",
+            text,
+        ]);
+        capture_output(command.env("HOME", &home)).expect(0);
+    });
+}
+
+/// In the view a hidden place may be of another type than in the base.
+#[test]
+fn what_is_hidden_may_have_changed_its_type() {
+    let prepare = "mkdir keys; echo secret > .env";
+    Fixture::for_each_view("confined-types", prepare, |one, _| {
+        let begun = one.store.begin();
+        let text = "rmdir keys; echo secret > keys; rm .env; mkdir .env; echo secret > .env/one";
+        let id = begun.id.to_string();
+        let words = ["run", "--in", &id, "--", "sh", "-ec", text];
+        one.store.call(words).expect(0);
+        let base = one.base.display();
+        let text = r#"test -z "$(cat keys)"; test -z "$(ls -A .env)""#;
+        let words = [
+            "run",
+            "--in",
+            &id,
+            "--hide",
+            &format!("{base}/keys"),
+            "--hide",
+            &format!("{base}/.env"),
+            "--",
+            "sh",
+            "-ec",
+            text,
+        ];
+        one.store.call(words).expect(0);
+        one.store.abort(&begun).expect(0);
+    });
+}
+
 /// The home is the database's and the environment's. Here the store is in it.
 #[test]
 fn a_store_in_the_home_is_all_that_a_confined_command_sees_of_it() {

@@ -85,6 +85,60 @@ fn a_sealed_command_finds_the_base_at_no_other_mount() {
     });
 }
 
+/// A hidden directory, or an empty home, is also empty where another mount shows it.
+#[test]
+fn what_is_hidden_from_a_command_is_hidden_at_every_mount() {
+    let prepare = "mkdir keys; echo secret > keys/one; echo secret > .env";
+    Fixture::for_each_view("sealed-hidden", prepare, |one, view| {
+        let outside = one.scratch.join("outside");
+        fs::create_dir_all(outside.join("home/work")).expect("made");
+        for file in ["secret", "home/secret", "home/work/file"] {
+            fs::write(outside.join(file), "secret").expect("written");
+        }
+        let again = mount_at(one, "again", &outside);
+        let whole = mount_at(one, "the whole", &one.base);
+        let keys = mount_at(one, "the keys", &one.base.join("keys"));
+        let (scratch, base) = (one.scratch.path().display(), one.base.display());
+        let hide = |path: String| ["--hide".to_owned(), path];
+        let mut options = vec!["--view".to_owned(), view.to_owned()];
+        for path in [
+            format!("{base}/keys"),
+            format!("{base}/.env"),
+            format!("{scratch}/outside"),
+        ] {
+            options.extend(hide(path));
+        }
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let text = r#"
+            cd ..
+            for place in base/keys "the whole/keys" "the keys" outside again; do
+                test -z "$(ls -A "$place")"
+            done
+            test -z "$(cat base/.env "the whole/.env")"
+        "#;
+        one.store.run_with(&options, text).expect(0);
+        let mut command = one.store.command([
+            "run",
+            "--confine",
+            "--view",
+            view,
+            "--write",
+            &format!("{scratch}/again/home/work"),
+            "--",
+            "sh",
+            "-ec",
+            r#"test ! -e "$HOME/secret"; test ! -e "$PLACE/home/secret"; test -e "$PLACE/home/work/file""#,
+        ]);
+        command.env("HOME", outside.join("home"));
+        command.env("PLACE", one.scratch.join("again"));
+        capture_output(&mut command).expect(0);
+        one.store
+            .run_with(&["--hide", &format!("{scratch}/the whole")], "true")
+            .says(&["would hide the store"]);
+        drop((again, whole, keys));
+    });
+}
+
 /// As for a container that gets all of `/run`.
 #[test]
 fn a_sealed_command_finds_views_at_no_other_mount() {

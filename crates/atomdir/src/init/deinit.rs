@@ -40,16 +40,7 @@ pub fn deinit_with(
     gives_up: bool,
     trust: Trust,
 ) -> Result<DeinitOutcome, InitError> {
-    let root = Root::open(directory)?;
-    let location = StoreLocation::at_with(&root.path, trust)?;
-    let control = super::control::existing(&root, &location.control, None)?;
-    let stat = fstat(&control).map_err(root.failed("finding whose it is"))?;
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(InitError::OthersStore {
-            path: root.path.clone(),
-            owner: describe_user(stat.st_uid),
-        });
-    }
+    let (root, location, control) = own_store(directory, trust)?;
     let _lock = StartLock::wait(&control).map_err(root.failed("taking the start lock"))?;
     let commits = close_for_good(&root, &control, gives_up)?;
     let failed = root.failed("removing its control directory");
@@ -79,6 +70,27 @@ pub fn deinit_with(
         root: root.path.clone(),
         commits,
     })
+}
+
+/// Fails if [`deinit_with`] would refuse this store because it is another user's. To be asked before
+/// the service is stopped for it.
+pub fn check_deinit(directory: &Path, trust: Trust) -> Result<(), InitError> {
+    own_store(directory, trust).map(drop)
+}
+
+/// The root, place and control directory of a store of this user's.
+fn own_store(directory: &Path, trust: Trust) -> Result<(Root, StoreLocation, OwnedFd), InitError> {
+    let root = Root::open(directory)?;
+    let location = StoreLocation::at_with(&root.path, trust)?;
+    let control = super::control::existing(&root, &location.control, None)?;
+    let stat = fstat(&control).map_err(root.failed("finding whose it is"))?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(InitError::OthersStore {
+            path: root.path.clone(),
+            owner: describe_user(stat.st_uid),
+        });
+    }
+    Ok((root, location, control))
 }
 
 fn remove_elsewhere(

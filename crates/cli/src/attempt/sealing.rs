@@ -96,6 +96,7 @@ impl SealArguments {
         Ok(Confinement {
             writable: places("--write", &self.write)?,
             readable: places("--read", &self.read)?,
+            links: links_to(self.write.iter().chain(&self.read)),
             private: temporary
                 .map(private(true))
                 .chain(homes().into_iter().map(private(false)))
@@ -177,4 +178,32 @@ fn places(option: &str, named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
         })
     });
     places.collect()
+}
+
+/// The symbolic links on the way to these places, which are there.
+fn links_to<'a>(named: impl Iterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    let mut links = Vec::new();
+    for place in named {
+        if let Ok(place) = std::path::absolute(place) {
+            add_links(&place, &mut links);
+        }
+    }
+    links
+}
+
+fn add_links(path: &Path, links: &mut Vec<PathBuf>) {
+    let Some(above) = path.parent() else {
+        return;
+    };
+    add_links(above, links);
+    let (Some(name), Ok(above)) = (path.file_name(), above.canonicalize()) else {
+        return;
+    };
+    let here = above.join(name);
+    if !links.contains(&here)
+        && let Ok(target) = here.read_link()
+    {
+        links.push(here);
+        add_links(&above.join(target), links);
+    }
 }

@@ -50,6 +50,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         Some(directory) => context.directory().join(directory),
         None => context.directory().to_owned(),
     };
+    atomdir::check_deinit(&directory, context.trust())?;
     if let Some(mut connected) = context.connect_to_running_at(&directory)? {
         if !arguments.force {
             refuse_unconfirmed(&mut connected)?;

@@ -76,3 +76,22 @@ fn ordinary_users_store_refuses_sharing() {
     }
     store.assert_at_rest();
 }
+
+/// Root may look after any store, and yet does not end another user's: what its service holds is
+/// as before.
+#[test]
+fn root_does_not_end_the_store_of_another_user() {
+    if !users_can_mount("root_does_not_end_the_store_of_another_user") {
+        return;
+    }
+    let fixture = Fixture::owned_by("not-roots", User::ordinary, "echo x > file");
+    let store = &fixture.store;
+    let begun = store.begin();
+    let root = User::root(fixture.scratch.path());
+    for force in [&["deinit"][..], &["deinit", "--force"]] {
+        let words = ["--trust"].iter().chain(force);
+        store.call_as(&root, words).expect(NOT_PERMITTED);
+    }
+    store.abort(&begun).expect(0);
+    store.assert_at_rest();
+}

@@ -20,8 +20,9 @@
 //!    (`processes`). If that is not possible, `Running::wait` kills what it finds.
 //! 7. If it is confined, it can write only in the view, the named places and private directories,
 //!    and finds its home empty (`Seal::confine`, `private`).
-//! 8. It finds nothing at the places that are to be hidden (`Seal::cover`). Without a network it has
-//!    a network namespace with nothing but a loopback device (`network`).
+//! 8. It finds nothing at the places that are to be hidden, by whatever mount that shows them
+//!    (`places::hidden`, `Seal::cover`). Without a network it has a network namespace with nothing
+//!    but a loopback device (`network`).
 //!
 //! Whatever the command reaches, the service lets only us commit the transaction.
 
@@ -75,6 +76,8 @@ pub struct Confinement {
     pub writable: Vec<PathBuf>,
     /// What is to be seen in private directories.
     pub readable: Vec<PathBuf>,
+    /// Symbolic links on the way to the named places.
+    pub links: Vec<PathBuf>,
     pub private: Vec<Private>,
 }
 
@@ -96,6 +99,7 @@ struct Confined {
 
 impl Seal {
     pub(super) fn prepare(binding: &ViewBinding, sealing: &Sealing) -> io::Result<Seal> {
+        let mounts = atomdir::client::mounts::list()?;
         let confined = sealing.confinement.as_ref().map(|confinement| {
             let places = confinement.writable.iter().take(NAMED_MAX);
             let writable = places.map(|place| Ok(super::c_path(place)?));
@@ -103,22 +107,21 @@ impl Seal {
                 base: &binding.base,
                 writable: &confinement.writable,
                 readable: &confinement.readable,
+                links: &confinement.links,
             };
+            let private = private::with_other_places(&confinement.private, &mounts)?;
             Ok::<_, io::Error>(Confined {
                 writable: writable.collect::<io::Result<_>>()?,
-                privates: Privates::prepare(&confinement.private, &kept)?,
+                privates: Privates::prepare(&private, &kept)?,
             })
         });
-        let hidden = sealing.hidden.iter();
-        let hidden = hidden.map(|place| places::cover_empty(place));
-        let mounts = atomdir::client::mounts::list()?;
         let mut covers = kernel::covers(&mounts, &binding.base)?;
         covers.append(&mut places::covers(&mounts, &binding.base, sealing)?);
         Ok(Seal {
             covers,
             settings: kernel::settings(&mounts, &binding.base)?,
             confined: confined.transpose()?,
-            hidden: hidden.collect::<io::Result<_>>()?,
+            hidden: places::hidden(&mounts, &binding.base, &sealing.hidden)?,
             has_network: sealing.has_network,
         })
     }
@@ -171,8 +174,8 @@ fn put(cover: &Cover) -> Result<(), Errno> {
     let done = match cover {
         Cover::View { source, .. } if is_refused(source) => Err(Errno::NOENT),
         Cover::View { source, target, .. } => mount_bind(&**source, &**target),
-        Cover::Directory(target) => hide_directory(target),
-        Cover::File(target) => mount_bind(c"/dev/null", &**target),
+        Cover::Directory(target) => hide(target, true),
+        Cover::File(target) => hide(target, false),
     };
     match (done, cover) {
         // The view no longer has this object, or it is now of another type.
@@ -183,16 +186,10 @@ fn put(cover: &Cover) -> Result<(), Errno> {
                 is_directory,
                 ..
             },
-        ) => {
-            let hidden = match is_directory {
-                true => hide_directory(target),
-                false => mount_bind(c"/dev/null", &**target),
-            };
-            match hidden {
-                Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
-                hidden => hidden,
-            }
-        }
+        ) => match hide(target, *is_directory) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            hidden => hidden,
+        },
         // Nobody reaches the place: it was removed, or something covers a directory above it.
         (Err(Errno::NOENT | Errno::NOTDIR), _) => Ok(()),
         (
@@ -207,6 +204,19 @@ fn put(cover: &Cover) -> Result<(), Errno> {
 fn is_refused(target: &CStr) -> bool {
     let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
     rustix::fs::statat(rustix::fs::CWD, target, flags).err() == Some(Errno::PERM)
+}
+
+/// Covers what was a directory, or another file, when the covers were prepared. In the view it may
+/// be of another type.
+fn hide(target: &CStr, was_directory: bool) -> Result<(), Errno> {
+    let hide = |is_directory| match is_directory {
+        true => hide_directory(target),
+        false => mount_bind(c"/dev/null", target),
+    };
+    match hide(was_directory) {
+        Err(Errno::NOTDIR) => hide(!was_directory),
+        hidden => hidden,
+    }
 }
 
 fn hide_directory(target: &CStr) -> Result<(), Errno> {

@@ -110,6 +110,36 @@ pub(super) fn cover_empty(target: &Path) -> io::Result<Cover> {
     })
 }
 
+/// Covers for the places that the command is to find empty, at every mount that shows them.
+pub(super) fn hidden(mounts: &[Mount], base: &Path, named: &[PathBuf]) -> io::Result<Vec<Cover>> {
+    let mut covers = Vec::new();
+    for place in named {
+        for target in elsewhere(mounts, place)?.into_iter().chain([place.clone()]) {
+            if base.starts_with(&target) {
+                let message = format!(
+                    "'{}' is also '{}', and to hide it would hide the store",
+                    place.display(),
+                    target.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+            covers.push(cover_empty(&target)?);
+        }
+    }
+    Ok(covers)
+}
+
+/// The other places where mounts show this object, or parts of this directory.
+pub(super) fn elsewhere(mounts: &[Mount], place: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut targets = Vec::new();
+    for (target, original) in shown(mounts, place) {
+        if !target.starts_with(place) && is_same(&target, &original)? {
+            targets.push(target);
+        }
+    }
+    Ok(targets)
+}
+
 /// All places at which a mount may show `directory` or something below it, each with
 /// the path below `directory` that it shows.
 fn shown(mounts: &[Mount], directory: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {

@@ -3,11 +3,13 @@
 //!
 //! Each is covered by a new file system in memory. In it the store's path and the places that the
 //! user has named are made again, and their mounts attached, before the view is bound. So the
-//! command sees the way to them and nothing beside it.
+//! command sees the way to them, symbolic links included, and nothing beside it. Other mounts that
+//! show such a directory are covered in the same way.
 
-use super::{Errno, set_attributes};
+use super::{Errno, places, set_attributes};
 use crate::enter::c_path;
-use rustix::fs::{CWD, FileType, Mode, mkdirat, mknodat, stat};
+use atomdir::client::mounts::Mount;
+use rustix::fs::{CWD, FileType, Mode, mkdirat, mknodat, readlink, stat, symlinkat};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 use std::ffi::{CStr, CString};
 use std::io;
@@ -31,14 +33,25 @@ pub(super) struct Kept<'a> {
     pub(super) base: &'a Path,
     pub(super) writable: &'a [PathBuf],
     pub(super) readable: &'a [PathBuf],
+    /// Symbolic links on the way to these.
+    pub(super) links: &'a [PathBuf],
 }
 
 /// A private directory, ready to be made.
 struct Made {
     path: CString,
     is_writable: bool,
-    /// The directories in it on the way to what is kept, and the places for kept files.
-    inside: Vec<(CString, FileType)>,
+    inside: Vec<(CString, Inside)>,
+}
+
+/// What is made in a private directory on the way to what is kept.
+#[derive(Debug, PartialEq, Eq)]
+enum Inside {
+    Directory,
+    /// The place of a file.
+    File,
+    /// A symbolic link with this target.
+    Link(CString),
 }
 
 pub(super) struct Privates {
@@ -49,6 +62,19 @@ pub(super) struct Privates {
 
 /// Clones of the mounts at these places.
 pub(super) type Copies = [Option<OwnedFd>; NAMED_MAX];
+
+/// Also the other places where mounts show these directories.
+pub(super) fn with_other_places(wanted: &[Private], mounts: &[Mount]) -> io::Result<Vec<Private>> {
+    let mut all = wanted.to_vec();
+    for one in wanted {
+        let elsewhere = places::elsewhere(mounts, &one.path)?;
+        all.extend(elsewhere.into_iter().map(|path| Private {
+            path,
+            is_writable: false,
+        }));
+    }
+    Ok(all)
+}
 
 impl Privates {
     pub(super) fn prepare(wanted: &[Private], kept: &Kept<'_>) -> io::Result<Privates> {
@@ -74,6 +100,15 @@ impl Privates {
             for place in named().map(PathBuf::as_path).chain([kept.base]) {
                 way_to(place, &one.path, &mut inside)?;
             }
+            for link in kept.links {
+                let above = link.parent().unwrap_or(link);
+                if above.starts_with(&one.path)
+                    && let Ok(target) = readlink(link, Vec::new())
+                {
+                    way_to(above, &one.path, &mut inside)?;
+                    inside.push((c_path(link)?, Inside::Link(target)));
+                }
+            }
             Ok(Made {
                 path: c_path(&one.path)?,
                 is_writable: one.is_writable,
@@ -98,8 +133,9 @@ impl Privates {
             mount(c"atomdir-private", &*one.path, c"tmpfs", flags, options)?;
             for (path, kind) in &one.inside {
                 let made = match kind {
-                    FileType::Directory => mkdirat(CWD, &**path, Mode::from_raw_mode(0o755)),
-                    _ => mknodat(CWD, &**path, FileType::RegularFile, Mode::RUSR, 0),
+                    Inside::Directory => mkdirat(CWD, &**path, Mode::from_raw_mode(0o755)),
+                    Inside::File => mknodat(CWD, &**path, FileType::RegularFile, Mode::RUSR, 0),
+                    Inside::Link(target) => symlinkat(&**target, CWD, &**path),
                 };
                 match made {
                     Ok(()) | Err(Errno::EXIST) => {}
@@ -120,7 +156,7 @@ impl Privates {
 }
 
 /// Notes what must be made in a directory so that `place` exists there.
-fn way_to(place: &Path, directory: &Path, inside: &mut Vec<(CString, FileType)>) -> io::Result<()> {
+fn way_to(place: &Path, directory: &Path, inside: &mut Vec<(CString, Inside)>) -> io::Result<()> {
     let Ok(below) = place.strip_prefix(directory) else {
         return Ok(());
     };
@@ -130,8 +166,8 @@ fn way_to(place: &Path, directory: &Path, inside: &mut Vec<(CString, FileType)>)
         let is_directory = stat(&path)
             .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory);
         let kind = match is_directory {
-            true => FileType::Directory,
-            false => FileType::RegularFile,
+            true => Inside::Directory,
+            false => Inside::File,
         };
         inside.push((c_path(&path)?, kind));
     }

@@ -12,11 +12,14 @@ fn what_is_named_stays_visible_and_nothing_else() {
         is_writable: false,
     };
     let wanted = [private(&home), private(&home.join("work")), private(&store)];
+    std::os::unix::fs::symlink("settings", home.join("link")).expect("made");
+    let links = [home.join("link"), home.with_file_name("elsewhere")];
     let prepare = |readable: &[PathBuf]| {
         let kept = Kept {
             base: &store,
             writable: &[],
             readable,
+            links: &links,
         };
         Privates::prepare(&wanted, &kept).expect("prepared")
     };
@@ -28,7 +31,7 @@ fn what_is_named_stays_visible_and_nothing_else() {
         .iter()
         .map(|(path, _)| path)
         .collect();
-    let wanted_inside = ["settings", "work", "work/site"];
+    let wanted_inside = ["settings", "work", "work/site", "link"];
     let wanted_inside = wanted_inside.map(|name| c_path(&home.join(name)).expect("no zero"));
     assert_eq!(inside, wanted_inside.iter().collect::<Vec<_>>());
     assert_eq!(privates.readable.len(), 1);
