@@ -40,7 +40,10 @@ impl Connection {
 
     /// Aborts a transaction into whose native view only a part of the changes came.
     pub fn abort_half_merged(&self, transaction: TransactionId) -> Result<(), RequestError> {
-        let request = Request::Abort { transaction };
+        let request = Request::Abort {
+            transaction,
+            wait: false,
+        };
         self.ask_and_listen(&request).map(|_| ())
     }
 

@@ -188,7 +188,16 @@ impl Connection {
 
     /// Aborts a transaction.
     pub fn abort(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
-        match self.ask(&Request::Abort { transaction })? {
+        self.end(transaction, false)
+    }
+
+    /// Like [`abort`](Self::abort), when nobody else is in the transaction any more.
+    pub fn abort_when_free(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
+        self.end(transaction, true)
+    }
+
+    fn end(&mut self, transaction: TransactionId, wait: bool) -> Result<(), RequestError> {
+        match self.ask(&Request::Abort { transaction, wait })? {
             (Answer::Aborted(_), _) => Ok(()),
             _ => Err(self.unexpected()),
         }

@@ -17,9 +17,12 @@ use clap_complete::engine::{
 };
 use clap_complete::{CompleteEnv, Shell};
 use shells::SHELLS;
+use rustix::fs::{Access, FileType, Mode, OFlags};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 /// Names the shell that asks for completions.
@@ -30,6 +33,9 @@ const INDEX: &str = "_CLAP_COMPLETE_INDEX";
 
 /// More commits than a user looks through.
 const COMMITS_MAX: u64 = 50;
+
+/// More programs than a user looks through.
+const PROGRAMS_MAX: usize = 1000;
 
 /// If a shell asks for completions, prints them and exits.
 pub fn answer() {
@@ -105,6 +111,56 @@ pub fn transactions_or_commits(argument: &'static str) -> ArgValueCompleter {
         };
         starting_with(typed, candidates)
     })
+}
+
+/// A program, and then its arguments, of which nothing is known but that they may be paths.
+pub fn commands(argument: &'static str) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &OsStr| {
+        let is_program = values_before(argument).is_empty();
+        let names = match is_program && !typed.as_encoded_bytes().contains(&b'/') {
+            true => programs(typed),
+            false => BTreeSet::new(),
+        };
+        match names.is_empty() {
+            true => PathCompleter::any().complete(typed),
+            false => names.into_iter().map(CompletionCandidate::new).collect(),
+        }
+    })
+}
+
+/// The programs in PATH whose names begin so.
+fn programs(typed: &OsStr) -> BTreeSet<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut names = BTreeSet::new();
+    for directory in std::env::split_paths(&path) {
+        let Ok(listed) = open_directory(&directory).and_then(rustix::fs::Dir::new) else {
+            continue;
+        };
+        for entry in listed.flatten() {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let begins = name.as_bytes().starts_with(typed.as_encoded_bytes());
+            let place = directory.join(name);
+            // It also lists `.` and `..`, which can be searched.
+            let is_program = |place: &PathBuf| {
+                let is_file = rustix::fs::stat(place).is_ok_and(|stat| {
+                    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                });
+                is_file && rustix::fs::access(place, Access::EXEC_OK).is_ok()
+            };
+            if begins && is_program(&place) {
+                names.insert(name.to_owned());
+            }
+            if names.len() == PROGRAMS_MAX {
+                return names;
+            }
+        }
+    }
+    names
+}
+
+fn open_directory(path: &PathBuf) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
 }
 
 /// The keys of settings.

@@ -186,6 +186,21 @@ impl Context {
         }
     }
 
+    /// Who waits in a transaction until nobody is in it waits for ever.
+    pub fn refuse_to_wait_inside(
+        &self,
+        connected: &mut Connected,
+        transaction: TransactionId,
+    ) -> Result<(), Error> {
+        match self.is_inside(connected, transaction)? {
+            true => Err(Error::usage(format!(
+                "transaction {transaction} is the one that this runs in: to wait for its end from \
+                 within would never end"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Whether we run in the transaction, or in one nested in it. Then it cannot
     /// end before we do.
     pub fn is_inside(

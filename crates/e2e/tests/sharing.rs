@@ -4,8 +4,8 @@
 
 use std::fs;
 
-use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
-use atomdir_testing::{Fixture, Store, Waiting, wait_until};
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, USAGE};
+use atomdir_testing::{Fixture, Store, Waiting, binary, wait_until};
 
 fn for_each_owner(test: &str, check: impl Fn(&Store, &dyn Fn(&str) -> Option<String>)) {
     Fixture::for_each_owner(test, "echo old > file", |fixture| {
@@ -68,6 +68,28 @@ fn commit_waits_for_others_or_ends_their_views_by_force() {
         assert_ne!(inside.end(), Some(0), "its view has ended");
         assert_eq!(base("late"), None);
         store.call(["status", &nested.id]).expect(NO_SUCH);
+    });
+}
+
+#[test]
+fn abort_waits_for_others_if_asked_to() {
+    for_each_owner("abort-wait", |store, base| {
+        let view = store.begin();
+        let mut inside = Waiting::start(store, &["exec", &view.id], "echo in", "echo x > file");
+        let mut abort = store.command(["abort", "--wait", &view.id]);
+        let mut abort = abort.spawn().expect("the abort starts");
+        store.call(["exec", &view.id, "--", "true"]).expect(0);
+        assert_eq!(abort.try_wait().expect("it can be asked"), None);
+        assert_eq!(inside.end(), Some(0));
+        assert!(abort.wait().expect("it ends").success());
+        store.call(["status", &view.id]).expect(NO_SUCH);
+        assert_eq!(base("file").as_deref(), Some("old\n"));
+
+        let view = store.begin();
+        let atomdir = binary().display().to_string();
+        let within = ["exec", &view.id, "--", &atomdir, "abort", "--wait"];
+        store.call(within).expect(USAGE).says(&["never end"]);
+        store.call(["abort", &view.id]).expect(0);
     });
 }
 

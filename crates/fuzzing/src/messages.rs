@@ -66,7 +66,10 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             transaction,
             savepoint: savepoint(),
         },
-        Request::Abort { transaction },
+        Request::Abort {
+            transaction,
+            wait: true,
+        },
         Request::AbortAll,
         Request::Status { transaction },
         Request::Changes { transaction },

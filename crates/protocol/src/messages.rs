@@ -65,6 +65,8 @@ pub enum Request {
     },
     Abort {
         transaction: TransactionId,
+        /// When nobody else is in it any more.
+        wait: bool,
     },
     /// Aborts all transactions that the peer may abort.
     AbortAll,

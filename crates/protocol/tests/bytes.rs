@@ -132,7 +132,10 @@ fn requests() -> Vec<Request> {
             transaction,
             savepoint: b"before".to_vec(),
         },
-        Request::Abort { transaction },
+        Request::Abort {
+            transaction,
+            wait: true,
+        },
         Request::AbortAll,
         Request::Status { transaction },
         Request::Changes { transaction },

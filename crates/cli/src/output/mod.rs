@@ -186,6 +186,10 @@ impl Output {
         }
     }
 
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     pub fn progress(&self, doing: &'static str) -> ProgressLine {
         ProgressLine::new(
             doing,

@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Abort every open transaction that you may abort
     #[arg(long, conflicts_with = "transaction")]
     all: bool,
+    /// Abort when nobody else is in the transaction any more
+    #[arg(long, conflicts_with_all = ["all", "paths"])]
+    wait: bool,
     /// Only what is at or below these paths
     #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
     #[arg(conflicts_with = "all")]
@@ -100,6 +103,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
         if !arguments.paths.is_empty() {
             return abort_part(&arguments.paths, context, connected, transaction);
+        }
+        if arguments.wait {
+            context.refuse_to_wait_inside(&mut connected, transaction)?;
+            connected.connection.abort_when_free(transaction)?;
+            context.output.confirm(&Aborted { aborted: 1 })?;
+            return Ok(SUCCESS);
         }
         if arguments.transaction.is_none() && context.current(&connected).is_none() {
             refuse_if_in_use(&mut connected, transaction)?;

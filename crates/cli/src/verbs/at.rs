@@ -1,7 +1,7 @@
 use super::ExitCode;
 use super::shell::{run_shell, shell_program};
 use crate::attempt::{self, EnterArguments, SealArguments};
-use crate::completion::commits;
+use crate::completion::{commands, commits};
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, Tree};
 use crate::error::{Error, conflict_line};
@@ -41,7 +41,7 @@ pub struct Arguments {
     seal: SealArguments,
     /// The command and its arguments; by default a shell
     #[arg(value_name = "CMD", last = true)]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_hint = ValueHint::CommandWithArguments, add = commands("command"))]
     command: Vec<OsString>,
 }
 

@@ -174,11 +174,8 @@ impl Serialize for SidesDone {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
     let others = arguments.others.others();
-    if others == Others::Wait && context.is_inside(&mut connected, transaction)? {
-        return Err(Error::usage(format!(
-            "transaction {transaction} is the one that this runs in: to wait for its end from \
-             within would never end"
-        )));
+    if others == Others::Wait {
+        context.refuse_to_wait_inside(&mut connected, transaction)?;
     }
     let message = arguments.message.as_deref();
     arguments

@@ -1,7 +1,7 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
 use crate::attempt::{self, EnterArguments, run_command};
-use crate::completion::transactions;
+use crate::completion::{commands, transactions};
 use crate::context::Context;
 use crate::error::Error;
 use atomdir::TransactionId;
@@ -23,7 +23,7 @@ pub struct Arguments {
     enter: EnterArguments,
     /// The command and its arguments
     #[arg(value_name = "CMD", required = true, last = true)]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_hint = ValueHint::CommandWithArguments, add = commands("command"))]
     command: Vec<OsString>,
 }
 

@@ -5,6 +5,7 @@ use crate::attempt::{
     Finished, Outcome, SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
 };
 use crate::changes::{ChangeList, Listing, Rights};
+use crate::completion::commands;
 use crate::context::{Connected, Context};
 use crate::enter::Ended;
 use crate::error::Error;
@@ -56,7 +57,7 @@ pub struct Arguments {
     status_fd: Option<RawFd>,
     /// The command and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_hint = ValueHint::CommandWithArguments, add = commands("command"))]
     command: Vec<OsString>,
 }
 

@@ -1,8 +1,9 @@
 use super::{ExitCode, SUCCESS, run as verb_run};
+use crate::arguments::number;
 use crate::attempt;
 use crate::context::{Context, own_program};
 use crate::error::Error;
-use crate::output::quoted;
+use crate::output::{Output, ProgressLine, quoted};
 use crate::unpacking::{Archive, Entry, Unpacker};
 use atomdir::Durability;
 use atomdir::client::{BeginOptions, Others, ViewChoice};
@@ -27,6 +28,10 @@ pub struct Arguments {
     /// Commit each file by itself
     #[arg(long)]
     each: bool,
+    /// After a conflict begin anew and unpack again, up to N times
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = number::<u32>, conflicts_with = "each")]
+    retry: u32,
     /// Unpack standard input from this byte on here, without a transaction: what runs in one
     #[arg(long, hide = true)]
     here: Option<u64>,
@@ -44,27 +49,35 @@ struct Run {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     if let Some(start) = arguments.here {
-        return here(start);
+        return here(start, &context.output);
     }
     let archive = open(arguments)?;
     if arguments.each {
         return each(context, archive);
     }
-    // A pipe has no position.
-    let start = rustix::fs::seek(&archive, SeekFrom::Current(0)).unwrap_or(0);
+    let position = rustix::fs::seek(&archive, SeekFrom::Current(0));
+    if position.is_err() && arguments.retry > 0 {
+        let message = "--retry needs an archive that can be read twice, and not a pipe";
+        return Err(Error::usage(message));
+    }
+    let start = position.unwrap_or(0);
     // The command in the transaction reads the archive from its standard input.
     rustix::stdio::dup2_stdin(&archive).map_err(|errno| failed(&errno.into()))?;
     let mut label = OsString::from("--message=unpack ");
     label.push(&arguments.archive);
+    let quiet = context.output.is_quiet().then(|| "--quiet".into());
     let words = [
         "run".into(),
         label,
+        format!("--retry={}", arguments.retry).into(),
         "--".into(),
         own_program().into(),
+    ];
+    let words = words.into_iter().chain(quiet).chain([
         "unpack".into(),
         format!("--here={start}").into(),
         "-".into(),
-    ];
+    ]);
     let run = Run::try_parse_from::<_, OsString>(words);
     let run = run.map_err(|error| Error::usage(error.to_string()))?;
     verb_run::run(&run.run, context)
@@ -105,8 +118,35 @@ fn named(entry: &Entry<'_>, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
+/// How much of an archive has been read, if it is a file.
+struct ReadSoFar {
+    archive: OwnedFd,
+    length: u64,
+    line: ProgressLine,
+}
+
+impl ReadSoFar {
+    fn of(archive: &OwnedFd, output: &Output) -> io::Result<ReadSoFar> {
+        let length = rustix::fs::fstat(archive)?.st_size;
+        Ok(ReadSoFar {
+            archive: archive.try_clone()?,
+            length: u64::try_from(length).unwrap_or(0),
+            line: output.progress("unpacking bytes"),
+        })
+    }
+
+    fn show(&mut self) {
+        // Both descriptors have the same position.
+        if self.length > 0
+            && let Ok(position) = rustix::fs::seek(&self.archive, SeekFrom::Current(0))
+        {
+            self.line.update(position.min(self.length), self.length);
+        }
+    }
+}
+
 /// Runs in a view.
-fn here(start: u64) -> Result<ExitCode, Error> {
+fn here(start: u64, output: &Output) -> Result<ExitCode, Error> {
     let stdin = rustix::stdio::stdin();
     // An earlier try may have read it.
     let _ = rustix::fs::seek(stdin, SeekFrom::Start(start));
@@ -115,11 +155,14 @@ fn here(start: u64) -> Result<ExitCode, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, ".", flags, Mode::empty()).map_err(|errno| failed(&errno.into()))?;
     let mut unpacker = Unpacker::new();
+    let mut so_far = ReadSoFar::of(&archive, output).map_err(|error| failed(&error))?;
     let mut create = |entry: &mut Entry<'_>| {
+        so_far.show();
         let created = unpacker.create(root.as_fd(), entry);
         created.map_err(|error| named(entry, &error))
     };
     let read = Archive::new(archive).read(&mut create);
+    drop(so_far);
     read.and_then(|()| unpacker.finish(root.as_fd()))
         .map_err(|error| failed(&error))?;
     Ok(SUCCESS)
@@ -132,6 +175,7 @@ fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
     let mut unpacker = Unpacker::new();
     let mut broken = None;
     let mut refused: u64 = 0;
+    let mut so_far = ReadSoFar::of(&archive, &context.output).map_err(|error| failed(&error))?;
     let mut in_transaction =
         |label: &[u8], change: &mut Change<'_>| -> Result<io::Result<()>, Error> {
             let options = BeginOptions {
@@ -171,6 +215,7 @@ fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
         };
     let read = Archive::new(archive).read(&mut |entry: &mut Entry<'_>| {
         let label = entry.path.clone();
+        so_far.show();
         match in_transaction(&label, &mut |root| unpacker.create(root, entry)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
@@ -185,6 +230,7 @@ fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
             }
         }
     });
+    drop(so_far);
     if let Some(error) = broken {
         return Err(error);
     }

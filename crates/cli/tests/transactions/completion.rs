@@ -97,6 +97,21 @@ fn after_dashes_tab_completes_paths_only() {
 }
 
 #[test]
+fn tab_completes_the_program_of_a_command_and_paths_after_it() {
+    let store = Store::new("completion-programs");
+    let root = store.path.as_path();
+    for words in [&["run", "--"][..], &["run"], &["exec", "1", "--"], &["at", "1", "--"]] {
+        let programs = candidates(root, &[words, &["mkfif"]].concat());
+        assert_eq!(programs, ["mkfifo"], "{words:?}");
+        // A file of the store's is no program.
+        let paths = candidates(root, &[words, &["cat", "fi"]].concat());
+        assert_eq!(paths, ["file"], "{words:?}");
+        let own = candidates(root, &[words, &["./fi"]].concat());
+        assert_eq!(own, ["./file"], "{words:?}");
+    }
+}
+
+#[test]
 fn tab_offers_no_second_transaction() {
     let store = Store::new("completion-second");
     let root = store.path.as_path();

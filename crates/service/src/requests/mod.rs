@@ -102,7 +102,11 @@ pub(crate) fn handle(
             transaction,
             savepoint,
         } => nesting::roll_back(service, connection, transaction, &savepoint)?,
-        Request::Abort { transaction } => abort(service, &connection.peer, transaction)?,
+        Request::Abort {
+            transaction,
+            wait: true,
+        } => sharing::abort_when_free(service, connection, transaction)?,
+        Request::Abort { transaction, .. } => abort(service, &connection.peer, transaction)?,
         Request::AbortAll => abort_all(service, &connection.peer),
         Request::Status { transaction } => status::answer(service, &connection.peer, transaction)?,
         Request::Changes { transaction } => changes(service, connection, transaction)?,
@@ -183,7 +187,7 @@ fn checkpoint(service: &Service, peer: &Peer) -> Result<Answer> {
     Ok(Answer::Nothing)
 }
 
-fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {
+pub(super) fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {
     if survival::abort_stranded(service, peer, id) {
         return Ok(Answer::Aborted(1));
     }

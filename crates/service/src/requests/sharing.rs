@@ -96,6 +96,20 @@ pub(crate) fn when_free<T>(
     waiters.outlast(&connection.stream, id, attempt)
 }
 
+/// Aborts a transaction when no other connection holds it any more.
+pub(super) fn abort_when_free(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+) -> Result<Answer, Unanswered> {
+    when_free(service, connection, id, Others::Wait, || {
+        if let Ok(one) = service.transactions.find_to_end(id, &connection.peer) {
+            refuse_while_others_hold(&one, connection)?;
+        }
+        super::abort(service, &connection.peer, id)
+    })
+}
+
 /// A command cannot force the end of the transaction that it runs in: the program
 /// that started the command waits for its exit code, and decides.
 fn refuse_own_end(

@@ -84,7 +84,7 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         | Request::ListConflicts { transaction, .. }
         | Request::SetSavepoint { transaction, .. }
         | Request::RollBack { transaction, .. }
-        | Request::Abort { transaction }
+        | Request::Abort { transaction, .. }
         | Request::AbortPart { transaction, .. }
         | Request::AbortAfter { transaction, .. }
         | Request::Status { transaction }
