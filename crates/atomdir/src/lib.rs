@@ -80,7 +80,8 @@ pub use atomdir_types::{
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;
 pub use init::{
-    AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, check_deinit, deinit_with, init, init_with,
+    AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, check_deinit, deinit_with, init,
+    init_with,
 };
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use settings::SettingsError;

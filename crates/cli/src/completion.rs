@@ -16,8 +16,8 @@ use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
 use clap_complete::{CompleteEnv, Shell};
-use shells::SHELLS;
 use rustix::fs::{Access, FileType, Mode, OFlags};
+use shells::SHELLS;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;

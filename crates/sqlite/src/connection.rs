@@ -48,7 +48,7 @@ use crate::database::Database;
 use crate::failure::{Failure, Result};
 use crate::outer::Outer;
 use crate::retry;
-use crate::state::{State, begin, closed, ended, misuse};
+use crate::state::{State, begin, begin_labelled, closed, ended, misuse};
 use crate::stores::Held;
 use crate::super_journals;
 use atomdir::SharedTransaction;
@@ -79,8 +79,9 @@ impl Connection {
     }
 
     /// Begins an outer transaction.
-    pub(crate) fn begin(&self) -> Result<Arc<Outer>> {
-        let transaction = begin(&self.held);
+    /// `label`: the transaction's name in the log.
+    pub(crate) fn begin(&self, label: &[u8]) -> Result<Arc<Outer>> {
+        let transaction = begin_labelled(&self.held, label);
         let transaction = transaction.map_err(|error| Failure::of_begin(&error))?;
         let outer = Outer::new(self.held.store().root(), transaction.into());
         self.join(outer.clone())?;

@@ -1,6 +1,7 @@
-//! The SQL functions: `atomdir_begin()`, `atomdir_join(NUMBER)`, `atomdir_commit()`,
-//! `atomdir_abort()`; and, for plain files in the transaction, `atomdir_read(PATH)`,
-//! `atomdir_write(PATH, CONTENTS)`, `atomdir_remove(PATH)`.
+//! The SQL functions: `atomdir_begin()`, also with a label, `atomdir_join(NUMBER)`,
+//! `atomdir_commit()`, `atomdir_abort()`; and, for plain files in the transaction,
+//! `atomdir_read(PATH)`, `atomdir_write(PATH, CONTENTS)`, `atomdir_remove(PATH)`,
+//! `atomdir_mkdir(PATH)`.
 
 use crate::abi::{self, Context, Database, Function, Value};
 use crate::connection::Connection;
@@ -19,14 +20,16 @@ enum Answer {
     Contents(Vec<u8>),
 }
 
-const FUNCTIONS: [(&CStr, c_int, Function); 7] = [
+const FUNCTIONS: [(&CStr, c_int, Function); 9] = [
     (c"atomdir_begin", 0, begin),
+    (c"atomdir_begin", 1, begin),
     (c"atomdir_join", 1, join),
     (c"atomdir_commit", 0, commit),
     (c"atomdir_abort", 0, abort),
     (c"atomdir_read", 1, read),
     (c"atomdir_write", 2, write),
     (c"atomdir_remove", 1, remove),
+    (c"atomdir_mkdir", 1, mkdir),
 ];
 
 /// Adds the functions to a connection. SQLite calls it for each connection that it opens.
@@ -117,11 +120,15 @@ unsafe fn path<'a>(arguments: *mut *mut Value) -> &'a Path {
     Path::new(OsStr::from_bytes(unsafe { bytes(arguments, 0) }))
 }
 
-unsafe extern "C" fn begin(context: *mut Context, _: c_int, _: *mut *mut Value) {
-    // SAFETY: SQLite calls it.
+unsafe extern "C" fn begin(context: *mut Context, count: c_int, arguments: *mut *mut Value) {
+    // SAFETY: SQLite calls it with so many arguments.
     unsafe {
+        let label = match count {
+            0 => b"sqlite",
+            _ => bytes(arguments, 0),
+        };
         answer(context, |connection| {
-            Ok(Answer::Number(connection.begin()?.number))
+            Ok(Answer::Number(connection.begin(label)?.number))
         })
     }
 }
@@ -194,4 +201,17 @@ unsafe extern "C" fn remove(context: *mut Context, _: c_int, arguments: *mut *mu
     };
     // SAFETY: as above.
     unsafe { answer(context, remove) }
+}
+
+/// Also makes the directories above it. One that is there is no error.
+unsafe extern "C" fn mkdir(context: *mut Context, _: c_int, arguments: *mut *mut Value) {
+    // SAFETY: SQLite calls it with one argument.
+    let path = unsafe { path(arguments) };
+    let mkdir = |connection: Arc<Connection>| {
+        let made = connection.outer()?.transaction.create_directory_all(path);
+        made.map_err(|error| Failure::of_file(abi::IOERR_WRITE, &error))?;
+        Ok(Answer::Nothing)
+    };
+    // SAFETY: as above.
+    unsafe { answer(context, mkdir) }
 }

@@ -39,10 +39,17 @@ pub(crate) enum End {
 
 /// Begins a transaction of the store.
 pub(crate) fn begin(held: &Held) -> std::result::Result<Transaction, BeginError> {
+    begin_labelled(held, b"sqlite")
+}
+
+pub(crate) fn begin_labelled(
+    held: &Held,
+    label: &[u8],
+) -> std::result::Result<Transaction, BeginError> {
     let options = held.store().transaction();
     let options = options.isolation(Isolation::Serializable);
     let options = options.own_reads_only(true);
-    options.label("sqlite").begin()
+    options.label(label).begin()
 }
 
 impl State {

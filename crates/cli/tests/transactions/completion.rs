@@ -100,7 +100,12 @@ fn after_dashes_tab_completes_paths_only() {
 fn tab_completes_the_program_of_a_command_and_paths_after_it() {
     let store = Store::new("completion-programs");
     let root = store.path.as_path();
-    for words in [&["run", "--"][..], &["run"], &["exec", "1", "--"], &["at", "1", "--"]] {
+    for words in [
+        &["run", "--"][..],
+        &["run"],
+        &["exec", "1", "--"],
+        &["at", "1", "--"],
+    ] {
         let programs = candidates(root, &[words, &["mkfif"]].concat());
         assert_eq!(programs, ["mkfifo"], "{words:?}");
         // A file of the store's is no program.

@@ -33,12 +33,21 @@ two.execute("begin")
 two.execute("update t set v = 1")
 two.execute("commit")
 two.execute("select atomdir_write('note', ?)", ("hello",))
+for _ in range(2):
+    two.execute("select atomdir_mkdir('new/and/deep')")
+two.execute("select atomdir_write('new/and/deep/note', ?)", ("hello",))
 expect(one.execute("select atomdir_read('note')").fetchone(), (b"hello",))
 expect(values(), [0, 0])
 assert not os.path.exists(path("note"))
 one.execute("select atomdir_commit()")
 expect(values(), [1, 1])
 expect(open(path("note")).read(), "hello")
+expect(open(path("new/and/deep/note")).read(), "hello")
+
+# The log shows a label.
+one.execute("select atomdir_begin('the first order')")
+one.execute("select atomdir_write('order', 'x')")
+one.execute("select atomdir_commit()")
 
 # An abort drops all changes, and the connections go on without the outer transaction.
 begin()

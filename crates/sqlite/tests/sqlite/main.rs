@@ -116,6 +116,8 @@ fn one_transaction_spans_connections_databases_and_files() {
     if python_loads_extensions(test) {
         through_each_door(test, "sqlite-outer", |fixture, door| {
             python(fixture.store.user(), "outer.py", &fixture.base, door);
+            let log = fixture.store.call(["log"]).expect(0).text();
+            assert!(log.contains("the first order"), "{log}");
         });
     }
 }
