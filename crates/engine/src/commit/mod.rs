@@ -67,7 +67,7 @@ use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
 use crate::commit::carry::{carry, carry_some_pages};
 use crate::commit::look::look_at_base;
-use crate::commit::prepare::Prepared;
+use crate::commit::prepare::{Chosen, Prepared};
 use crate::commit::resolve::{Accepted, Taken};
 use crate::commit::validate::Validation;
 use crate::error::{CommitError, Conflict, Stalled, StoreError};
@@ -236,10 +236,13 @@ impl<D: Disk> Store<D> {
                 (None, at_its_expense(transaction, take)?)
             }
         };
-        let prepared_part = part.as_ref().or(taken.part.as_ref());
+        let chosen = Chosen {
+            part: part.as_ref().or(taken.part.as_ref()),
+            anew: Some(&taken.anew),
+        };
         view.release_savepoints();
         view.write_ahead();
-        let prepare = || self.prepare_on_terms(transaction, view, (prepared_part, &mut meter));
+        let prepare = || self.prepare_on_terms(transaction, view, (chosen, &mut meter));
         let mut prepared =
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;

@@ -4,7 +4,7 @@
 mod contents;
 mod created;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::AttributesChange;
@@ -36,15 +36,25 @@ pub(crate) struct Prepared {
     pub staging: Staging,
 }
 
-/// Prepares all changes of the view, or only a part of them.
+/// Which changes are prepared, and how.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Chosen<'a> {
+    /// Only these; `None`: all.
+    pub part: Option<&'a Part>,
+    /// Old files, staged whole, that are prepared as new ones: their names have lost them.
+    pub anew: Option<&'a HashSet<NodeId>>,
+}
+
+/// Prepares the changes of the view.
 pub(crate) fn prepare<D: Disk>(
     view: &mut View<D>,
-    part: Option<&Part>,
+    Chosen { part, anew }: Chosen<'_>,
     meter: &mut Meter<'_>,
 ) -> Outcome<Prepared> {
     let mut preparation = Preparation {
         view,
         part,
+        anew,
         set: WriteSet::default(),
         created: HashMap::new(),
         staged: Vec::new(),
@@ -60,6 +70,7 @@ pub(crate) fn prepare<D: Disk>(
 struct Preparation<'a, 'r, D: Disk> {
     view: &'a mut View<D>,
     part: Option<&'a Part>,
+    anew: Option<&'a HashSet<NodeId>>,
     meter: &'a mut Meter<'r>,
     set: WriteSet,
     /// New nodes and nodes whose file is replaced, as indices of `staged`.
@@ -179,6 +190,11 @@ impl<D: Disk> Preparation<'_, '_, D> {
         self.part.is_none_or(|part| part.has_entry(directory, name))
     }
 
+    /// Whether an old file becomes a new one.
+    fn is_anew(&self, id: NodeId) -> bool {
+        self.anew.is_some_and(|anew| anew.contains(&id))
+    }
+
     /// Whether entries of a directory are to be committed, or have come and gone.
     fn has_entries(&self, id: NodeId) -> bool {
         let Some(delta) = self.delta(id) else {
@@ -259,6 +275,10 @@ impl<D: Disk> Preparation<'_, '_, D> {
             false => own.xattrs.clone().into_iter().collect(),
         };
         let (stamp, reported) = (own.stamp, node.reported);
+        let home = match node.kind {
+            Kind::File => self.view.base_place(id),
+            _ => None,
+        };
         let path = self.tree_path(id);
         let contents = match self.view.node(id).ok().and_then(|node| node.contents()) {
             Some(_) if !is_put_back => Some(self.write_contents(id, &path)?),
@@ -270,6 +290,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             stamp,
             reported,
             path,
+            home,
             attributes,
             is_implied,
             xattrs,
