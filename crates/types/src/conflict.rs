@@ -92,6 +92,31 @@ pub enum ConflictKind {
 }
 
 impl ConflictKind {
+    /// Whether a commit may take the transaction's side in it: it concerns contents, attributes or a
+    /// single name. What others have put into a place, or have removed with a directory, stays.
+    pub fn has_side_of_transaction(self) -> bool {
+        matches!(
+            self,
+            ConflictKind::Contents
+                | ConflictKind::UnknownParts
+                | ConflictKind::Attributes
+                | ConflictKind::Entry
+                | ConflictKind::Replaced
+                | ConflictKind::Removed
+        )
+    }
+
+    /// Whether both sides may have a text at the path, which can be merged.
+    pub fn may_have_texts(self) -> bool {
+        matches!(
+            self,
+            ConflictKind::Contents
+                | ConflictKind::UnknownParts
+                | ConflictKind::Entry
+                | ConflictKind::Replaced
+        )
+    }
+
     /// Whether it concerns a read of a serializable transaction.
     pub fn is_read(self) -> bool {
         matches!(

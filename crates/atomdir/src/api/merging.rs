@@ -96,7 +96,7 @@ impl Transaction {
         for conflict in self.listed_for(sides)? {
             let text = self.texts_in_conflict(&conflict)?.and_then(|texts| {
                 let merged = texts.merged();
-                let merged = merged.map_err(|marked| WhyNotMerged::SameLines { marked })?;
+                let merged = merged.map_err(|marked| texts.why_marked(marked))?;
                 Ok((texts, merged))
             });
             match text {

@@ -219,15 +219,7 @@ fn not_taken(path: &[u8], reason: &'static str) -> CommitError {
 
 fn is_takeable(conflict: &Conflict) -> bool {
     let has_side = matches!(conflict.by, ChangedBy::Commit { .. } | ChangedBy::Outside);
-    let kinds = [
-        ConflictKind::Contents,
-        ConflictKind::UnknownParts,
-        ConflictKind::Attributes,
-        ConflictKind::Entry,
-        ConflictKind::Replaced,
-        ConflictKind::Removed,
-    ];
-    has_side && kinds.contains(&conflict.what)
+    has_side && conflict.what.has_side_of_transaction()
 }
 
 /// The path, or the nearest one above it at which the view has changes. A conflict may be

@@ -7,7 +7,6 @@ use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, NewNode, Times};
 use atomdir_format::record::AttributesChange;
 
 use super::{Outcome, Preparation, StagedObject, attributes_change, failed};
-use crate::base::Xattrs;
 use crate::base::rights::with_rights;
 use crate::ids::NodeId;
 use crate::names;
@@ -213,11 +212,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if present == Dress::Complete {
             return Ok(created);
         }
-        let xattrs = match self.view.all_xattrs(id) {
-            // Outside writers have removed the file. Those that they left are not known.
-            Err(Errno::STALE) if self.is_anew(id) => self.own_xattrs(id)?,
-            xattrs => xattrs?,
-        };
+        let xattrs = self.view.all_xattrs(id)?;
         let wanted = Attributes {
             mode: wanted.mode,
             owner: wanted.owner,
@@ -237,14 +232,6 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let handle = self.view.open_staged(&staged)?;
         dress(&self.view.core, &handle, kind, wanted, &xattrs)?;
         Ok(created)
-    }
-
-    /// Those that the transaction has set.
-    fn own_xattrs(&self, id: NodeId) -> Result<Xattrs, Errno> {
-        let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
-        let set = own.xattrs.iter();
-        let set = set.filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
-        Ok(set.collect())
     }
 
     /// Removes the extended attributes that the view has removed from an object
