@@ -24,6 +24,7 @@ use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Stamp};
 use crate::commit::at_its_expense;
+use crate::commit::equal::{self, Equal};
 use crate::commit::landing::no_part;
 use crate::commit::prepare::{Chosen, prepare};
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
@@ -65,9 +66,18 @@ pub(crate) struct Accepted {
     conflicts: Vec<(Vec<u8>, ConflictKind, Option<Sequence>)>,
     /// The paths of entries whose present objects are replaced.
     entries: HashSet<Vec<u8>>,
+    /// What others have changed is equal to what the transaction has.
+    pub equal: Equal,
 }
 
 impl Accepted {
+    pub fn of(equal: Equal) -> Accepted {
+        Accepted {
+            equal,
+            ..Accepted::default()
+        }
+    }
+
     pub fn has_entry(&self, path: &(impl AnyPath + ?Sized)) -> bool {
         !self.entries.is_empty() && self.entries.contains(&*path.bytes())
     }
@@ -169,7 +179,7 @@ pub(crate) fn take_sides<D: Disk>(
 
 /// The changed objects by their paths in the view. Outside writers may have taken these paths, so
 /// they are not looked up.
-fn changed_by_path<D: Disk>(view: &View<D>) -> HashMap<Vec<u8>, NodeId> {
+pub(crate) fn changed_by_path<D: Disk>(view: &View<D>) -> HashMap<Vec<u8>, NodeId> {
     let has_name = |id: &NodeId| {
         let own = view.node(*id).ok().and_then(|node| node.own());
         own.is_some_and(|own| own.attributes.links > 0)
@@ -416,16 +426,29 @@ impl<D: Disk> Store<D> {
         view.release_savepoints();
         let mut report = |_| {};
         let mut meter = Meter::new(&mut report);
-        let prepared = at_its_expense(transaction, || prepare(view, Chosen::default(), &mut meter));
-        let prepared = prepared.map_err(|error| self.heed_flush(error))?;
-        let mut set = prepared.set;
-        let state = self.lock_for(view, &set)?;
-        crate::commit::merge::correct_places(view, &set);
-        let refused = self.refuse_conflicts(transaction, view, (&mut set, Accepted::default()));
-        let mut conflicts = match refused {
-            Ok(_) => Vec::new(),
-            Err(CommitError::Conflict(conflicts)) => conflicts,
-            Err(error) => return Err(error),
+        let mut equal: Option<Equal> = None;
+        let (state, set, mut conflicts) = loop {
+            let chosen = Chosen {
+                equal: equal.as_ref(),
+                ..Chosen::default()
+            };
+            let prepared = at_its_expense(transaction, || prepare(view, chosen, &mut meter));
+            let prepared = prepared.map_err(|error| self.heed_flush(error))?;
+            let mut set = prepared.set;
+            let state = self.lock_for(view, &set)?;
+            crate::commit::merge::correct_places(view, &set);
+            let accepted = Accepted::of(equal.clone().unwrap_or_default());
+            let refused = self.refuse_conflicts(transaction, view, (&mut set, accepted));
+            let conflicts = match refused {
+                Ok(_) => Vec::new(),
+                Err(CommitError::Conflict(conflicts)) => conflicts,
+                Err(error) => return Err(error),
+            };
+            if equal.is_some() || !equal::may_be_equal(&conflicts) {
+                break (state, set, conflicts);
+            }
+            drop(state);
+            equal = Some(equal::find(view, &conflicts, false)?);
         };
         self.remember(transaction, &set, &conflicts);
         // No side can be taken against a lock, so it is listed last and not remembered.

@@ -196,8 +196,10 @@ impl OldTexts {
     /// Whether more of the file is wanted.
     fn wants(&self, base: &Base, stat: &Stat) -> bool {
         let texts = lock(&self.0);
-        let known = texts.all.get(&base.serial);
-        known.is_none_or(|known| !known.is_whole()) && texts.is_settled(base, stat)
+        let of_read = texts.read.iter().filter_map(|serial| texts.all.get(serial));
+        let of_read: u64 = of_read.map(|text| text.stat.length).sum();
+        let has_room = texts.bytes - of_read + stat.length <= BYTES_MAX;
+        has_room && texts.is_settled(base, stat)
     }
 
     /// Notes that the file is changed from now on. Returns true if it is known already.

@@ -241,6 +241,7 @@ impl<D: Disk> View<D> {
         let stat = self.show_stat(&base)?;
         shown.add_stat(&base, &stat);
         self.show_xattrs(&base)?;
+        self.remember_old(id);
         if !shown.note_copied(&base) {
             // This lookup is never subtracted again.
             self.raise_lookups(id);

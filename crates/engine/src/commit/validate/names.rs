@@ -152,6 +152,20 @@ impl<D: Disk> Validation<'_, D> {
         above.find_map(|removed| removed)
     }
 
+    /// What others have created must still be as it was when it was found to be equal.
+    pub(super) fn check_equal(&mut self) -> Result<()> {
+        let creations: Vec<_> = self.accepted.equal.creations.values().cloned().collect();
+        for creation in creations {
+            let is_there = self.is_reachable(&creation.directory)?;
+            if !is_there || !creation.is_unchanged(self.core)? {
+                let (rule, what) = (Rule::EntryChangedOutside, ConflictKind::Entry);
+                self.conflict(rule, &creation.path, what, None);
+            }
+            self.seen.note_equal(creation);
+        }
+        Ok(())
+    }
+
     /// Every name that the transaction took out of the directory must still lead to the same
     /// object, and the directory must have no other names.
     pub(super) fn check_removed_directory(&mut self, removed: &RemovedDirectory) -> Result<()> {

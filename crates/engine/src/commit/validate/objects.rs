@@ -76,7 +76,10 @@ impl<D: Disk> Validation<'_, D> {
             return self.check_directory_attributes(object, &stat);
         }
         self.seen.note_unchanged(base, &stat);
-        if let Some(suspect) = self.suspect(base, Stamp::of(&stat), object.stamp) {
+        let stamp = Stamp::of(&stat);
+        let suspect = self.suspect(base, stamp, object.stamp);
+        let is_as_found = object.contents.is_some() && self.accepted.equal.has_file(base, stamp);
+        if let Some(suspect) = suspect.filter(|one| !(one.is_outside() && is_as_found)) {
             self.conflict_with(suspect, Rule::FileChangedOutside, path);
         }
         Ok(())
