@@ -21,7 +21,7 @@ use atomdir_disk::{Disk, Errno, Kind, Result, Stat, Timestamp};
 
 use super::View;
 use crate::base::snapshot::PAGE;
-use crate::base::{Base, Stamp, Xattrs};
+use crate::base::{Base, OwnStamp, Stamp, Xattrs};
 use crate::ids::NodeId;
 use crate::lock;
 use crate::ranges::RangeSet;
@@ -110,8 +110,15 @@ impl Texts {
 
     /// Whether the file is as it was when the transaction began.
     fn is_settled(&self, base: &Base, stat: &Stat) -> bool {
-        let own = base.state().changed().and_then(|changed| changed.own_stamp);
-        stat.changed < self.began || own.is_some_and(|own| own.stamp == Stamp::of(stat))
+        let state = base.state();
+        let Some(changed) = state.changed() else {
+            return stat.changed < self.began;
+        };
+        let doubt = changed.doubt.map(|(until, _)| until);
+        let is_late = |at: Option<Timestamp>| at.is_some_and(|at| at >= self.began);
+        let is_ours = |own: OwnStamp| own.stamp == Stamp::of(stat);
+        !is_late(changed.outside.max(doubt))
+            && (stat.changed < self.began || changed.own_stamp.is_some_and(is_ours))
     }
 }
 
