@@ -102,7 +102,7 @@ impl State {
             Mine::Attributes => format!("chmod 600 {file}"),
             Mine::Create => format!("{text} > {file}"),
         };
-        format!("{change}; echo mine > {file}.other")
+        format!("{change}; echo mine > {}", other(file))
     }
 
     fn do_theirs(&self, file: &str) -> String {
@@ -130,6 +130,11 @@ impl State {
         );
         is_text && is_there
     }
+}
+
+/// Another file that the transaction makes, elsewhere.
+fn other(file: &str) -> String {
+    file.replace('/', "-")
 }
 
 /// What a hint advises.
@@ -191,7 +196,6 @@ fn advised(message: &str, id: &str) -> Vec<Step> {
 struct Case<'a> {
     one: &'a Fixture,
     state: State,
-    view: &'a str,
     file: String,
     id: String,
 }
@@ -234,7 +238,6 @@ impl<'a> Case<'a> {
         Case {
             one,
             state,
-            view,
             file,
             id,
         }
@@ -288,7 +291,7 @@ impl<'a> Case<'a> {
                 self.count();
                 self.call(&["commit", "--take-theirs", "all"])
             }
-            Step::Land => self.call(&["commit", "--", &format!("{}.other", self.file)]),
+            Step::Land => self.call(&["commit", "--", &other(&self.file)]),
             Step::DropAndRefresh => {
                 self.call(&["abort", "--", &self.file]).expect(0);
                 self.call(&["refresh"])

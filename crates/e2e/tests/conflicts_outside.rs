@@ -6,10 +6,17 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, User, as_user, shell, tools_present};
+use atomdir_testing::{Fixture, Outcome, User, as_user, shell, tools_present};
 
 fn read(fixture: &Fixture, path: &str) -> Option<String> {
     fs::read_to_string(fixture.base.join(path)).ok()
+}
+
+/// The number of the commit that the command has made.
+fn number_of(committed: &Outcome) -> String {
+    let text = committed.text();
+    let number = text.strip_prefix("commit ").and_then(|rest| rest.split(':').next());
+    number.expect("it has a number").to_owned()
 }
 
 /// What the outside writers, or a commit, do to each of these files meanwhile, and what is there after
@@ -56,7 +63,7 @@ fn a_side_can_be_taken_of_replaced_removed_and_moved_files() {
                 };
                 assert!(listed.contains(&format!("{path}: {what}")), "{view}: {listed}");
             }
-            store.call(["commit", "--take-mine", "all"]).expect(0);
+            let committed = store.call(["commit", "--take-mine", "all"]).expect(0);
             for (path, _, end) in TAKEN {
                 let text = read(fixture, path).unwrap_or_default();
                 assert!(text.starts_with("1\n") && text.ends_with(end), "{path}: {text}");
@@ -66,7 +73,7 @@ fn a_side_can_be_taken_of_replaced_removed_and_moved_files() {
                 assert_eq!(shell(&fixture.base, &named).text(), "b", "{path}");
             }
             assert_eq!(read(fixture, "elsewhere").map(|text| text.len()), Some(18));
-            store.call(["undo"]).expect(0);
+            store.call(["undo", &number_of(&committed)]).expect(0);
             assert_eq!(read(fixture, "renamed").as_deref(), Some("theirs\n"));
         }
     });
@@ -83,6 +90,7 @@ fn taking_a_side_replaces_no_file_without_the_right_to_do_so() {
     if store.call(["config", "allow", &user.uid.to_string()]).code != 0 {
         return;
     }
+    store.call(["service", "start"]).expect(0);
     let begun = store.call_as(&user, ["--json", "begin"]).expect(0).text();
     let begun: serde_json::Value = serde_json::from_str(&begun).expect("it is JSON");
     let id = begun["transaction"].to_string();
@@ -169,7 +177,7 @@ fn equal_creations_and_times_alone_do_not_conflict() {
                 assert_eq!(read(fixture, path).as_deref(), Some(text), "{view}: {path}");
             }
             // What the others have made is not the commit's to take back.
-            store.call(["undo"]).expect(0);
+            store.call(["undo", &number_of(&committed)]).expect(0);
             assert_eq!(read(fixture, "cache").as_deref(), Some("cached\n"));
             assert!(read(fixture, "objects/ab/mine").is_none());
             store.run("rm -r objects cache").expect(0);

@@ -301,7 +301,7 @@ pub(crate) fn accept<D: Disk>(
     } in mine
     {
         let Conflict { path, what, by } = conflict;
-        if seen(core, set, path) != *then {
+        if !seen(core, set, path).is_as_listed(then) {
             continue;
         }
         let by = match by {
