@@ -365,7 +365,7 @@ fn follow(one: &Fixture, view: &str, state: State, number: &mut usize) {
     }
 }
 
-/// In every state of the tier, which is the same in each run.
+/// `./test --full` tries all states.
 #[test]
 fn every_hint_about_a_conflict_helps() {
     let test = "every_hint_about_a_conflict_helps";

@@ -64,6 +64,9 @@ pub enum InView {
     NoFile,
     /// Nothing.
     Nothing,
+    /// A file of which the transaction has not changed the contents, and which others have replaced or
+    /// removed. So these cannot be read any more.
+    Lost,
 }
 
 /// Why a conflict was not merged line by line.
@@ -86,6 +89,8 @@ pub enum WhyNotMerged {
     TheirsGone,
     /// The transaction has moved or removed the file.
     MineGone,
+    /// The transaction has not changed the contents, and others have replaced the file.
+    MineLost,
     /// A version is longer than 16 MiB.
     TooLong,
     /// A version is something else than a file.
@@ -107,6 +112,9 @@ impl fmt::Display for WhyNotMerged {
                 "an outside writer has changed it, and what it was before is not known"
             }
             WhyNotMerged::MineGone => "the transaction has moved or removed it",
+            WhyNotMerged::MineLost => {
+                "the transaction has not changed its contents, and others have replaced it"
+            }
             WhyNotMerged::TooLong => "it is too long",
             WhyNotMerged::NotFile => "it is not a file",
             WhyNotMerged::NotText => "it is not text",
@@ -161,6 +169,7 @@ impl ThreeWay {
             InView::LongFile => Err(WhyNotMerged::TooLong),
             InView::NoFile => Err(WhyNotMerged::NotFile),
             InView::Nothing => Err(WhyNotMerged::MineGone),
+            InView::Lost => Err(WhyNotMerged::MineLost),
         };
         let ancestor_is_known = ancestor.is_some();
         let ancestor = ancestor.flatten().map_or(Ok(Vec::new()), text_of);

@@ -10,6 +10,7 @@ use atomdir::client::three_way::{
     InView, Side, SnapshotContents, TEXT_LENGTH_MAX, ThreeWay, Versions, WhyNotMerged,
 };
 use atomdir::client::{Conflict, Transaction};
+use rustix::io::Errno;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
@@ -37,8 +38,14 @@ impl Versions for InConflict<'_> {
     }
 
     fn in_view(&mut self, path: &[u8]) -> Result<InView, Error> {
-        let Some(mine) = Version::in_view(self.view, path)? else {
-            return Ok(InView::Nothing);
+        let mine = match Version::in_view(self.view, path) {
+            Err(Error::View {
+                errno: Errno::STALE,
+                ..
+            }) => return Ok(InView::Lost),
+            Ok(None) => return Ok(InView::Nothing),
+            Ok(Some(mine)) => mine,
+            Err(error) => return Err(error),
         };
         Ok(match (mine.kind, mine.contents) {
             (Kind::File, Contents::Bytes(bytes)) => InView::File(bytes),
