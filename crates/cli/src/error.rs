@@ -4,7 +4,7 @@
 use crate::attempt::deviations;
 use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
-use crate::merging::NotMerged;
+use crate::merging::{Next, NotMerged};
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{
     CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
@@ -112,8 +112,6 @@ pub enum Error {
     NotMerged {
         transaction: TransactionId,
         not_merged: Vec<NotMerged>,
-        /// Whether the view has files with markers now.
-        marked: bool,
     },
     #[error("cannot block signals: {}", io_reason(.0))]
     Signals(std::io::Error),
@@ -233,10 +231,9 @@ impl Error {
             Error::NotMerged {
                 transaction,
                 not_merged,
-                marked,
             } => (
                 ExitCode::Conflict.code(),
-                Some(not_merged_hint(*transaction, not_merged, *marked)),
+                Some(not_merged_hint(*transaction, not_merged)),
             ),
             Error::Random(_) | Error::Signals(_) => (ExitCode::Internal.code(), None),
             Error::Service(error) => explained(error),
@@ -290,21 +287,36 @@ fn not_merged_line(one: &NotMerged) -> String {
     format!("{}  {}: {}", one.number, quoted(&one.path), one.reason)
 }
 
-fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged], marked: bool) -> String {
-    let numbers: Vec<String> = not_merged
-        .iter()
-        .map(|one| one.number.to_string())
-        .collect();
-    let numbers = numbers.join(",");
-    if marked {
+fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged]) -> String {
+    let of = |next: Next| {
+        let numbers = not_merged.iter().filter(|one| one.next == next);
+        let numbers: Vec<String> = numbers.map(|one| one.number.to_string()).collect();
+        (!numbers.is_empty()).then(|| numbers.join(","))
+    };
+    if of(Next::Abort).is_some() {
         return format!(
-            "edit the marked files in the view, then `atomdir commit {transaction} --take-mine \
-             {numbers} --merge`, with the other sides as before"
+            "no side can be taken either: `atomdir abort {transaction}` drops its changes; then run \
+             its programs again"
         );
     }
+    let edited = of(Next::Edit).map(|numbers| {
+        format!("edit the marked files in the view, then take your side of them: --take-mine {numbers}")
+    });
+    let by_hand = of(Next::ByHand).map(|numbers| {
+        format!(
+            "add --markers or --tool to merge {numbers} by hand, or take a side: --take-mine or \
+             --take-theirs {numbers}"
+        )
+    });
+    let either = of(Next::TakeSide)
+        .map(|numbers| format!("take a side: --take-mine or --take-theirs {numbers}"));
+    let theirs =
+        of(Next::TakeTheirs).map(|numbers| format!("take their side: --take-theirs {numbers}"));
+    let steps = [edited, by_hand, either, theirs];
+    let steps: Vec<String> = steps.into_iter().flatten().collect();
     format!(
-        "`atomdir conflicts {transaction} --patch` shows both sides; take one with --take-mine \
-         or --take-theirs {numbers}, or add --markers or --tool to merge by hand"
+        "{}; with `atomdir commit {transaction} --merge`, and the other sides as before",
+        steps.join("; ")
     )
 }
 

@@ -219,7 +219,7 @@ fn texts_are_merged_alike_by_library_and_command() {
         let (why, files) = seen;
         let why: BTreeMap<&str, &str> = why.iter().map(|(path, why)| (&**path, &**why)).collect();
         assert!(why["clash"].contains("same lines") && why["binary"].contains("not text"));
-        assert!(why["outside"].contains("outside writer") && why["gone"].contains("not about"));
+        assert!(why["outside"].contains("same lines") && why["gone"].contains("removed it"));
         assert!(
             !why.contains_key("both") && !why.contains_key("long"),
             "{why:?}"

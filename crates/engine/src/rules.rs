@@ -107,6 +107,14 @@ rules! {
     /// A change whose time is before the begin is no conflict.
     ChangedBeforeBegin,
 
+    // What others have made equal.
+    /// An object that others have created is equal to the one that the transaction creates at the
+    /// name: the commit takes it for its own.
+    EqualCreations,
+    /// An outside writer has left a file with the contents and attributes that the transaction has
+    /// found.
+    TimesAlone,
+
     // What a serializable transaction read. All changes by commits are since its
     // snapshot.
     /// A transaction that only reads does not conflict with commits.

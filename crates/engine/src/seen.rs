@@ -17,6 +17,7 @@ use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
+use crate::commit::equal::EqualCreation;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 
 #[derive(Default)]
@@ -26,6 +27,8 @@ pub(crate) struct Seen {
     /// Names, by their path in the view, that stand for something else than in the snapshot: the
     /// commit takes the transaction's side.
     contested: HashSet<Vec<u8>>,
+    /// What others have created, and the commit takes for its own.
+    equal: Vec<EqualCreation>,
 }
 
 impl Seen {
@@ -40,6 +43,22 @@ impl Seen {
 
     pub fn note_contested(&mut self, path: &TreePath) {
         self.contested.insert(path.to_bytes());
+    }
+
+    pub fn note_equal(&mut self, creation: EqualCreation) {
+        self.equal.push(creation);
+    }
+
+    /// Looks at what the commit does not create, because others have.
+    pub fn check_equal<D: Disk>(&self, core: &Core<D>) -> std::result::Result<(), CommitError> {
+        for creation in &self.equal {
+            let is_unchanged = creation.is_unchanged(core);
+            let looking = |errno| CommitError::io("look at", &creation.path, errno);
+            if !is_unchanged.map_err(looking)? {
+                return Err(changed_outside(&creation.path[..], ConflictKind::Entry));
+            }
+        }
+        Ok(())
     }
 
     /// `present`: what the object looks like now.

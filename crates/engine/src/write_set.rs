@@ -103,6 +103,8 @@ pub(crate) struct ObjectWrite {
     /// The mode and owner that the kernel used for its permission checks.
     pub reported: Option<(u32, Owner)>,
     pub path: TreePath,
+    /// The name of a file in the base by which the transaction knows it, unless it has changed that.
+    pub home: Option<(Arc<Base>, Name)>,
     pub attributes: AttributesChange,
     /// Only times change, because entries changed. Such a write never
     /// conflicts.

@@ -32,6 +32,13 @@ pub enum ConflictKind {
     Entry,
     /// The object was removed.
     Removed,
+    /// The name leads to another object now: another file was renamed over it, or it was removed and
+    /// made anew.
+    Replaced,
+    /// A directory above was removed or moved away.
+    DirectoryRemoved,
+    /// The file to which the transaction gives another name was removed.
+    LinkedRemoved,
     /// The object was brought back from the history, or moved, and has a name already.
     Returned,
     /// Something was created in a directory that the transaction has removed.
@@ -85,6 +92,31 @@ pub enum ConflictKind {
 }
 
 impl ConflictKind {
+    /// Whether a commit may take the transaction's side in it: it concerns contents, attributes or a
+    /// single name. What others have put into a place, or have removed with a directory, stays.
+    pub fn has_side_of_transaction(self) -> bool {
+        matches!(
+            self,
+            ConflictKind::Contents
+                | ConflictKind::UnknownParts
+                | ConflictKind::Attributes
+                | ConflictKind::Entry
+                | ConflictKind::Replaced
+                | ConflictKind::Removed
+        )
+    }
+
+    /// Whether both sides may have a text at the path, which can be merged.
+    pub fn may_have_texts(self) -> bool {
+        matches!(
+            self,
+            ConflictKind::Contents
+                | ConflictKind::UnknownParts
+                | ConflictKind::Entry
+                | ConflictKind::Replaced
+        )
+    }
+
     /// Whether it concerns a read of a serializable transaction.
     pub fn is_read(self) -> bool {
         matches!(
@@ -187,6 +219,9 @@ impl fmt::Display for ConflictKind {
             ConflictKind::Forgotten => "what was changed here or below is not kept: it was changed",
             ConflictKind::Entry => "the name was created, replaced or removed",
             ConflictKind::Removed => "it was removed",
+            ConflictKind::Replaced => "it was replaced",
+            ConflictKind::DirectoryRemoved => "a directory above it was removed or moved",
+            ConflictKind::LinkedRemoved => "the file that it links to was removed",
             ConflictKind::Returned => "it was brought back or moved",
             ConflictKind::EntryInRemovedDirectory => {
                 "something was created in the removed directory"

@@ -96,7 +96,7 @@ impl Transaction {
         for conflict in self.listed_for(sides)? {
             let text = self.texts_in_conflict(&conflict)?.and_then(|texts| {
                 let merged = texts.merged();
-                let merged = merged.map_err(|marked| WhyNotMerged::SameLines { marked })?;
+                let merged = merged.map_err(|marked| texts.why_marked(marked))?;
                 Ok((texts, merged))
             });
             match text {
@@ -192,6 +192,7 @@ impl Versions for InConflict<'_> {
         let files = self.0.session.files();
         let found = match files.metadata(path_of(path), Links::Keep) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(InView::Nothing),
+            Err(Errno::STALE) => return Ok(InView::Lost),
             found => found?,
         };
         if found.kind != Kind::File {
@@ -204,7 +205,10 @@ impl Versions for InConflict<'_> {
         let file = files.open(path_of(path), options.read(true).follow(false))?;
         let length = usize::try_from(found.length).map_err(|_| Errno::FBIG)?;
         let mut contents = vec![0; length];
-        let count = file.read_at(&mut contents, 0)?;
+        let count = match file.read_at(&mut contents, 0) {
+            Err(Errno::STALE) => return Ok(InView::Lost),
+            count => count?,
+        };
         contents.truncate(count);
         Ok(InView::File(contents))
     }

@@ -32,7 +32,11 @@ const LENGTH_MAX: u64 = 256 << 20;
 fn known(conflicts: &[Conflict]) -> Option<BTreeSet<&[u8]>> {
     let mut paths = BTreeSet::new();
     for Conflict { path, what, by } in conflicts {
-        let is_known = matches!(what, ConflictKind::Entry | ConflictKind::Contents)
+        let is_of_file = matches!(
+            what,
+            ConflictKind::Entry | ConflictKind::Replaced | ConflictKind::Contents
+        );
+        let is_known = is_of_file
             && matches!(by, ChangedBy::Outside)
             && git_index::work_tree_of(path).is_some();
         if !is_known {

@@ -7,7 +7,8 @@
 //! Invariants
 //! 1. A merge loses no line that one side has changed: where both have changed the same lines
 //!    differently, it returns no text to commit.
-//! 2. A text is merged only if all three versions are known, and are versions of one file.
+//! 2. A text is merged only if all three versions are known. If nobody knows what the text was before
+//!    both sides changed it, both are offered whole, between markers.
 //! 3. The versions may be read after others have changed the file once more. Then the conflict is not
 //!    as it was listed, and the commit is refused.
 
@@ -63,6 +64,9 @@ pub enum InView {
     NoFile,
     /// Nothing.
     Nothing,
+    /// A file of which the transaction has not changed the contents, and which others have replaced or
+    /// removed. So these cannot be read any more.
+    Lost,
 }
 
 /// Why a conflict was not merged line by line.
@@ -76,14 +80,17 @@ pub enum WhyNotMerged {
     },
     /// The conflict is not about the contents of a file.
     NotContents,
+    /// An outside writer has changed or replaced the file, and what it was before is not known.
+    AncestorUnknown {
+        /// Both texts between markers.
+        marked: Vec<u8>,
+    },
     /// Others have moved or removed the file.
     TheirsGone,
-    /// Others have moved or replaced the file, or it was moved to this path.
-    TheirsReplaced,
-    /// An outside writer has changed the file, so what it was before is not known.
-    ChangedOutside,
     /// The transaction has moved or removed the file.
     MineGone,
+    /// The transaction has not changed the contents, and others have replaced the file.
+    MineLost,
     /// A version is longer than 16 MiB.
     TooLong,
     /// A version is something else than a file.
@@ -101,13 +108,13 @@ impl fmt::Display for WhyNotMerged {
             WhyNotMerged::SameLines { .. } => "both sides have changed the same lines",
             WhyNotMerged::NotContents => "the conflict is not about its contents",
             WhyNotMerged::TheirsGone => "others have moved or removed it",
-            WhyNotMerged::TheirsReplaced => {
-                "others have moved or replaced it, or it was moved here"
-            }
-            WhyNotMerged::ChangedOutside => {
-                "an outside writer has changed it, so what it was before is not known"
+            WhyNotMerged::AncestorUnknown { .. } => {
+                "an outside writer has changed it, and what it was before is not known"
             }
             WhyNotMerged::MineGone => "the transaction has moved or removed it",
+            WhyNotMerged::MineLost => {
+                "the transaction has not changed its contents, and others have replaced it"
+            }
             WhyNotMerged::TooLong => "it is too long",
             WhyNotMerged::NotFile => "it is not a file",
             WhyNotMerged::NotText => "it is not text",
@@ -124,8 +131,11 @@ impl fmt::Display for WhyNotMerged {
 pub struct ThreeWay {
     /// The path, relative to the store's root.
     pub path: PathBuf,
-    /// The snapshot's; empty if the snapshot has no such file.
+    /// The snapshot's; empty if the snapshot has no such file, or if it is not known.
     pub ancestor: Vec<u8>,
+    /// Whether the ancestor is known. An outside writer may have changed the file, and only small
+    /// files are remembered.
+    pub ancestor_is_known: bool,
     /// The transaction's.
     pub mine: Vec<u8>,
     /// What others have made of it.
@@ -140,45 +150,75 @@ impl ThreeWay {
         path: &[u8],
         what: ConflictKind,
     ) -> Result<Result<ThreeWay, WhyNotMerged>, V::Error> {
-        if !matches!(what, ConflictKind::Contents | ConflictKind::Entry) {
+        if what == ConflictKind::Removed {
+            return Ok(Err(WhyNotMerged::TheirsGone));
+        }
+        if !what.may_have_texts() {
             return Ok(Err(WhyNotMerged::NotContents));
         }
         let ancestor = versions.on_side(Side::Snapshot, path)?;
         let Some(theirs) = versions.on_side(Side::Newest, path)? else {
             return Ok(Err(WhyNotMerged::TheirsGone));
         };
-        let old = ancestor.as_ref().map(|found| &found.object);
-        if what == ConflictKind::Contents && old.map(|old| old.object) != Some(theirs.object.object)
-        {
-            return Ok(Err(WhyNotMerged::TheirsReplaced));
-        }
-        if old.is_some_and(|old| old.changed_outside) {
-            return Ok(Err(WhyNotMerged::ChangedOutside));
-        }
+        let ancestor = match ancestor {
+            Some(found) if found.object.changed_outside => None,
+            found => Some(found),
+        };
         let mine = match versions.in_view(path)? {
             InView::File(contents) => text(contents),
             InView::LongFile => Err(WhyNotMerged::TooLong),
             InView::NoFile => Err(WhyNotMerged::NotFile),
             InView::Nothing => Err(WhyNotMerged::MineGone),
+            InView::Lost => Err(WhyNotMerged::MineLost),
         };
-        let ancestor = ancestor.map_or(Ok(Vec::new()), text_of);
+        let ancestor_is_known = ancestor.is_some();
+        let ancestor = ancestor.flatten().map_or(Ok(Vec::new()), text_of);
         let texts = mine.and_then(|mine| Ok((mine, ancestor?, text_of(theirs)?)));
         Ok(texts.map(|(mine, ancestor, theirs)| ThreeWay {
             path: OsStr::from_bytes(path).into(),
             ancestor,
+            ancestor_is_known,
             mine,
             theirs,
         }))
     }
 
-    /// The text with the changes of both sides. If both have changed the same lines, the error is
-    /// the text with both between markers.
+    /// Why [`merged`](Self::merged) has returned an error, with the text that it returned.
+    pub fn why_marked(&self, marked: Vec<u8>) -> WhyNotMerged {
+        match self.ancestor_is_known {
+            true => WhyNotMerged::SameLines { marked },
+            false => WhyNotMerged::AncestorUnknown { marked },
+        }
+    }
+
+    /// The text with the changes of both sides. If both have changed the same lines, or the ancestor
+    /// is not known, the error is the text with both between markers.
     pub fn merged(&self) -> Result<Vec<u8>, Vec<u8>> {
+        if !self.ancestor_is_known {
+            return match self.mine == self.theirs {
+                true => Ok(self.mine.clone()),
+                false => Err(both_whole(&self.mine, &self.theirs)),
+            };
+        }
         let mut options = MergeOptions::new();
         options.set_conflict_style(ConflictStyle::Diff3);
         options.set_incomplete_hunk_style(IncompleteHunkStyle::Git);
         options.merge_bytes(&self.ancestor, &self.mine, &self.theirs)
     }
+}
+
+/// Both texts between markers, as git writes them.
+fn both_whole(mine: &[u8], theirs: &[u8]) -> Vec<u8> {
+    let mut marked = Vec::new();
+    for (marker, text) in [(&b"<<<<<<< ours\n"[..], mine), (b"=======\n", theirs)] {
+        marked.extend_from_slice(marker);
+        marked.extend_from_slice(text);
+        if !text.is_empty() && !text.ends_with(b"\n") {
+            marked.push(b'\n');
+        }
+    }
+    marked.extend_from_slice(b">>>>>>> theirs\n");
+    marked
 }
 
 fn text_of(found: SnapshotContents) -> Result<Vec<u8>, WhyNotMerged> {

@@ -8,6 +8,7 @@ fn merged(ancestor: &str, mine: &str, theirs: &str) -> Result<String, String> {
     let texts = ThreeWay {
         path: "a".into(),
         ancestor: ancestor.into(),
+        ancestor_is_known: true,
         mine: mine.into(),
         theirs: theirs.into(),
     };

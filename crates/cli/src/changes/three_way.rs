@@ -10,6 +10,7 @@ use atomdir::client::three_way::{
     InView, Side, SnapshotContents, TEXT_LENGTH_MAX, ThreeWay, Versions, WhyNotMerged,
 };
 use atomdir::client::{Conflict, Transaction};
+use rustix::io::Errno;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
@@ -37,8 +38,14 @@ impl Versions for InConflict<'_> {
     }
 
     fn in_view(&mut self, path: &[u8]) -> Result<InView, Error> {
-        let Some(mine) = Version::in_view(self.view, path)? else {
-            return Ok(InView::Nothing);
+        let mine = match Version::in_view(self.view, path) {
+            Err(Error::View {
+                errno: Errno::STALE,
+                ..
+            }) => return Ok(InView::Lost),
+            Ok(None) => return Ok(InView::Nothing),
+            Ok(Some(mine)) => mine,
+            Err(error) => return Err(error),
         };
         Ok(match (mine.kind, mine.contents) {
             (Kind::File, Contents::Bytes(bytes)) => InView::File(bytes),
@@ -48,8 +55,11 @@ impl Versions for InConflict<'_> {
     }
 }
 
-/// Shows what each side has changed.
+/// Shows what each side has changed, or how they differ if nobody knows what was there before.
 pub fn show_sides(texts: &ThreeWay, painter: &mut Painter<'_>) -> io::Result<()> {
+    if !texts.ancestor_is_known {
+        return show_apart(texts, painter);
+    }
     show_side(texts, painter, "others", &texts.theirs)?;
     show_side(texts, painter, "this transaction", &texts.mine)
 }
@@ -60,20 +70,42 @@ fn show_side(
     who: &str,
     text: &[u8],
 ) -> io::Result<()> {
-    painter.line(
-        Style::Heading,
-        format!("--- {}", quoted(texts.path.as_os_str().as_bytes())),
-    )?;
+    painter.line(Style::Heading, format!("--- {}", name(texts)))?;
     painter.line(Style::Heading, format!("+++ changed by {who}"))?;
     Comparison::new(&texts.ancestor, text).show_hunks(painter)
 }
 
-/// The changes of others and those of the transaction, as unified diffs.
-pub fn patches(texts: &ThreeWay) -> [Vec<u8>; 2] {
-    [("others", &texts.theirs), ("this transaction", &texts.mine)].map(|(who, text)| {
+fn show_apart(texts: &ThreeWay, painter: &mut Painter<'_>) -> io::Result<()> {
+    painter.line(Style::Heading, format!("--- {}, of others", name(texts)))?;
+    painter.line(Style::Heading, "+++ of this transaction")?;
+    Comparison::new(&texts.theirs, &texts.mine).show_hunks(painter)
+}
+
+fn name(texts: &ThreeWay) -> String {
+    quoted(texts.path.as_os_str().as_bytes())
+}
+
+/// The texts as unified diffs.
+pub enum Patches {
+    /// The changes of each side.
+    OfBoth { theirs: Vec<u8>, mine: Vec<u8> },
+    /// How the transaction's text differs from that of the others: what was there before is not
+    /// known.
+    Apart(Vec<u8>),
+}
+
+pub fn patches(texts: &ThreeWay) -> Patches {
+    let write = |show: &dyn Fn(&mut Painter<'_>) -> io::Result<()>| {
         let mut patch = Vec::new();
-        let shown = show_side(texts, &mut Painter::new(&mut patch), who, text);
+        let shown = show(&mut Painter::new(&mut patch));
         shown.expect("a vector takes everything");
         patch
-    })
+    };
+    if !texts.ancestor_is_known {
+        return Patches::Apart(write(&|painter| show_apart(texts, painter)));
+    }
+    Patches::OfBoth {
+        theirs: write(&|painter| show_side(texts, painter, "others", &texts.theirs)),
+        mine: write(&|painter| show_side(texts, painter, "this transaction", &texts.mine)),
+    }
 }

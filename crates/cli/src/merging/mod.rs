@@ -33,6 +33,22 @@ pub struct NotMerged {
     pub number: u64,
     pub path: Vec<u8>,
     pub reason: String,
+    pub next: Next,
+}
+
+/// What the user can do about a conflict that was not merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Edit the text in the view, which has markers now.
+    Edit,
+    /// Merge by hand, or take a side.
+    ByHand,
+    /// Take either side.
+    TakeSide,
+    /// Take the side of the others: it is the only one.
+    TakeTheirs,
+    /// Drop the changes, and run the programs again.
+    Abort,
 }
 
 /// Merges these conflicts in the view, and adds them to those in which the commit takes the
@@ -54,10 +70,11 @@ pub fn merge(
     let mut marked = Vec::new();
     for &number in &numbers {
         let conflict = &conflicts[number as usize - 1];
-        let refuse = |reason: &str| NotMerged {
+        let refuse = |reason: &str, next: Next| NotMerged {
             number,
             path: conflict.path.clone(),
             reason: reason.to_owned(),
+            next,
         };
         let texts = match is_serializable {
             true => Err(WhyNotMerged::Serializable),
@@ -66,7 +83,12 @@ pub fn merge(
         let texts = match texts {
             Ok(texts) => texts,
             Err(reason) => {
-                not_merged.push(refuse(&reason.to_string()));
+                let next = match reason {
+                    WhyNotMerged::Serializable => Next::Abort,
+                    _ if conflict.what.has_side_of_transaction() => Next::TakeSide,
+                    _ => Next::TakeTheirs,
+                };
+                not_merged.push(refuse(&reason.to_string(), next));
                 continue;
             }
         };
@@ -74,15 +96,15 @@ pub fn merge(
             (Ok(text), _) => merged.push((texts, text)),
             (Err(text), Otherwise::Markers) => {
                 marked.push((texts, text));
-                not_merged.push(refuse("it has markers in the view now"));
+                not_merged.push(refuse("it has markers in the view now", Next::Edit));
             }
             (Err(text), Otherwise::Tool) => match tool::run(context, &texts, &text)? {
                 Ok(text) => merged.push((texts, text)),
-                Err(reason) => not_merged.push(refuse(&reason)),
+                Err(reason) => not_merged.push(refuse(&reason, Next::ByHand)),
             },
             (Err(marked), Otherwise::Refuse) => {
-                let reason = WhyNotMerged::SameLines { marked };
-                not_merged.push(refuse(&reason.to_string()));
+                let reason = texts.why_marked(marked);
+                not_merged.push(refuse(&reason.to_string(), Next::ByHand));
             }
         }
     }
@@ -92,7 +114,6 @@ pub fn merge(
         return Err(Error::NotMerged {
             transaction,
             not_merged,
-            marked: !marked.is_empty(),
         });
     }
     let mine = match sides.mine {

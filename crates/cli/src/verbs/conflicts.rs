@@ -1,13 +1,13 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::changes::three_way;
+use crate::changes::three_way::{self, Patches};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{Painter, Show, Style, json, time, user_name};
 use atomdir::client::Conflict;
-use atomdir::client::three_way::ThreeWay;
-use atomdir::{ChangedBy, CommitSummary, Isolation, Sequence, Timestamp, TransactionId};
+use atomdir::client::three_way::{ThreeWay, WhyNotMerged};
+use atomdir::{ChangedBy, CommitSummary, ConflictKind, Isolation, Sequence, Timestamp, TransactionId};
 use clap::Args;
 use rustix::fs::lstat;
 use serde::{Serialize, Serializer};
@@ -45,8 +45,8 @@ struct Dated {
     conflict: Conflict,
     commit: Option<CommitSummary>,
     time: Option<Timestamp>,
-    /// What each side has changed, if that was asked for and it is a text.
-    texts: Option<ThreeWay>,
+    /// What each side has changed, if that was asked for; or why it cannot be shown.
+    texts: Option<Result<ThreeWay, WhyNotMerged>>,
 }
 
 struct Listed {
@@ -66,8 +66,10 @@ impl Show for Listed {
                 write!(painter, ", by {}", user_name(commit.user))?;
             }
             writeln!(painter)?;
-            if let Some(texts) = &one.texts {
-                three_way::show_sides(texts, painter)?;
+            match &one.texts {
+                Some(Ok(texts)) => three_way::show_sides(texts, painter)?,
+                Some(Err(why)) => painter.line(Style::Hint, format!("     not shown: {why}"))?,
+                None => {}
             }
         }
         Ok(())
@@ -86,19 +88,33 @@ struct DatedJson<'a> {
     patches: Option<PatchesJson>,
 }
 
-/// Unified diffs against the snapshot.
+/// Unified diffs against the snapshot; or of the transaction's text against that of the others, if
+/// nobody knows what the snapshot had.
 #[derive(Serialize)]
 struct PatchesJson {
-    #[serde(serialize_with = "json::text")]
-    theirs: Vec<u8>,
-    #[serde(serialize_with = "json::text")]
-    mine: Vec<u8>,
+    #[serde(serialize_with = "some_text", skip_serializing_if = "Option::is_none")]
+    theirs: Option<Vec<u8>>,
+    #[serde(serialize_with = "some_text", skip_serializing_if = "Option::is_none")]
+    mine: Option<Vec<u8>>,
+    #[serde(serialize_with = "some_text", skip_serializing_if = "Option::is_none")]
+    mine_against_theirs: Option<Vec<u8>>,
+}
+
+fn some_text<S: Serializer>(text: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    json::text(text.as_deref().unwrap_or_default(), serializer)
 }
 
 impl PatchesJson {
     fn new(texts: &ThreeWay) -> PatchesJson {
-        let [theirs, mine] = three_way::patches(texts);
-        PatchesJson { theirs, mine }
+        let (mine, theirs, mine_against_theirs) = match three_way::patches(texts) {
+            Patches::OfBoth { theirs, mine } => (Some(mine), Some(theirs), None),
+            Patches::Apart(patch) => (None, None, Some(patch)),
+        };
+        PatchesJson {
+            theirs,
+            mine,
+            mine_against_theirs,
+        }
     }
 }
 
@@ -115,7 +131,10 @@ impl Serialize for Listed {
             conflict: json::conflict(&one.conflict),
             time: one.time.map(time::precise),
             user: one.commit.as_ref().map(|commit| commit.user),
-            patches: one.texts.as_ref().map(PatchesJson::new),
+            patches: match &one.texts {
+                Some(Ok(texts)) => Some(PatchesJson::new(texts)),
+                _ => None,
+            },
         });
         ListedJson {
             transaction: self.transaction.0,
@@ -132,7 +151,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     if arguments.patch {
         let view = connected.connection.open_view(transaction)?;
         for one in &mut conflicts {
-            one.texts = three_way::look_up(&mut connected, &view, &one.conflict)?.ok();
+            one.texts = Some(three_way::look_up(&mut connected, &view, &one.conflict)?);
         }
     }
     let count = conflicts.len();
@@ -140,10 +159,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let is_serializable = explains
         && count > 0
         && connected.connection.status(transaction)?.isolation == Isolation::Serializable;
-    let has_sides = conflicts.iter().any(|one| {
-        let by = &one.conflict.by;
-        matches!(by, ChangedBy::Commit { .. } | ChangedBy::Outside)
-    });
+    let sides = Sides::of(&conflicts);
     context.output.print_paged(&Listed {
         transaction,
         conflicts,
@@ -155,17 +171,76 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
                 "no side can be taken, since the transaction is serializable: `atomdir abort \
                  {transaction}` drops its changes; then run its programs again"
             ),
-            _ if !has_sides => format!(
-                "no side can be taken while others are open: `atomdir commit {transaction}` once they \
-                 have ended, or `atomdir abort {transaction}`"
-            ),
-            _ => format!(
-                "`atomdir commit {transaction} --merge` merges texts by lines; --take-mine N,... \
-                 and --take-theirs N,... take sides, `all` are those not named otherwise"
-            ),
+            _ => sides.hint(transaction),
         });
     }
     Ok(SUCCESS)
+}
+
+/// What can be done about all of the conflicts together.
+struct Sides {
+    has_any: bool,
+    /// The numbers of those in which only the side of the others can be taken.
+    only_theirs: Vec<String>,
+    /// Whether some can be merged, or the transaction's side can be taken.
+    has_texts: bool,
+    has_mine: bool,
+}
+
+impl Sides {
+    fn of(conflicts: &[Dated]) -> Sides {
+        let with_side = |one: &Dated| {
+            matches!(
+                one.conflict.by,
+                ChangedBy::Commit { .. } | ChangedBy::Outside
+            )
+        };
+        let numbered = (1..).zip(conflicts).filter(|(_, one)| with_side(one));
+        let numbered: Vec<(u64, ConflictKind)> =
+            numbered.map(|(number, one)| (number, one.conflict.what)).collect();
+        let only_theirs = numbered
+            .iter()
+            .filter(|(_, what)| !what.has_side_of_transaction());
+        let may_merge = |one: &Dated| {
+            one.conflict.what.may_have_texts() && !matches!(one.texts, Some(Err(_)))
+        };
+        Sides {
+            has_any: !numbered.is_empty(),
+            only_theirs: only_theirs.map(|(number, _)| number.to_string()).collect(),
+            has_texts: conflicts.iter().any(may_merge),
+            has_mine: numbered
+                .iter()
+                .any(|(_, what)| what.has_side_of_transaction()),
+        }
+    }
+
+    fn hint(&self, transaction: TransactionId) -> String {
+        if !self.has_any {
+            return format!(
+                "no side can be taken while others are open: `atomdir commit {transaction}` once they \
+                 have ended, or `atomdir abort {transaction}`"
+            );
+        }
+        let only = match &self.only_theirs[..] {
+            [] => String::new(),
+            _ if !self.has_mine => String::new(),
+            numbers => format!("; --take-mine is not possible for {}", numbers.join(",")),
+        };
+        match (self.has_mine, self.has_texts) {
+            (true, true) => format!(
+                "`atomdir commit {transaction} --merge` merges texts by lines; --take-mine N,... \
+                 and --take-theirs N,... take sides, `all` are those not named otherwise{only}"
+            ),
+            (true, false) => format!(
+                "`atomdir commit {transaction}` with --take-mine N,... or --take-theirs N,... takes \
+                 sides, `all` are those not named otherwise{only}"
+            ),
+            (false, _) => format!(
+                "`atomdir commit {transaction} --take-theirs all` takes the side of the others, which \
+                 is the only one here"
+            ),
+        }
+    }
 }
 
 /// Looks up when and by whom each change was made.

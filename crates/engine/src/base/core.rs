@@ -31,8 +31,7 @@ pub(crate) struct Core<D: Disk> {
     pub handles: HandleCache<D>,
     pub root_base: Arc<Base>,
     pub options: Options,
-    /// Held for writing while a commit changes the base. Those who read a snapshot do not take
-    /// it: see [`Moving`].
+    /// Held for writing while a commit changes the base; readers of snapshots use [`Moving`].
     pub applying: RwLock<()>,
     pub moving: Moving,
     pub inode_numbers: InodeNumbers,
@@ -42,8 +41,9 @@ pub(crate) struct Core<D: Disk> {
     pub awaits_confirmation: AtomicBool,
     pub survey: Mutex<Survey>,
     pub(super) probing: Mutex<()>,
-    /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
+    /// How much of old files all views remember.
+    pub old_text_bytes: Arc<AtomicU64>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
     /// How often the base began or ended to be changed by a commit: see [`Core::turns`].
     turns: AtomicU64,
@@ -67,6 +67,7 @@ impl<D: Disk> Core<D> {
             handles: HandleCache::new(options.handles_max),
             probing: Mutex::new(()),
             occupied: OnceLock::new(),
+            old_text_bytes: Arc::default(),
             index: Mutex::new(index),
             turns: AtomicU64::new(0),
             serials: AtomicU64::new(1),

@@ -62,6 +62,7 @@ pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -
             seen.check_name(core, name, (before, &entry.path))?;
         }
     }
+    seen.check_equal(core)?;
     in_place::refuse_used_since(core, set)?;
     check_again(core, set, seen)
 }

@@ -39,6 +39,7 @@ mod cancel;
 pub(crate) mod carry;
 pub(crate) mod checkpoint;
 mod contended;
+pub(crate) mod equal;
 pub(crate) mod feasible;
 pub(crate) mod group;
 pub(crate) mod in_place;
@@ -54,6 +55,7 @@ pub(crate) mod prepare;
 mod privileges;
 pub(crate) mod publish;
 pub(crate) mod refresh;
+mod refuse;
 pub(crate) mod resolve;
 pub(crate) mod stalled;
 mod terms;
@@ -65,11 +67,11 @@ use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
+use crate::commit::equal::Equal;
 use crate::commit::carry::{carry, carry_some_pages};
 use crate::commit::look::look_at_base;
-use crate::commit::prepare::Prepared;
+use crate::commit::prepare::{Chosen, Prepared};
 use crate::commit::resolve::{Accepted, Taken};
-use crate::commit::validate::Validation;
 use crate::error::{CommitError, Conflict, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
@@ -188,10 +190,16 @@ impl<D: Disk> Store<D> {
         if !met.is_empty() {
             return Err(CommitError::Conflict(met));
         }
-        let mut committed = self.commit_outermost(transaction, portion, report);
+        let mut committed = self.commit_outermost(transaction, (portion, &[]), report);
         // A commit that was set aside is tried again anyway.
         while !matches!(portion, Portion::AsSetAside) && self.helps_to_repeat(&committed) {
-            committed = self.commit_outermost(transaction, portion, report);
+            committed = self.commit_outermost(transaction, (portion, &[]), report);
+        }
+        if let Err(CommitError::Conflict(conflicts)) = &committed
+            && equal::may_be_equal(conflicts)
+        {
+            let conflicts = conflicts.clone();
+            committed = self.commit_outermost(transaction, (portion, &conflicts), report);
         }
         let committed = committed.map_err(|error| self.with_authors(error));
         if committed.is_err() {
@@ -203,10 +211,12 @@ impl<D: Disk> Store<D> {
         committed
     }
 
+    /// `refused`: the conflicts that a first try has met, in which what others have changed may be
+    /// equal to what the transaction has.
     fn commit_outermost(
         &self,
         transaction: &Transaction<D>,
-        portion: Portion<'_>,
+        (portion, refused): (Portion<'_>, &[Conflict]),
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         let mut meter = Meter::new(report);
@@ -227,7 +237,11 @@ impl<D: Disk> Store<D> {
             Portion::Part(_) | Portion::Sides(_) => transaction.leave_to_user(),
             Portion::All | Portion::AsSetAside => {}
         }
-        let (part, taken) = match portion {
+        let equal = equal::find(view, refused, matches!(portion, Portion::Part(_)))?;
+        if equal.is_empty() && !refused.is_empty() {
+            return Err(CommitError::Conflict(refused.to_vec()));
+        }
+        let (mut part, taken) = match portion {
             Portion::All | Portion::AsSetAside => (None, Taken::default()),
             Portion::Part(paths) => (Some(landing::choose(view, paths)?), Taken::default()),
             Portion::Sides(sides) => {
@@ -236,17 +250,25 @@ impl<D: Disk> Store<D> {
                 (None, at_its_expense(transaction, take)?)
             }
         };
-        let prepared_part = part.as_ref().or(taken.part.as_ref());
+        if let Some(part) = &mut part {
+            // They stay changes of the view.
+            part.leave_out(equal.creations.values().map(|one| &one.path), view);
+        }
+        let chosen = Chosen {
+            part: part.as_ref().or(taken.part.as_ref()),
+            anew: Some(&taken.anew),
+            equal: Some(&equal),
+        };
         view.release_savepoints();
         view.write_ahead();
-        let prepare = || self.prepare_on_terms(transaction, view, (prepared_part, &mut meter));
+        let prepare = || self.prepare_on_terms(transaction, view, (chosen, &mut meter));
         let mut prepared =
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
-            if view.reads.is_some() {
+            if view.reads.is_some() || !equal.is_empty() {
                 let _held = lock(&self.0.commit);
-                let set = (&mut prepared.set, Accepted::default());
+                let set = (&mut prepared.set, Accepted::of(equal));
                 self.refuse_conflicts(transaction, view, set)?;
             }
             // A durable commit makes all before it durable, even if it changes nothing.
@@ -268,7 +290,7 @@ impl<D: Disk> Store<D> {
             feasible::check_again(&self.0.core, &prepared.set, &Seen::default())?;
         }
         let is_part = part.is_some();
-        let validated = self.validate(transaction, view, (prepared, is_part, &taken.mine))?;
+        let validated = self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
         let logged = self.append(transaction, &mut state, validated)?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
@@ -327,11 +349,13 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         view: &mut View<D>,
-        (prepared, is_part, mine): (Prepared, bool, &[Listed]),
+        (prepared, is_part): (Prepared, bool),
+        (mine, equal): (&[Listed], Equal),
     ) -> Result<Validated, CommitError> {
         let Prepared { mut set, staging } = prepared;
         merge::correct_places(view, &set);
-        let accepted = resolve::accept(&self.0.core, transaction.owner(), &mut set, mine)?;
+        let mut accepted = resolve::accept(&self.0.core, transaction.owner(), &mut set, mine)?;
+        accepted.equal = equal;
         let seen = self.refuse_conflicts(transaction, view, (&mut set, accepted))?;
         if is_part {
             landing::refuse_merged(view, &set)?;
@@ -360,49 +384,6 @@ impl<D: Disk> Store<D> {
             carried,
             acting: view.restricted_to.clone(),
         })
-    }
-
-    /// To be called with the commit lock held, so that the answer stays true. Returns what
-    /// validation has seen.
-    fn refuse_conflicts(
-        &self,
-        transaction: &Transaction<D>,
-        view: &View<D>,
-        (set, accepted): (&mut WriteSet, Accepted),
-    ) -> Result<Seen, CommitError> {
-        let only_reads = set.is_empty();
-        let found = self.find_conflicts(transaction, view, (set, accepted), only_reads)?;
-        let (conflicts, seen) = found;
-        match conflicts.is_empty() {
-            true => Ok(seen),
-            false => Err(CommitError::Conflict(conflicts)),
-        }
-    }
-
-    /// `only_reads`: commits of others do not conflict with the transaction's reads.
-    fn find_conflicts(
-        &self,
-        transaction: &Transaction<D>,
-        view: &View<D>,
-        (set, accepted): (&mut WriteSet, Accepted),
-        only_reads: bool,
-    ) -> Result<(Vec<Conflict>, Seen), CommitError> {
-        let core = &*self.0.core;
-        let began = transaction.began_change_time();
-        let began = (began, self.oldest_begin().unwrap_or(began));
-        let at = (transaction.at(), &*view.landed);
-        let mut validation = Validation::new(core, at, began, transaction.owner());
-        validation.accepted = accepted;
-        validation.is_undo = transaction.uses_past();
-        validation
-            .run(set)
-            .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
-        if let Some(reads) = &view.reads {
-            validation
-                .run_reads(reads, only_reads, &|base| view.path_of_base(base))
-                .map_err(|errno| CommitError::io("validate", b"the read set", errno))?;
-        }
-        Ok((validation.conflicts, validation.seen))
     }
 
     fn append(

@@ -26,7 +26,7 @@ use atomdir_disk::Disk;
 
 use crate::base::snapshot::SnapshotPoint;
 use crate::commit::at_its_expense;
-use crate::commit::prepare::prepare;
+use crate::commit::prepare::{Chosen, prepare};
 use crate::commit::resolve::{Accepted, seen};
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind, RefreshError, StoreError};
 use crate::ids::{NodeId, Sequence};
@@ -91,7 +91,7 @@ impl<D: Disk> Store<D> {
         view.release_savepoints();
         let mut report = |_| {};
         let mut meter = Meter::new(&mut report);
-        let prepared = at_its_expense(transaction, || prepare(view, None, &mut meter));
+        let prepared = at_its_expense(transaction, || prepare(view, Chosen::default(), &mut meter));
         let mut set = prepared.map_err(|error| self.heed_flush(error))?.set;
         let mut state = self.lock_without_pending()?;
         if view.log.is_some() || transaction.has_landed() {

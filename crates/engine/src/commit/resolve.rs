@@ -8,9 +8,12 @@
 //! 2. Taking sides changes the write set, never the view. So a commit that is refused loses
 //!    nothing, not even the changes for which their side was to be taken.
 //! 3. Contents that are taken are written whole, so that no file mixes pages of both sides.
+//!    Where others have replaced or removed the file, these become a new file at its name: it
+//!    replaces what was listed there, and nothing else. The write set then has an entry for the
+//!    name, and every check of an entry applies, those of the user's permissions among them.
 //! 4. If the user's permission was revoked, that conflict stays: no side can be taken in it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name};
@@ -21,10 +24,11 @@ use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Stamp};
 use crate::commit::at_its_expense;
+use crate::commit::equal::{self, Equal};
 use crate::commit::landing::no_part;
-use crate::commit::prepare::prepare;
+use crate::commit::prepare::{Chosen, prepare};
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
-use crate::ids::Sequence;
+use crate::ids::{NodeId, Sequence};
 use crate::progress::Meter;
 use crate::rules::Rule;
 use crate::store::Store;
@@ -32,10 +36,15 @@ use crate::transaction::Transaction;
 use crate::transaction::listed::{Listed, PathState, Sides};
 use crate::view::View;
 use crate::view::part::Part;
-use crate::write_set::{Object, WriteSet};
+use crate::write_set::{EntryWrite, Object, ObjectWrite, WriteSet};
 
 const LOSES_THEIRS: &str = "it would need to remove what others have put there, or to bring back \
                             what they have moved or removed";
+const NO_CONTENTS: &str = "the transaction has only changed its attributes, or it is no file, and \
+                           what others have removed is not brought back";
+const OF_ANOTHER: &str = "it belonged to another user, and the file would have to be made again";
+const CONTENTS_GONE: &str = "the transaction has changed a part of it only, and the rest went with \
+                             the file that others have removed";
 
 const GOES_WITH_THEIRS: &str = "it belongs to another change for which their side is to be taken";
 
@@ -47,6 +56,8 @@ pub(crate) struct Taken {
     /// The changes that are not committed.
     pub dropped: Vec<ChangeLine<TreePath>>,
     pub mine: Vec<Listed>,
+    /// The files that become new ones, because others have replaced or removed them.
+    pub anew: HashSet<NodeId>,
 }
 
 /// The conflicts that do not count, under the commit lock.
@@ -55,9 +66,18 @@ pub(crate) struct Accepted {
     conflicts: Vec<(Vec<u8>, ConflictKind, Option<Sequence>)>,
     /// The paths of entries whose present objects are replaced.
     entries: HashSet<Vec<u8>>,
+    /// What others have changed is equal to what the transaction has.
+    pub equal: Equal,
 }
 
 impl Accepted {
+    pub fn of(equal: Equal) -> Accepted {
+        Accepted {
+            equal,
+            ..Accepted::default()
+        }
+    }
+
     pub fn has_entry(&self, path: &(impl AnyPath + ?Sized)) -> bool {
         !self.entries.is_empty() && self.entries.contains(&*path.bytes())
     }
@@ -103,6 +123,10 @@ pub(crate) fn take_sides<D: Disk>(
         found.ok_or(CommitError::NotListed { number: *number })
     };
     let mut taken = Taken::default();
+    let changed = match sides.mine.is_empty() {
+        true => HashMap::new(),
+        false => changed_by_path(view),
+    };
     for number in &sides.mine {
         let one = find(number)?;
         let path = &one.conflict.path;
@@ -116,12 +140,18 @@ pub(crate) fn take_sides<D: Disk>(
         if !is_takeable(&one.conflict) {
             return Err(not_taken(path, LOSES_THEIRS));
         }
-        let is_whole = matches!(
-            one.conflict.what,
-            ConflictKind::Contents | ConflictKind::UnknownParts
-        );
-        if is_whole && let Some(node) = looked_up(view.resolve(path), path)? {
-            looked_up(view.stage_whole(node), path)?;
+        match one.conflict.what {
+            ConflictKind::Contents | ConflictKind::UnknownParts => {
+                if let Some(node) = changed.get(path) {
+                    looked_up(view.stage_whole(*node), path)?;
+                }
+            }
+            ConflictKind::Replaced | ConflictKind::Removed => {
+                if let Some(node) = changed.get(path) {
+                    taken.anew.extend(take_anew(view, *node, path)?);
+                }
+            }
+            _ => {}
         }
         taken.mine.push(one.clone());
     }
@@ -147,6 +177,45 @@ pub(crate) fn take_sides<D: Disk>(
     Ok(taken)
 }
 
+/// The changed objects by their paths in the view. Outside writers may have taken these paths, so
+/// they are not looked up.
+pub(crate) fn changed_by_path<D: Disk>(view: &View<D>) -> HashMap<Vec<u8>, NodeId> {
+    let has_name = |id: &NodeId| {
+        let own = view.node(*id).ok().and_then(|node| node.own());
+        own.is_some_and(|own| own.attributes.links > 0)
+    };
+    let changed = view.changed_nodes().filter(has_name);
+    changed.map(|id| (view.path(id), id)).collect()
+}
+
+/// Completes a file whose name others have taken from it. `None`: the transaction has changed the
+/// name itself, so what it has there needs no completion.
+fn take_anew<D: Disk>(
+    view: &mut View<D>,
+    id: NodeId,
+    path: &[u8],
+) -> Result<Option<NodeId>, CommitError> {
+    let node = looked_up(view.node(id), path)?;
+    if node.base.is_none() || view.base_place(id).is_none() && node.contents().is_none() {
+        return Ok(None);
+    }
+    if node.contents().is_none() {
+        return Err(not_taken(path, NO_CONTENTS));
+    }
+    let owner = node.own().map(|own| own.attributes.owner);
+    let is_anothers = match &view.restricted_to {
+        Some(user) => owner.is_none_or(|owner| owner.user != user.user),
+        None => owner.is_none_or(|owner| !view.core.options.privileges.can_own_as(owner)),
+    };
+    if is_anothers {
+        return Err(not_taken(path, OF_ANOTHER));
+    }
+    match view.stage_whole(id) {
+        Err(Errno::STALE) => Err(not_taken(path, CONTENTS_GONE)),
+        staged => looked_up(staged, path).map(|()| Some(id)),
+    }
+}
+
 fn looked_up<T>(result: Result<T, Errno>, path: &[u8]) -> Result<T, CommitError> {
     result.map_err(|errno| CommitError::io("look at", path, errno))
 }
@@ -160,13 +229,7 @@ fn not_taken(path: &[u8], reason: &'static str) -> CommitError {
 
 fn is_takeable(conflict: &Conflict) -> bool {
     let has_side = matches!(conflict.by, ChangedBy::Commit { .. } | ChangedBy::Outside);
-    let kinds = [
-        ConflictKind::Contents,
-        ConflictKind::UnknownParts,
-        ConflictKind::Attributes,
-        ConflictKind::Entry,
-    ];
-    has_side && kinds.contains(&conflict.what)
+    has_side && conflict.what.has_side_of_transaction()
 }
 
 /// The path, or the nearest one above it at which the view has changes. A conflict may be
@@ -184,7 +247,7 @@ pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Path
     let path = if path == b"." { b"" } else { path };
     let object = set.objects.iter().find(|object| object.path == *path);
     let object = object.and_then(|object| core.stat_now(&object.base).ok());
-    let entry = changed_entry(set, path);
+    let entry = changed_entry(set, path).or_else(|| home(set, path));
     let entry = entry.and_then(|(directory, name)| {
         let handle = core.directory(directory).ok()?;
         match core.stat_entry(&handle, name) {
@@ -216,6 +279,13 @@ fn changed_entry<'a>(set: &'a WriteSet, path: &[u8]) -> Option<(&'a Arc<Base>, &
     Some((&removed.base, name))
 }
 
+/// The name in the base of a changed file whose name the write set does not change.
+fn home<'a>(set: &'a WriteSet, path: &[u8]) -> Option<(&'a Arc<Base>, &'a Name)> {
+    let object = set.objects.iter().find(|object| object.path == *path)?;
+    let (directory, name) = object.home.as_ref()?;
+    Some((directory, name))
+}
+
 /// Prepares a write set for the sides that are taken, as far as the base is still as it was
 /// listed. The commit lock is held.
 pub(crate) fn accept<D: Disk>(
@@ -231,22 +301,55 @@ pub(crate) fn accept<D: Disk>(
     } in mine
     {
         let Conflict { path, what, by } = conflict;
-        if seen(core, set, path) != *then {
+        if !seen(core, set, path).is_as_listed(then) {
             continue;
         }
         let by = match by {
             ChangedBy::Commit { sequence, .. } => Some(*sequence),
             _ => None,
         };
-        if *what != ConflictKind::Entry {
+        let is_of_name = matches!(
+            what,
+            ConflictKind::Entry | ConflictKind::Replaced | ConflictKind::Removed
+        );
+        if !is_of_name {
             accepted.conflicts.push((path.clone(), *what, by));
-        } else if replace_present(core, owner, set, path)? {
+            continue;
+        }
+        make_anew(set, path);
+        if replace_present(core, owner, set, path)? {
             accepted.entries.insert(path.clone());
         } else {
             return Err(not_taken(path, LOSES_THEIRS));
         }
     }
     Ok(accepted)
+}
+
+/// Makes a changed file that others have replaced or removed a new one with its own entry.
+fn make_anew(set: &mut WriteSet, path: &[u8]) {
+    let is_it = |object: &ObjectWrite| {
+        let contents = object.contents.as_ref();
+        object.path == *path && contents.is_some_and(|contents| contents.replacement.is_some())
+    };
+    let Some(index) = set.objects.iter().position(is_it) else {
+        return;
+    };
+    let has_entry = set.entries.iter().any(|entry| entry.path == *path);
+    if !has_entry && set.objects[index].home.is_none() {
+        return;
+    }
+    let object = set.objects.remove(index);
+    let created = object.contents.and_then(|contents| contents.replacement);
+    if let (false, Some(created), Some((directory, name))) = (has_entry, created, object.home) {
+        set.entries.push(EntryWrite {
+            directory: Object::Base(directory),
+            name,
+            before: None,
+            after: Some(Object::Created(created)),
+            path: object.path,
+        });
+    }
 }
 
 /// Makes an entry replace what the base has there now. Returns false if it cannot: whole
@@ -323,16 +426,29 @@ impl<D: Disk> Store<D> {
         view.release_savepoints();
         let mut report = |_| {};
         let mut meter = Meter::new(&mut report);
-        let prepared = at_its_expense(transaction, || prepare(view, None, &mut meter));
-        let prepared = prepared.map_err(|error| self.heed_flush(error))?;
-        let mut set = prepared.set;
-        let state = self.lock_for(view, &set)?;
-        crate::commit::merge::correct_places(view, &set);
-        let refused = self.refuse_conflicts(transaction, view, (&mut set, Accepted::default()));
-        let mut conflicts = match refused {
-            Ok(_) => Vec::new(),
-            Err(CommitError::Conflict(conflicts)) => conflicts,
-            Err(error) => return Err(error),
+        let mut equal: Option<Equal> = None;
+        let (state, set, mut conflicts) = loop {
+            let chosen = Chosen {
+                equal: equal.as_ref(),
+                ..Chosen::default()
+            };
+            let prepared = at_its_expense(transaction, || prepare(view, chosen, &mut meter));
+            let prepared = prepared.map_err(|error| self.heed_flush(error))?;
+            let mut set = prepared.set;
+            let state = self.lock_for(view, &set)?;
+            crate::commit::merge::correct_places(view, &set);
+            let accepted = Accepted::of(equal.clone().unwrap_or_default());
+            let refused = self.refuse_conflicts(transaction, view, (&mut set, accepted));
+            let conflicts = match refused {
+                Ok(_) => Vec::new(),
+                Err(CommitError::Conflict(conflicts)) => conflicts,
+                Err(error) => return Err(error),
+            };
+            if equal.is_some() || !equal::may_be_equal(&conflicts) {
+                break (state, set, conflicts);
+            }
+            drop(state);
+            equal = Some(equal::find(view, &conflicts, false)?);
         };
         self.remember(transaction, &set, &conflicts);
         // No side can be taken against a lock, so it is listed last and not remembered.

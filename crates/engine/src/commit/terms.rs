@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use atomdir_disk::{Disk, Errno, SetAttributes, SetTime, Timestamp};
 use atomdir_format::annotations::UnconfirmedCommit;
 
-use crate::commit::prepare::{Prepared, prepare};
+use crate::commit::prepare::{Chosen, Prepared, prepare};
 use crate::error::CommitError;
 use crate::ids::{NodeId, Sequence};
 use crate::log::annotations::{await_confirmation, later};
@@ -15,7 +15,6 @@ use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::transaction::Transaction;
 use crate::view::View;
-use crate::view::part::Part;
 
 impl<D: Disk> Store<D> {
     /// From now on files that transactions have written get the time of the commit, or keep that of
@@ -30,10 +29,10 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         view: &mut View<D>,
-        (part, meter): (Option<&Part>, &mut Meter<'_>),
+        (chosen, meter): (Chosen<'_>, &mut Meter<'_>),
     ) -> Result<Prepared, CommitError> {
         self.date_files(transaction, view)?;
-        prepare(view, part, meter)
+        prepare(view, chosen, meter)
     }
 
     /// Gives the files that the transaction has written the present time. A file whose time is from

@@ -23,6 +23,15 @@ pub(crate) struct PathState {
     pub entry: Option<Option<Stamp>>,
 }
 
+impl PathState {
+    /// Whether what a commit would overwrite is as it was when the conflict was listed. The
+    /// transaction may have replaced the file since, as editors do. Then only its name counts.
+    pub fn is_as_listed(&self, then: &PathState) -> bool {
+        let has_replaced = self.object.is_none() && self.entry.is_some();
+        self.entry == then.entry && (has_replaced || self.object == then.object)
+    }
+}
+
 /// Whose side a commit takes in each listed conflict. Numbers count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sides {

@@ -98,6 +98,7 @@ impl<D: Disk> Transaction<D> {
         began_change_time: Timestamp,
     ) -> Transaction<D> {
         let mut view = View::new(core.clone(), id, at);
+        view.old_texts.begin(began_change_time);
         if options.isolation == Isolation::Serializable {
             view.reads = Some(ReadSet::default());
         }

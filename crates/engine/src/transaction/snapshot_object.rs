@@ -13,6 +13,7 @@ use crate::base::{Base, Stamp};
 use crate::ids::Sequence;
 use crate::transaction::Transaction;
 use crate::view::NodeAttributes;
+use crate::view::old_texts::OldFile;
 
 /// An object in the snapshot or in the newest state.
 #[derive(Debug, Clone)]
@@ -60,10 +61,33 @@ impl SnapshotObject {
     }
 }
 
+/// What a transaction found at a path.
+enum FoundAt {
+    /// The transaction has not changed it, or its snapshot still shows it.
+    Unknown,
+    /// There was nothing.
+    Nothing,
+    /// Outside writers have changed or removed the file, and the view remembers what it was.
+    Remembered(Arc<Base>, OldFile),
+    /// Outside writers have removed it, and nobody knows what it was.
+    Lost,
+}
+
 impl<D: Disk> Transaction<D> {
     /// The object that this side has at a path.
     pub fn object_of(&self, side: Side, path: &[u8]) -> Result<Option<SnapshotObject>> {
         let landed = self.landed()?;
+        let found = match side {
+            // An undo changes objects that are in limbo.
+            Side::Snapshot if self.past().is_none() => self.found_at(path)?,
+            _ => FoundAt::Unknown,
+        };
+        let is_lost = match found {
+            FoundAt::Nothing => return Ok(None),
+            FoundAt::Remembered(base, old) => return Ok(Some(self.remembered(&base, old))),
+            FoundAt::Lost => true,
+            FoundAt::Unknown => false,
+        };
         let snapshot = self.state_of(side, &landed);
         let Some((base, stat)) = snapshot.resolve(path)? else {
             return Ok(None);
@@ -81,13 +105,62 @@ impl<D: Disk> Transaction<D> {
             xattrs,
             attributes,
             target,
-            changed_outside: self.is_changed_outside(&base),
+            changed_outside: is_lost || self.is_changed_outside(&base),
         }))
+    }
+
+    /// What the transaction found at a path that it has changed.
+    fn found_at(&self, path: &[u8]) -> Result<FoundAt> {
+        let found = self.wait_with(|view| {
+            let found = view.found_before(path);
+            Ok(found.map(|base| base.map(|base| (view.old_texts.get(&base), base))))
+        })?;
+        Ok(match found {
+            None => FoundAt::Unknown,
+            Some(None) => FoundAt::Nothing,
+            Some(Some((old, base))) => match old {
+                Some(old) if self.is_changed_outside(&base) => FoundAt::Remembered(base, old),
+                None if self.core.stat_now(&base) == Err(Errno::STALE) && !self.is_kept(&base) => {
+                    FoundAt::Lost
+                }
+                _ => FoundAt::Unknown,
+            },
+        })
+    }
+
+    /// Whether a commit has removed the object, so that it is in limbo for the snapshot.
+    fn is_kept(&self, base: &Base) -> bool {
+        let state = base.state();
+        let removed = state.changed().and_then(|changed| changed.removed);
+        removed.is_some()
+    }
+
+    fn remembered(&self, base: &Base, old: OldFile) -> SnapshotObject {
+        let mut xattrs = old.xattrs.unwrap_or_default();
+        xattrs.sort();
+        SnapshotObject {
+            object: base.serial,
+            kind: old.stat.kind,
+            attributes: self.core.inode_numbers.attributes_of(&old.stat),
+            xattrs,
+            target: Vec::new(),
+            changed_outside: false,
+        }
     }
 
     /// Fills the buffer from the contents of a path on this side, with zeros past their end.
     pub fn read_of(&self, side: Side, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
         let landed = self.landed()?;
+        if side == Side::Snapshot
+            && let FoundAt::Remembered(_, old) = self.found_at(path)?
+        {
+            let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
+            let old = old.contents.get(start..).unwrap_or_default();
+            let count = old.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&old[..count]);
+            buffer[count..].fill(0);
+            return Ok(());
+        }
         let snapshot = self.state_of(side, &landed);
         let (base, _) = snapshot.resolve(path)?.ok_or(Errno::STALE)?;
         snapshot.read(&base, offset, buffer)?;

@@ -6,6 +6,7 @@ use atomdir_disk::{Disk, Errno, Extent, Kind, Result, Stat};
 
 use super::View;
 use super::node::{Contents, OwnBody};
+use super::old_texts::{OldTexts, is_short};
 use super::types::Caller;
 use crate::base::Base;
 use crate::base::core::Core;
@@ -18,10 +19,6 @@ const KEEP_SIZE: u32 = 0x01;
 const PUNCH_HOLE: u32 = 0x02;
 const ZERO_RANGE: u32 = 0x10;
 
-/// The kernel writes a changed page after 30 seconds, unless an administrator has changed that. A
-/// file that was modified earlier than this has no page whose store leaves no trace.
-const UNWRITTEN_SECONDS_MAX: i64 = 600;
-
 /// All that a read needs. It is collected under the transaction's lock, and the
 /// read runs without the lock.
 pub(crate) struct ReadPlan<D: Disk> {
@@ -29,10 +26,14 @@ pub(crate) struct ReadPlan<D: Disk> {
     offset: u64,
     base: Option<Arc<Base>>,
     base_limit: u64,
+    /// What the base's file held before outside writers could change it, if that is known.
+    old: Option<Arc<Vec<u8>>>,
     staged: Option<Arc<D::Handle>>,
     /// Pages of the staged file; empty if it holds the whole file.
     pages: RangeSet,
     at: Sequence,
+    /// Of a file of the base that is to be remembered as it is.
+    to_remember: Option<(OldTexts, Stat)>,
 }
 
 impl<D: Disk> ReadPlan<D> {
@@ -77,6 +78,10 @@ impl<D: Disk> ReadPlan<D> {
             }
             at = until;
         }
+        if let (Some((old_texts, stat)), Some(base)) = (&self.to_remember, &self.base) {
+            let total = &core.old_text_bytes;
+            old_texts.note_read((base, stat), (self.offset, buffer), total);
+        }
         Ok(self.length)
     }
 
@@ -104,6 +109,13 @@ impl<D: Disk> ReadPlan<D> {
             .min(part.len() as u64) as usize;
         let (below, rest) = part.split_at_mut(shown);
         rest.fill(0);
+        if let Some(old) = &self.old {
+            let old = old.get(offset as usize..).unwrap_or_default();
+            let count = old.len().min(shown);
+            below[..count].copy_from_slice(&old[..count]);
+            below[count..].fill(0);
+            return Ok(());
+        }
         match &self.base {
             Some(base) if shown > 0 => Snapshot::new(core, self.at).read(base, offset, below),
             _ => Ok(()),
@@ -135,47 +147,24 @@ impl<D: Disk> View<D> {
     ) -> Result<ReadPlan<D>> {
         self.check_readable(id, caller)?;
         self.require_contents(id)?;
+        let mut to_remember = None;
         let total = match (self.node(id)?.own(), &self.node(id)?.base) {
             (None, Some(base)) if base.kind == Kind::File => {
                 let base = base.clone();
                 let stat = self.snapshot().stat(&base)?;
                 self.watch_stores(id, &stat);
+                // Commits keep what they replace.
+                if is_short(&stat) && !self.snapshot().has_versions(&base) {
+                    to_remember = Some((self.old_texts.clone(), stat));
+                }
                 stat.length
             }
             _ => self.file_length(id)?,
         };
         self.note_contents(id, total, (offset, length as u64))?;
-        self.read_plan_within(id, total, (offset, length))
-    }
-
-    /// If other programs may have mapped the file for writing, makes their stores change its times
-    /// from now on. Otherwise a store to a page that was changed before leaves no trace, and a commit
-    /// would overwrite it. Call it before the first read and the first change.
-    pub(super) fn watch_stores(&mut self, id: NodeId, present: &Stat) {
-        let Ok(node) = self.node(id) else { return };
-        let Some(base) = node.base.clone().filter(|_| !node.is_watched) else {
-            return;
-        };
-        if base.kind != Kind::File {
-            return;
-        }
-        if let Ok(node) = self.node_mut(id) {
-            node.is_watched = true;
-        }
-        let modified = present.attributes.times.modified.seconds;
-        if self.now().seconds.saturating_sub(modified) > UNWRITTEN_SECONDS_MAX {
-            return;
-        }
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
-        if let Ok(file) = self.core.contents(identity, &place)
-            && self.core.is_open_for_writing(&file).unwrap_or(true)
-        {
-            // If this fails, only the detection of such stores does.
-            let _ = self.core.disk.write_back(&file);
-        }
+        let mut plan = self.read_plan_within(id, total, (offset, length))?;
+        plan.to_remember = to_remember;
+        Ok(plan)
     }
 
     /// For a file of this length.
@@ -188,6 +177,7 @@ impl<D: Disk> View<D> {
         let length = total.saturating_sub(offset).min(length as u64);
         let node = self.node(id)?;
         let base = node.base.clone();
+        let node_is_changed = node.contents().is_some();
         let (base_limit, pages) = match node.contents() {
             Some(contents) => {
                 let first = offset / PAGE;
@@ -210,15 +200,21 @@ impl<D: Disk> View<D> {
             None => None,
         };
         let length = length as usize;
+        let old = match (&base, base_limit) {
+            (Some(base), 1..) if node_is_changed => self.old_texts.get(base),
+            _ => None,
+        };
         let at = base.as_ref().map_or(self.at, |base| self.at_of(base));
         Ok(ReadPlan {
             length,
             offset,
             base,
             base_limit,
+            old: old.map(|old| old.contents),
             staged,
             pages,
             at,
+            to_remember: None,
         })
     }
 
@@ -265,6 +261,9 @@ impl<D: Disk> View<D> {
     pub(super) fn contents_mut(&mut self, id: NodeId) -> Result<&mut Contents> {
         if self.node(id)?.contents().is_none() {
             self.note_contents_changed(id);
+        }
+        if self.node(id)?.contents().is_none() {
+            self.remember_old(id);
         }
         let own = self.own_mut(id)?;
         if let OwnBody::Unchanged = own.body {
@@ -386,7 +385,14 @@ impl<D: Disk> View<D> {
         let shown = (contents.base_limit - start).min(PAGE) as usize;
         let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let mut buffer = [0; PAGE as usize];
-        self.snapshot().read(&base, start, &mut buffer[..shown])?;
+        match self.old_texts.get(&base) {
+            Some(old) => {
+                let old = old.contents.get(start as usize..).unwrap_or_default();
+                let count = old.len().min(shown);
+                buffer[..count].copy_from_slice(&old[..count]);
+            }
+            None => self.snapshot().read(&base, start, &mut buffer[..shown])?,
+        }
         let file = self.staged_file_to_change(id, u64::MAX)?;
         self.core.disk.write_at(&file, &buffer[..shown], start)
     }

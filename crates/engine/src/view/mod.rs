@@ -3,7 +3,7 @@
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
 //! module. `fork` makes savepoints and nested views, `refresh` lays the difference over a newer
 //! snapshot, `log` keeps a view on disk for the next service, `read_set` records what a serializable
-//! transaction has read, `resolved` keeps names to the objects that they have led to, `shown` is what
+//! transaction has read, `old_texts` remembers what changed files held before, `resolved` keeps names to the objects that they have led to, `shown` is what
 //! a lower layer has shown, `sparse` knows the holes of files, and `upper` makes a view of an
 //! overlay's upper layer. Each of these states the invariants that it keeps.
 //!
@@ -23,6 +23,7 @@ mod namespace;
 pub(crate) mod node;
 mod nodes;
 mod numbers;
+pub(crate) mod old_texts;
 pub(crate) mod part;
 pub(crate) mod paths;
 mod put_back;
@@ -37,12 +38,13 @@ mod take_back;
 mod tree;
 mod types;
 mod upper;
+mod watch;
 mod xattrs;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Timestamp};
+use atomdir_disk::{Disk, Errno, Timestamp};
 
 use fork::Forks;
 pub use fork::Outdated;
@@ -51,6 +53,7 @@ pub(crate) use merge::conflicts;
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
 use numbers::Numbers;
+use old_texts::OldTexts;
 use shown::Shown;
 use sparse::HolesRead;
 pub(crate) use take_back::NameChange;
@@ -79,6 +82,7 @@ pub(crate) struct View<D: Disk> {
     pub landed: Arc<Landed>,
     /// The names that it has resolved in its snapshot. Nested views share them.
     resolved: Arc<Resolved>,
+    pub old_texts: OldTexts,
     pub nodes: Nodes,
     /// How often the kernel has looked up each node and not yet forgotten it.
     lookups: Vec<u64>,
@@ -138,6 +142,7 @@ impl<D: Disk> View<D> {
             at,
             landed: Arc::default(),
             resolved: Arc::default(),
+            old_texts: OldTexts::default(),
             lookups: Vec::new(),
             holes_read: HolesRead::default(),
             generations: Vec::new(),
@@ -188,9 +193,14 @@ impl<D: Disk> View<D> {
         if self.restricted_to.is_none() {
             return Ok(());
         }
-        match &self.node(id)?.base {
-            Some(base) => self.require_present(base, &present::CONTENTS),
-            None => Ok(()),
+        let node = self.node(id)?;
+        let Some(base) = &node.base else {
+            return Ok(());
+        };
+        match self.require_present(base, &present::CONTENTS) {
+            // Outside writers have removed what the transaction has changed.
+            Err(Errno::STALE) if node.contents().is_some() => Ok(()),
+            required => required,
         }
     }
 

@@ -97,6 +97,7 @@ impl<D: Disk> View<D> {
         self.at = new.at;
         self.landed = Arc::default();
         self.resolved = Arc::new(self.resolved.without_names());
+        self.old_texts.begin(new.began);
         self.change_log_begin(|begin| {
             begin.at = new.at.0;
             begin.began_change_time = new.began;

@@ -10,6 +10,8 @@
 //! 2. A name that was missing stays missing.
 //! 3. A name that was listed leads to an object with the inode that was listed, or is missing, or
 //!    fails with `ESTALE`. What the lookup finds is final.
+//!    A file that the transaction has changed is still found at its name, if outside writers have
+//!    taken that from it.
 //! 4. What a view changes at a name, it changes of the object that was found there, so that a
 //!    commit finds out about any other.
 //!
@@ -21,11 +23,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use atomdir_disk::{Disk, Errno, Identity, Name, Result};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Result};
 
 use super::View;
 use crate::base::Base;
 use crate::base::snapshot::Found;
+use crate::ids::NodeId;
 use crate::lock;
 
 /// By a hash of the directory's serial and the name: a view may resolve millions of names. Two names
@@ -167,6 +170,71 @@ impl<D: Disk> View<D> {
         }
         let found = self.look_up(directory, name)?;
         Ok(found.map(|found| found.base))
+    }
+
+    /// What the transaction found at a path of its snapshot, as far as it has looked; `None`: it has
+    /// not. The inner `None`: there was nothing.
+    pub fn found_before(&self, path: &[u8]) -> Option<Option<Arc<Base>>> {
+        let mut at = self.core.root_base.clone();
+        let parts = path.split(|byte| *byte == b'/');
+        let mut parts = parts.filter(|part| !part.is_empty()).peekable();
+        while let Some(part) = parts.next() {
+            let name = Name::new(part).ok()?;
+            let found = self.found_in(&at, &name);
+            if parts.peek().is_none() {
+                return found;
+            }
+            at = match found {
+                Some(None) => return Some(None),
+                Some(Some(directory)) => directory,
+                None => self.snapshot().lookup(&at, &name).ok()??.base,
+            };
+        }
+        Some(Some(at))
+    }
+
+    fn found_in(&self, directory: &Arc<Base>, name: &Name) -> Option<Option<Arc<Base>>> {
+        let node = self.nodes.by_base.get(&directory.serial);
+        let node = node.and_then(|id| self.node(*id).ok());
+        let delta = node.and_then(|node| node.directory_delta());
+        if let Some(entry) = delta.and_then(|delta| delta.entries.get(name)) {
+            return Some(entry.before.clone());
+        }
+        if let Some(shown) = self.shown_name(directory, name) {
+            return Some(shown);
+        }
+        match self.resolved.get(directory, name)? {
+            Resolution::Missing => Some(None),
+            Resolution::Found(identity) => self.core.known(identity).map(Some),
+            Resolution::Listed { .. } => None,
+        }
+    }
+
+    /// Resolves the names of changed files anew, as they were when the transaction changed these.
+    pub(super) fn resolve_changed(&self) {
+        let files = self.changed_nodes().filter_map(|id| {
+            let base = self.node(id).ok()?.base.as_ref()?;
+            (base.kind == Kind::File).then_some((base, self.base_place(id)?))
+        });
+        for (base, (directory, name)) in files {
+            let key = self.resolved.key(&directory, &name);
+            let found = Resolution::Found(base.identity());
+            if lock(&self.resolved.names).insert(key, found).is_none() {
+                self.resolved.count_one();
+            }
+        }
+    }
+
+    /// A changed file whose name outside writers have taken from it. The view goes on showing it
+    /// there.
+    pub(super) fn changed_at(&self, directory: NodeId, name: &Name) -> Option<NodeId> {
+        let is_it = |id: &NodeId| {
+            self.node(*id).is_ok_and(|node| {
+                let is_there = node.parent == directory && node.name.as_ref() == Some(name);
+                is_there && node.base.is_some() && node.contents().is_some() && !node.is_unnamed()
+            })
+        };
+        self.changed_nodes().find(is_it)
     }
 
     /// Takes note of what a listing shows of a name. Returns whether it may show the name.

@@ -186,6 +186,15 @@ impl<D: Disk> View<D> {
         }
     }
 
+    /// What a lower layer has shown at a name, if it has.
+    pub(super) fn shown_name(
+        &self,
+        directory: &Base,
+        name: &Name,
+    ) -> Option<Option<Arc<Base>>> {
+        self.shown.as_ref()?.name(directory, name)
+    }
+
     pub(super) fn show_listing(&self, directory: &Arc<Base>) -> Result<Vec<(Name, u64, Kind)>> {
         let mut listing = self.snapshot().list(directory)?;
         if let Some(shown) = &self.shown {
@@ -232,6 +241,7 @@ impl<D: Disk> View<D> {
         let stat = self.show_stat(&base)?;
         shown.add_stat(&base, &stat);
         self.show_xattrs(&base)?;
+        self.remember_old(id);
         if !shown.note_copied(&base) {
             // This lookup is never subtracted again.
             self.raise_lookups(id);

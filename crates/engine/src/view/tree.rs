@@ -151,7 +151,13 @@ impl<D: Disk> View<D> {
             return Ok(None);
         };
         self.require_present(&base, &[Permission::Search])?;
-        let found = self.show_name(&base, name)?;
+        let found = match self.show_name(&base, name) {
+            Err(Errno::STALE) => {
+                let changed = self.changed_at(parent, name).ok_or(Errno::STALE)?;
+                return Ok(Some((changed, None)));
+            }
+            found => found?,
+        };
         if let Some(reads) = &mut self.reads
             && !self.core.is_hidden(&base, name)
         {

@@ -7,7 +7,7 @@ use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::View;
 use super::node::{Dress, OwnBody};
-use crate::base::Xattrs;
+use crate::base::{Base, Xattrs};
 use crate::base::acl::{self, AccessControlList};
 use crate::base::privileges::CAPABILITY;
 use crate::ids::NodeId;
@@ -36,12 +36,28 @@ impl<D: Disk> View<D> {
                 let found = shown.into_iter().find(|(of, _)| of == name);
                 found.map(|(_, value)| value).ok_or(Errno::NODATA)
             }
-            Some(base) => self.snapshot().xattr(&base, name),
+            Some(base) => match self.snapshot().xattr(&base, name) {
+                Err(Errno::STALE) => {
+                    let known = self.xattrs_before_removal(id, &base)?.into_iter();
+                    let found = known.into_iter().find(|(of, _)| of == name);
+                    found.map(|(_, value)| value).ok_or(Errno::NODATA)
+                }
+                found => found,
+            },
             None => match self.taken_over(id)? {
                 Some(object) => self.core.disk.xattr(&object, name),
                 None => Err(Errno::NODATA),
             },
         }
+    }
+
+    /// Those of a changed file that outside writers have removed, as far as they are known.
+    fn xattrs_before_removal(&self, id: NodeId, base: &Base) -> Result<Xattrs> {
+        if self.node(id)?.contents().is_none() {
+            return Err(Errno::STALE);
+        }
+        let old = self.old_texts.get(base);
+        Ok(old.and_then(|old| old.xattrs).unwrap_or_default())
     }
 
     /// Opens the staged object, if it has extended attributes of its own.
@@ -57,11 +73,13 @@ impl<D: Disk> View<D> {
     pub fn xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {
         let node = self.node(id)?;
         let mut names: BTreeSet<Vec<u8>> = match node.base.clone() {
-            Some(base) => self
-                .show_xattrs(&base)?
-                .into_iter()
-                .map(|(name, _)| name)
-                .collect(),
+            Some(base) => {
+                let shown = match self.show_xattrs(&base) {
+                    Err(Errno::STALE) => self.xattrs_before_removal(id, &base)?,
+                    shown => shown?,
+                };
+                shown.into_iter().map(|(name, _)| name).collect()
+            }
             None => match self.taken_over(id)? {
                 Some(object) => self.core.disk.xattr_names(&object)?.into_iter().collect(),
                 None => BTreeSet::new(),

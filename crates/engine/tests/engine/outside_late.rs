@@ -228,6 +228,59 @@ fn outside_change_after_the_check_is_a_conflict() {
     }
 }
 
+/// What an outside writer does before the commit, after its check, and the path of the conflict.
+type Twice = (fn(&Path), fn(&Path), &'static str);
+
+/// The file has other times and the same contents, or a new file is the same as the transaction's.
+/// Neither is in the way of the commit until it changes once more.
+#[test]
+fn what_was_found_equal_must_stay_as_it_was_until_the_commit_is_applied() {
+    let touch = |root: &Path| fs::write(root.join("file"), "file").expect("it is written");
+    let make_it = |root: &Path| fs::write(root.join("new"), "").expect("it is written");
+    let cases: [Twice; 4] = [
+        (touch, |root| append(&root.join("file")), "file"),
+        (touch, |root| replace(&root.join("file")), "file"),
+        (make_it, |root| append(&root.join("new")), "new"),
+        (
+            make_it,
+            |root| fs::remove_file(root.join("new")).expect("it is there"),
+            "new",
+        ),
+    ];
+    for (early, late, path) in cases {
+        for is_late in [false, true] {
+            let (scratch, disk, store) = prepared();
+            let root = scratch.0.clone();
+            let transaction = begin(&store, Durability::Durable, |view| {
+                write(view, "file", b"NEW");
+                make(view, "new");
+            });
+            early(&root);
+            if is_late {
+                disk.intrude_after_flush(move || late(&root));
+            }
+            let committed = store.commit(&transaction);
+            let look = |path: &str| fs::read(scratch.0.join(path)).ok();
+            if !is_late {
+                committed.unwrap_or_else(|error| panic!("{path}: {error}"));
+                assert_eq!(look("file").as_deref(), Some(&b"NEWe"[..]), "{path}");
+                assert_eq!(look("new").as_deref(), Some(&b""[..]), "{path}");
+                continue;
+            }
+            let Err(CommitError::Conflict(conflicts)) = committed else {
+                panic!("{path}: the outside writer is in the way");
+            };
+            assert!(
+                conflicts.iter().any(|one| one.path == path.as_bytes()),
+                "{conflicts:?}"
+            );
+            assert_ne!(look("file").as_deref(), Some(&b"NEWe"[..]), "{path}");
+            assert!(transaction.is_open(), "{path}");
+            assert_eq!(store.check().problems, Vec::<String>::new());
+        }
+    }
+}
+
 /// The commit has returned already, so its transaction is set aside.
 #[test]
 fn outside_change_after_the_check_sets_a_lazy_commit_aside() {

@@ -276,13 +276,20 @@ fn conflict_failure(one: &OpenTransaction, conflicts: &[Conflict]) -> Failure {
             format!("`atomdir commit {id}` commits all of it, and merges both changes")
         }
         None => format!(
-            "it is still open: `atomdir commit {id} --merge` merges texts, `atomdir conflicts {id}` \
-             numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \
+            "it is still open: {}`atomdir conflicts {id}` numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \
              PATH...` lands a part, `atomdir abort {id} -- PATH...` and then `atomdir refresh {id}` \
-             show what others did there, `atomdir abort {id}` drops the changes"
+             show what others did there, `atomdir abort {id}` drops the changes",
+            merge(id, conflicts)
         ),
     };
     Failure::new(FailureKind::Conflict, message).with_hint(hint)
+}
+
+fn merge(id: TransactionId, conflicts: &[Conflict]) -> String {
+    match conflicts.iter().any(|one| one.what.may_have_texts()) {
+        true => format!("`atomdir commit {id} --merge` merges texts, "),
+        false => String::new(),
+    }
 }
 
 /// The open transaction that has locked or written the part in conflict.

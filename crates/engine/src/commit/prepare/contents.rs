@@ -46,7 +46,15 @@ impl<D: Disk> Preparation<'_, '_, D> {
         // The staged file may be needed for a change in place all the same.
         let file = self.view.staged_file(id).map_err(staging)?;
         let mut replacement = None;
-        if let Some(original) = original
+        if self.is_anew(id) {
+            let disk = &self.view.core.disk;
+            let stat = disk.stat(&file).map_err(staging)?;
+            if stat.length != length {
+                disk.set_length(&file, length).map_err(staging)?;
+            }
+            replacement = Some(self.staged.len());
+            self.register(id, stat.identity);
+        } else if let Some(original) = original
             && (prefers_new || self.is_executed(&base))
             && self.may_replace(id, &original).map_err(staging)?
         {

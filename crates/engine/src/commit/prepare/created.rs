@@ -38,6 +38,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             let delta = self.delta(directory);
             let wanted = delta.and_then(|delta| delta.entries.get(&name)?.now);
             let wanted = wanted.filter(|_| self.has_entry(directory, &name));
+            // What is in a directory that others have made, too, gets a name in theirs.
+            let wanted = wanted.filter(|_| self.equal_of(directory).is_none());
             if wanted != Some(id) {
                 let slot = names::slot(self.view.new_slot());
                 let moved = self.view.move_staged(id, StagedParent::Slots, slot);

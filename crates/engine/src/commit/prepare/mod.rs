@@ -4,21 +4,22 @@
 mod contents;
 mod created;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::AttributesChange;
-use atomdir_types::TreePath;
+use atomdir_types::{ChangeLine, TreePath};
 use atomdir_types::path::AnyPath;
 
 pub(crate) use contents::Fill;
 
 use crate::base::acl::AccessControlList;
 use crate::commit::carry;
+use crate::commit::equal::{Equal, EqualCreation};
 use crate::error::{CommitError, Poison, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
-use crate::view::node::{DirectoryDelta, StagedParent, Touched};
+use crate::view::node::{DirectoryDelta, EntryDelta, StagedParent, Touched};
 use crate::view::part::Part;
 use crate::view::paths::Paths;
 use crate::view::{LINKS_MAX, NodeAttributes, View};
@@ -36,15 +37,28 @@ pub(crate) struct Prepared {
     pub staging: Staging,
 }
 
-/// Prepares all changes of the view, or only a part of them.
+/// Which changes are prepared, and how.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Chosen<'a> {
+    /// Only these; `None`: all.
+    pub part: Option<&'a Part>,
+    /// Old files, staged whole, that are prepared as new ones: their names have lost them.
+    pub anew: Option<&'a HashSet<NodeId>>,
+    /// New objects that others have made, too, and that are not made again.
+    pub equal: Option<&'a Equal>,
+}
+
+/// Prepares the changes of the view.
 pub(crate) fn prepare<D: Disk>(
     view: &mut View<D>,
-    part: Option<&Part>,
+    Chosen { part, anew, equal }: Chosen<'_>,
     meter: &mut Meter<'_>,
 ) -> Outcome<Prepared> {
     let mut preparation = Preparation {
         view,
         part,
+        anew,
+        equal,
         set: WriteSet::default(),
         created: HashMap::new(),
         staged: Vec::new(),
@@ -60,6 +74,8 @@ pub(crate) fn prepare<D: Disk>(
 struct Preparation<'a, 'r, D: Disk> {
     view: &'a mut View<D>,
     part: Option<&'a Part>,
+    anew: Option<&'a HashSet<NodeId>>,
+    equal: Option<&'a Equal>,
     meter: &'a mut Meter<'r>,
     set: WriteSet,
     /// New nodes and nodes whose file is replaced, as indices of `staged`.
@@ -100,6 +116,12 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .view
             .changes_but(&self.put_back, self.part)
             .map_err(listing)?;
+        if let Some(equal) = self.equal.filter(|equal| !equal.is_empty()) {
+            let creations = equal.creations.values();
+            let paths: HashSet<&[u8]> = creations.map(|one| &one.path[..]).collect();
+            let is_made = |line: &ChangeLine<TreePath>| !paths.contains(&line.path.to_bytes()[..]);
+            self.set.summary.retain(is_made);
+        }
         self.meter.expect(changed.len());
         self.view.record_before_moves().map_err(listing)?;
         self.displace(&changed)?;
@@ -159,7 +181,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
     }
 
     fn is_new(&self, id: NodeId) -> bool {
-        self.is_alive(id) && self.view.node(id).is_ok_and(|node| node.base.is_none())
+        self.is_alive(id)
+            && self.equal_of(id).is_none()
+            && self.view.node(id).is_ok_and(|node| node.base.is_none())
     }
 
     fn is_new_directory(&self, id: NodeId) -> bool {
@@ -179,11 +203,26 @@ impl<D: Disk> Preparation<'_, '_, D> {
         self.part.is_none_or(|part| part.has_entry(directory, name))
     }
 
+    /// What others have made equal to this new object.
+    fn equal_of(&self, id: NodeId) -> Option<&'_ EqualCreation> {
+        self.equal?.creations.get(&id)
+    }
+
+    /// Whether an old file becomes a new one.
+    fn is_anew(&self, id: NodeId) -> bool {
+        self.anew.is_some_and(|anew| anew.contains(&id))
+    }
+
     /// Whether entries of a directory are to be committed, or have come and gone.
     fn has_entries(&self, id: NodeId) -> bool {
         let Some(delta) = self.delta(id) else {
             return false;
         };
+        let mut names = delta.entries.values();
+        let is_equal = |entry: &EntryDelta| entry.now.is_some_and(|now| self.equal_of(now).is_some());
+        if !delta.entries.is_empty() && names.all(is_equal) {
+            return false;
+        }
         match self.part {
             None => delta.is_touched,
             Some(part) => delta.entries.keys().any(|name| part.has_entry(id, name)),
@@ -259,6 +298,10 @@ impl<D: Disk> Preparation<'_, '_, D> {
             false => own.xattrs.clone().into_iter().collect(),
         };
         let (stamp, reported) = (own.stamp, node.reported);
+        let home = match node.kind {
+            Kind::File => self.view.base_place(id),
+            _ => None,
+        };
         let path = self.tree_path(id);
         let contents = match self.view.node(id).ok().and_then(|node| node.contents()) {
             Some(_) if !is_put_back => Some(self.write_contents(id, &path)?),
@@ -270,6 +313,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             stamp,
             reported,
             path,
+            home,
             attributes,
             is_implied,
             xattrs,
@@ -301,7 +345,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             }
             return Ok(());
         }
-        let directory = match (base, self.created.get(&id)) {
+        let theirs = self.equal_of(id).map(|theirs| theirs.object.clone());
+        let directory = match (base.or(theirs), self.created.get(&id)) {
             (Some(base), _) => Object::Base(base),
             (None, Some(index)) => Object::Created(*index),
             (None, None) => return Ok(()),
@@ -311,6 +356,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .iter()
             .filter(|(name, _)| self.has_entry(id, name))
             .map(|(name, entry)| (name.clone(), entry.before.clone(), entry.now))
+            .filter(|(.., now)| now.is_none_or(|now| self.equal_of(now).is_none()))
             .collect();
         for (name, before, now) in deltas {
             if let (Some(now), Object::Created(_)) = (now, &directory)

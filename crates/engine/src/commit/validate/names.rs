@@ -37,23 +37,19 @@ impl<D: Disk> Validation<'_, D> {
             return Ok(());
         };
         let before = entry.before.as_ref();
-        let (rule, what) = (Rule::DirectoryRemoved, ConflictKind::Removed);
+        let (rule, what) = (Rule::DirectoryRemoved, ConflictKind::DirectoryRemoved);
         if let Some(by) = self.since(rule, directory, |changed| changed.removed) {
             self.conflict(rule, &entry.path, what, Some(by));
             self.loses_name(before, &entry.path, None);
             return Ok(());
         }
-        let (rule, what) = (Rule::EntryChanged, ConflictKind::Entry);
+        let rule = Rule::EntryChanged;
         let by = self.since(rule, directory, |changed| {
             changed.names.get(&entry.name).copied()
         });
-        if let Some(by) = by.filter(|_| !self.accepted.has_entry(&entry.path)) {
-            self.conflict(rule, &entry.path, what, Some(by));
-            self.loses_name(before, &entry.path, None);
-            return Ok(());
-        }
+        let by = by.filter(|_| !self.accepted.has_entry(&entry.path));
         if !self.is_reachable(directory)? {
-            let (rule, what) = (Rule::DirectoryMovedOutside, ConflictKind::Removed);
+            let rule = Rule::DirectoryMovedOutside;
             let by = self.removed_above(directory).flatten();
             self.conflict(rule, &entry.path, what, by);
             self.loses_name(before, &entry.path, None);
@@ -61,6 +57,18 @@ impl<D: Disk> Validation<'_, D> {
         }
         let handle = self.core.directory(directory)?;
         let present = self.present(&handle, &entry.name)?;
+        let what = match (before, &present) {
+            (Some(before), Some(stat)) if stat.identity != before.identity() => {
+                ConflictKind::Replaced
+            }
+            (None, _) | (Some(_), Some(_)) => ConflictKind::Entry,
+            (Some(_), None) => ConflictKind::Removed,
+        };
+        if by.is_some() {
+            self.conflict(rule, &entry.path, what, by);
+            self.loses_name(before, &entry.path, None);
+            return Ok(());
+        }
         let identity = present.as_ref().map(|stat| stat.identity);
         let is_expected = identity == before.map(|base| base.identity());
         if !is_expected {
@@ -71,7 +79,7 @@ impl<D: Disk> Validation<'_, D> {
         Ok(())
     }
 
-    fn present(&self, directory: &D::Handle, name: &Name) -> Result<Option<Stat>> {
+    pub(super) fn present(&self, directory: &D::Handle, name: &Name) -> Result<Option<Stat>> {
         match self.core.stat_entry(directory, name) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -142,6 +150,20 @@ impl<D: Disk> Validation<'_, D> {
             (is_in_limbo && !is_restored).then_some(removed)
         });
         above.find_map(|removed| removed)
+    }
+
+    /// What others have created must still be as it was when it was found to be equal.
+    pub(super) fn check_equal(&mut self) -> Result<()> {
+        let creations: Vec<_> = self.accepted.equal.creations.values().cloned().collect();
+        for creation in creations {
+            let is_there = self.is_reachable(&creation.directory)?;
+            if !is_there || !creation.is_unchanged(self.core)? {
+                let (rule, what) = (Rule::EntryChangedOutside, ConflictKind::Entry);
+                self.conflict(rule, &creation.path, what, None);
+            }
+            self.seen.note_equal(creation);
+        }
+        Ok(())
     }
 
     /// Every name that the transaction took out of the directory must still lead to the same
@@ -219,7 +241,7 @@ impl<D: Disk> Validation<'_, D> {
         if base.kind == Kind::Directory {
             return Ok(());
         }
-        let (rule, what) = (Rule::LinkedFileRemoved, ConflictKind::Removed);
+        let (rule, what) = (Rule::LinkedFileRemoved, ConflictKind::LinkedRemoved);
         if let Some(by) = self.since(rule, base, |changed| changed.removed) {
             self.conflict(rule, &entry.path, what, Some(by));
             return Ok(());

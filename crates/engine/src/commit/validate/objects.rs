@@ -6,7 +6,7 @@ use atomdir_types::TreePath;
 
 use super::Validation;
 use crate::base::snapshot::{PAGE, Snapshot};
-use crate::base::{Base, Changed, Place, Stamp};
+use crate::base::{Base, Changed, Place, Stamp, above};
 use crate::error::ConflictKind;
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -30,14 +30,15 @@ impl<D: Disk> Validation<'_, D> {
 
     pub(super) fn check_object(&mut self, object: &ObjectWrite, set: &WriteSet) -> Result<()> {
         let (base, path) = (&object.base, &object.path);
-        let what = ConflictKind::Removed;
+        let above_gone = ConflictKind::DirectoryRemoved;
         let rule = Rule::ObjectRemoved;
         if let Some(by) = self.since(rule, base, |changed| changed.removed) {
+            let what = self.how_gone(object)?;
             self.conflict(rule, path, what, Some(by));
             return Ok(());
         }
         if let Some(by) = self.removed_above(base).filter(|_| rule.holds()) {
-            self.conflict(rule, path, what, by);
+            self.conflict(rule, path, above_gone, by);
             return Ok(());
         }
         let rule = Rule::ObjectUnnamed;
@@ -46,19 +47,21 @@ impl<D: Disk> Validation<'_, D> {
         if is_held && rule.holds() {
             // The only name by which the transaction knew the object is gone.
             let by = self.since(rule, base, |changed| changed.unnamed);
+            let what = self.how_gone(object)?;
             self.conflict(rule, path, what, by);
             return Ok(());
         }
         let rule = Rule::ObjectLosesLastName;
         if set.is_dying(base) && rule.holds() {
             let by = self.since(rule, base, |changed| changed.links);
-            self.conflict(rule, path, what, by);
+            self.conflict(rule, path, ConflictKind::Removed, by);
             return Ok(());
         }
         self.check_parts(object);
         let stat = match self.core.stat_now(base) {
             Ok(stat) => stat,
             Err(Errno::STALE) => {
+                let what = self.how_gone(object)?;
                 self.conflict(Rule::ObjectGone, path, what, None);
                 return Ok(());
             }
@@ -66,17 +69,41 @@ impl<D: Disk> Validation<'_, D> {
         };
         if !self.is_reachable(base)? {
             // An outside writer has moved a directory above it away.
-            self.conflict(Rule::DirectoryMovedOutside, path, what, None);
+            self.conflict(Rule::DirectoryMovedOutside, path, above_gone, None);
             return Ok(());
         }
         if base.kind == Kind::Directory {
             return self.check_directory_attributes(object, &stat);
         }
         self.seen.note_unchanged(base, &stat);
-        if let Some(suspect) = self.suspect(base, Stamp::of(&stat), object.stamp) {
+        let stamp = Stamp::of(&stat);
+        let suspect = self.suspect(base, stamp, object.stamp);
+        let is_as_found = object.contents.is_some() && self.accepted.equal.has_file(base, stamp);
+        if let Some(suspect) = suspect.filter(|one| !(one.is_outside() && is_as_found)) {
             self.conflict_with(suspect, Rule::FileChangedOutside, path);
         }
         Ok(())
+    }
+
+    /// How an object has lost the name by which the transaction knows it.
+    fn how_gone(&mut self, object: &ObjectWrite) -> Result<ConflictKind> {
+        let above = match &object.home {
+            Some((directory, _)) => Some(directory.clone()),
+            None => above(&object.base).next(),
+        };
+        if let Some(above) = above
+            && !self.is_reachable(&above)?
+        {
+            return Ok(ConflictKind::DirectoryRemoved);
+        }
+        let Some((directory, name)) = &object.home else {
+            return Ok(ConflictKind::Removed);
+        };
+        let handle = self.core.directory(directory)?;
+        Ok(match self.present(&handle, name)? {
+            Some(_) => ConflictKind::Replaced,
+            None => ConflictKind::Removed,
+        })
     }
 
     /// Checks, part by part, what commits have changed.

@@ -35,6 +35,12 @@ pub(super) enum Suspect {
     },
 }
 
+impl Suspect {
+    pub fn is_outside(self) -> bool {
+        matches!(self, Suspect::Outside)
+    }
+}
+
 impl<D: Disk> Validation<'_, D> {
     /// `now`: the file's present stamp; `first`: its stamp when the transaction first changed it.
     pub(super) fn is_changed_outside(&self, base: &Base, now: Stamp, first: Option<Stamp>) -> bool {

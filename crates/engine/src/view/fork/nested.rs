@@ -44,6 +44,7 @@ impl<D: Disk> View<D> {
             at: self.at,
             landed: self.landed.clone(),
             resolved: self.resolved.clone(),
+            old_texts: self.old_texts.clone(),
             nodes: self.unlogged_nodes(),
             lookups: Vec::new(),
             holes_read: Default::default(),

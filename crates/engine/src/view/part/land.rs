@@ -77,6 +77,7 @@ impl<D: Disk> View<D> {
         }
         for object in landed.set.objects.iter().filter(|one| !one.is_implied) {
             noted.note_object(&object.base, sequence);
+            self.old_texts.forget(&object.base);
         }
         // The view may know them longer than the kernel does.
         for (_, base) in &landed.created {

@@ -49,6 +49,23 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// Leaves out new objects that nothing else in the part needs.
+    pub fn leave_out<'a, D: Disk>(
+        &mut self,
+        paths: impl Iterator<Item = &'a Vec<u8>>,
+        view: &View<D>,
+    ) {
+        let paths: HashSet<&Vec<u8>> = paths.collect();
+        if paths.is_empty() {
+            return;
+        }
+        self.items.retain(|item| match item {
+            Item::Node(id) => !paths.contains(&view.path(*id)),
+            Item::Entry(directory, name) => !paths.contains(&view.path_of_entry(*directory, name)),
+            Item::Base(_) => true,
+        });
+    }
+
     pub fn has_node(&self, id: NodeId) -> bool {
         self.items.contains(&Item::Node(id))
     }

@@ -86,6 +86,7 @@ impl<D: Disk> View<D> {
         reader.has_stage = true;
         reader.restricted_to = self.restricted_to.clone();
         reader.shown = self.shown.clone();
+        reader.old_texts = self.old_texts.clone();
         reader.reads = self.reads.as_ref().map(|_| Default::default());
         Ok(reader)
     }
@@ -134,6 +135,7 @@ impl<D: Disk> View<D> {
         moves.close_layer(&view);
         view.reads = self.reads.take();
         view.shown = None;
+        view.resolve_changed();
         Ok((view, deviations))
     }
 
@@ -151,6 +153,7 @@ impl<D: Disk> View<D> {
         let root = self.shown_stat(&self.core.root_base)?;
         let mut view = View::new(self.core.clone(), self.id, self.at);
         view.has_stage = true;
+        view.old_texts = self.old_texts.clone();
         view.shown = self.shown.clone();
         view.node_mut(NodeId::ROOT)?.reported = Some((root.attributes.mode, root.attributes.owner));
         let mut reading = Reading {

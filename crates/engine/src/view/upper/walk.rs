@@ -325,6 +325,7 @@ impl<D: Disk> Reading<'_, D> {
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let before = self.new.shown_stat(&base)?;
         let xattrs_before = self.new.shown_xattrs(&base)?;
+        self.new.old_texts.note_xattrs(&base, &xattrs_before);
         let changed_xattrs = difference(&xattrs_before, xattrs, self.overlay_prefix);
         let (old, now) = (before.attributes, stat.attributes);
         let touched = Touched {
