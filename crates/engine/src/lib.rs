@@ -75,7 +75,7 @@ pub use transaction::budget::Budget;
 pub use transaction::listed::Sides;
 pub use transaction::part::Dropped;
 pub use transaction::snapshot_object::SnapshotObject;
-pub use undo::{Left, NotConfirmed, Past, TakenBackOr};
+pub use undo::{Left, NotConfirmed, Past, TakenBackOr, UndoChoice, Undone};
 pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
     SetTime,
