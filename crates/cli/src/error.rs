@@ -5,6 +5,7 @@ use crate::attempt::deviations;
 use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::NotMerged;
+use crate::refused;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{
     CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
@@ -76,6 +77,14 @@ pub enum Error {
     },
     #[error(transparent)]
     Undo(CommitError),
+    #[error("{source}")]
+    NotUndone {
+        source: CommitError,
+        /// Whether all paths are listed that are in the way.
+        lists_all: bool,
+    },
+    #[error("{0}")]
+    NoCommit(String),
     /// The commit of an undo or of a restore, whose transaction was then aborted.
     #[error("{source}")]
     NotBroughtBack {
@@ -206,7 +215,11 @@ impl Error {
                 explained(source).0,
                 Some(aborted_hint(*transaction, source)),
             ),
-            Error::Undo(error) => explained(error),
+            Error::Undo(error) | Error::NotUndone { source: error, .. } => explained(error),
+            Error::NoCommit(_) => (
+                ExitCode::NotFound.code(),
+                Some("`atomdir log` lists the commits".to_owned()),
+            ),
             Error::NotBroughtBack {
                 transaction,
                 source,
@@ -251,6 +264,7 @@ impl Error {
                 Error::NotMerged { not_merged, .. } => {
                     not_merged.iter().map(not_merged_line).collect()
                 }
+                Error::NotUndone { lists_all, .. } => refused::lines(conflicts, *lists_all),
                 _ => conflicts.iter().map(conflict_line).collect(),
             },
             hint,
@@ -266,6 +280,10 @@ impl Error {
                 ..
             }
             | Error::NotBroughtBack {
+                source: CommitError::Conflict { conflicts, .. },
+                ..
+            }
+            | Error::NotUndone {
                 source: CommitError::Conflict { conflicts, .. },
                 ..
             }

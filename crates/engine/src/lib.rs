@@ -42,7 +42,7 @@ pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitMarks,
     CommitSummary, Conflict, ConflictKind, Conflicts, Durability, EarlyReason, EqualFile,
     ForgottenEarly, HistoryStatus, Isolation, LockMode, LockScope, LockStatus, MergeStep,
-    RecoveryReport, Sequence, Side, Terms, TransactionId, TreePath, Unconfirmed,
+    RecoveryReport, Sequence, Side, SidePaths, Terms, TransactionId, TreePath, Unconfirmed,
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};

@@ -184,7 +184,7 @@ impl Store {
         let undo = Undo {
             commits: commits.to_vec(),
             paths: bytes_of(paths),
-            equal: Vec::new(),
+            ..Undo::default()
         };
         Ok(self.begin_from(Past::Undo(undo))?.0)
     }

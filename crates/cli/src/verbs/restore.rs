@@ -65,7 +65,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         dry_run: arguments.dry_run,
     };
     bring_back(context, connected, wish, |connection, options| {
-        let (transaction, as_now) = connection.restore(restore, options)?;
+        let begun = connection.restore(restore, options);
+        let (transaction, as_now) = begun.map_err(Error::Undo)?;
         for conflict in &as_now {
             let line = conflict_line(conflict);
             context.output.warn(format_args!(

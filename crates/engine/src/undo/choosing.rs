@@ -39,9 +39,10 @@ use crate::undo::since::Since;
 
 const BELONGS_TOGETHER: &str = "it changed together with other paths: by a rename, in several names \
                                 of a file, or in the files of a database";
+const GOES_WITH_THEIRS: &str = "it belongs to another change that is left out";
 const IS_NO_FILE: &str = "it is or was a directory, or is in one that the undo would remove, or others \
                           have moved or removed what the undo needs there";
-const NOT_LEFT_OUT: &str = "what these commits changed there cannot be left out";
+const NOT_LEFT_OUT: &str = "what these commits changed there is needed for something else";
 const IN_THE_PAST: &str = "how it was before these commits is not known, since outside writers have \
                            changed what commits changed as well";
 const CAME_WHOLE: &str = "the directory above came or went as a whole with these commits";
@@ -107,6 +108,7 @@ impl Sides {
     /// Takes the chosen sides in these conflicts. Fails with those in which none was chosen.
     fn take(&mut self, choice: &UndoChoice, conflicts: Vec<Conflict>) -> Result<(), UndoError> {
         let mut others = Vec::new();
+        let (yielded, restored) = (self.yielded.clone(), self.restored.clone());
         for conflict in conflicts {
             let Conflict { path, what, .. } = &conflict;
             if choice.overwrites(path) {
@@ -115,12 +117,14 @@ impl Sides {
                     ConflictKind::Entry,
                     ConflictKind::Removed,
                 ];
-                let is_known = self.conflicts.iter().any(|known| known.path == *path);
-                if !kinds.contains(what) || self.restored.contains(path) && !is_known {
+                if !kinds.contains(what) || restored.contains(path) {
                     return Err(not_taken(path, IS_NO_FILE));
                 }
                 self.restored.insert(path.clone());
             } else if choice.yields(path) {
+                if yielded.contains(path) {
+                    return Err(not_left_out(path, NOT_LEFT_OUT));
+                }
                 self.yielded.insert(path.clone());
             } else {
                 others.push(conflict);
@@ -133,14 +137,17 @@ impl Sides {
             false => Err(UndoError::Conflict(others)),
         }
     }
-
-    fn count(&self) -> usize {
-        self.yielded.len() + self.restored.len()
-    }
 }
 
 fn not_taken(path: &[u8], reason: &'static str) -> UndoError {
     UndoError::NotTaken {
+        path: String::from_utf8_lossy(path).into_owned(),
+        reason,
+    }
+}
+
+fn not_left_out(path: &[u8], reason: &'static str) -> UndoError {
+    UndoError::NotLeftOut {
         path: String::from_utf8_lossy(path).into_owned(),
         reason,
     }
@@ -181,12 +188,7 @@ impl<D: Disk> Store<D> {
         let UndoError::Conflict(conflicts) = refused else {
             return Err(refused);
         };
-        let before = sides.count();
-        let first = conflicts.first().map(|conflict| conflict.path.clone());
         sides.take(choice, conflicts)?;
-        if sides.count() == before {
-            return Err(not_taken(&first.unwrap_or_default(), NOT_LEFT_OUT));
-        }
         let next = self.begin_beside(transaction, options.clone())?;
         // Before the other one ends, which keeps the same from being forgotten.
         if let Some(after) = transaction.used_past() {
@@ -294,7 +296,7 @@ fn leave_out(
                 None => false,
             };
         if !is_found && Selection::nothing().add_above(since, path) {
-            return Err(not_taken(path, CAME_WHOLE));
+            return Err(not_left_out(path, CAME_WHOLE));
         }
         if !is_found {
             let path = String::from_utf8_lossy(path).into_owned();
@@ -303,7 +305,7 @@ fn leave_out(
     }
     for path in &sides.yielded {
         if !left_out.add_around(since, path) {
-            return Err(not_taken(path, NOT_LEFT_OUT));
+            return Err(not_left_out(path, NOT_LEFT_OUT));
         }
     }
     left_out.complete_for_leaving(since);
@@ -312,8 +314,7 @@ fn leave_out(
         let mut alone = Selection::nothing();
         alone.add_at(since, path, Reach::Exact);
         if alone.is_within(&left_out) {
-            // It belongs to a change for which their side is taken, or that is skipped.
-            continue;
+            return Err(not_taken(path, GOES_WITH_THEIRS));
         }
         alone.complete_for_leaving(since);
         let Some((first, true)) = alone.first_of(since, path) else {
