@@ -10,14 +10,17 @@ const PATHS_MAX: usize = 20;
 
 /// Each path with all that was changed there.
 pub fn lines(conflicts: &[Conflict], lists_all: bool) -> Vec<String> {
-    let mut paths: BTreeMap<&[u8], Vec<String>> = BTreeMap::new();
+    let mut paths: BTreeMap<&[u8], Vec<(String, Vec<String>)>> = BTreeMap::new();
     for conflict in conflicts {
         let line = conflict_line(conflict);
-        let start = format!("{}: ", quoted(&conflict.path));
-        let what = line.strip_prefix(&start).unwrap_or(&line).to_owned();
+        let what = conflict.what.to_string();
+        let start = format!("{}: {what}", quoted(&conflict.path));
+        let by = line.strip_prefix(&start).unwrap_or_default().to_owned();
         let known = paths.entry(&conflict.path).or_default();
-        if !known.contains(&what) {
-            known.push(what);
+        match known.iter_mut().find(|(known, _)| *known == by) {
+            Some((_, all)) if all.contains(&what) => {}
+            Some((_, all)) => all.push(what),
+            None => known.push((by, vec![what])),
         }
     }
     let count = paths.len();
@@ -27,9 +30,11 @@ pub fn lines(conflicts: &[Conflict], lists_all: bool) -> Vec<String> {
     } else {
         PATHS_MAX
     };
-    let of_path = |(path, what): (&[u8], Vec<String>)| {
-        let what = what.join("; ");
-        format!("{}: {what}", quoted(path))
+    let of_path = |(path, changes): (&[u8], Vec<(String, Vec<String>)>)| {
+        let changes = changes.iter();
+        let changes = changes.map(|(by, what)| format!("{}{by}", what.join(" and ")));
+        let changes: Vec<String> = changes.collect();
+        format!("{}: {}", quoted(path), changes.join("; "))
     };
     let mut lines: Vec<String> = paths.into_iter().take(shown).map(of_path).collect();
     if shown < count {
@@ -59,11 +64,12 @@ mod tests {
                 conflict(path, ConflictKind::Contents, 2),
                 conflict(path, ConflictKind::Attributes, 3),
                 conflict(path, ConflictKind::Contents, 2),
+                conflict(path, ConflictKind::Entry, 2),
             ]
         };
         let found = lines(&one("a"), false);
-        let expected = "'a': its contents were changed, by commit 2; its attributes were changed, \
-                        by commit 3";
+        let expected = "a: its contents were changed and the name was created, replaced or removed, by \
+                        commit 2; its attributes were changed, by commit 3";
         assert_eq!(found, [expected]);
         let many = |count: usize| {
             let names = (0..count).map(|number| format!("{number:03}"));

@@ -2,8 +2,9 @@
 //! stays or that the user skips.
 //!
 //! What belongs to one file is left out together. Besides, a change is left out if it cannot be taken
-//! back without one that is left out: a directory stays if something stays in it, and a name in a
-//! removed directory does not come back without the directory.
+//! back without one that is left out: a directory stays if something stays in it, and then all that the
+//! same commit has put into it; and a name in a removed directory does not come back without the
+//! directory.
 
 use std::collections::HashSet;
 
@@ -88,18 +89,24 @@ impl Selection {
             }
         }
         for (number, step) in undone(since) {
+            let mut stay: HashSet<Identity> = HashSet::new();
             for (place, entry) in step.entries().iter().enumerate() {
                 let made = entry.after.map(|index| &step.objects()[index as usize]);
                 let made = made.filter(|made| !matches!(made.locator, Locator::Entry { .. }));
-                let holds = made.is_some_and(|made| hold.contains(&made.identity));
-                let mut above = step.above(entry.directory);
-                if holds || above.any(|one| stay_removed.contains(&one)) {
+                if made.is_some_and(|made| hold.contains(&made.identity)) {
+                    self.insert_entry(number, place);
+                }
+                let made = made.filter(|_| self.has_entry(number, place));
+                stay.extend(made.map(|made| made.identity));
+            }
+            let stays = |one: Identity| stay_removed.contains(&one) || stay.contains(&one);
+            for (place, entry) in step.entries().iter().enumerate() {
+                if step.above(entry.directory).any(stays) {
                     self.insert_entry(number, place);
                 }
             }
             for (place, update) in step.updates().iter().enumerate() {
-                let mut above = above_object(step, update.object);
-                if above.any(|one| stay_removed.contains(&one)) {
+                if above_object(step, update.object).any(stays) {
                     self.insert_update(number, place);
                 }
             }

@@ -123,7 +123,10 @@ impl<D: Disk> Reverse<'_, D> {
             None if self.is_changed_outside(made, &touches, &stat) => None,
             None => return Ok(()),
         };
-        if is_directory || !self.overwrites(path, what, by) {
+        // Of a directory, outside writers have perhaps changed the entries. Those that would be lost
+        // are checked one by one, but only if all of them came after it was made.
+        let is_checked = !is_directory || by.is_none() && self.changes.is_made(stat.identity);
+        if !is_checked || !self.overwrites(path, what, by) {
             self.conflict(path, what, by);
         }
         Ok(())
