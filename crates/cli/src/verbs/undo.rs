@@ -197,9 +197,9 @@ fn name_sides(output: &Output, sided: &[Conflict], (mine, theirs): &(SidePaths, 
             (None, None) => *mine == SidePaths::Others,
             (mine, theirs) => mine > theirs,
         };
-        let what = if is_mine { "overwritten" } else { "stays" };
+        let what = if is_mine { "overwrites" } else { "leaves" };
         let line = conflict_line(conflict);
-        paths.entry(path).or_insert_with(|| format!("{what}: {line}"));
+        paths.entry(path).or_insert_with(|| format!("{what} {line}"));
     }
     let more = paths.len().saturating_sub(NAMED_MAX);
     for line in paths.values().take(NAMED_MAX) {
