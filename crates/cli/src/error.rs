@@ -5,8 +5,8 @@ use crate::attempt::deviations;
 use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::NotMerged;
-use crate::refused;
 use crate::output::{escaped, json, quoted, time};
+use crate::refused;
 use atomdir::client::{
     CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
     TransactionStatus, io_reason, reason,

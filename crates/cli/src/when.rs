@@ -41,7 +41,8 @@ pub fn parse(text: &str) -> Result<When, String> {
         }))
     });
     then.ok_or_else(|| {
-        "it is a commit's number, or a time: 2h (ago), yesterday, \"2026-11-22 14:00\", or RFC 3339".into()
+        "it is a commit's number, or a time: 2h (ago), yesterday, \"2026-11-22 14:00\", or RFC 3339"
+            .into()
     })
 }
 

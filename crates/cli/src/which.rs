@@ -86,10 +86,7 @@ fn one(text: &str) -> Option<One> {
 
 impl Which {
     fn is_by_number(self) -> bool {
-        matches!(
-            self,
-            Which::Range(One::Number(_), Some(One::Number(_)))
-        )
+        matches!(self, Which::Range(One::Number(_), Some(One::Number(_))))
     }
 }
 
@@ -117,7 +114,11 @@ pub fn choose(connection: &mut Connection, words: &[Which]) -> Result<Chosen, Er
     let is_found = |one: &CommitSummary| found.contains(&one.sequence);
     Ok(Chosen {
         commits: commits.into_iter().collect(),
-        found: log.unwrap_or_default().into_iter().filter(is_found).collect(),
+        found: log
+            .unwrap_or_default()
+            .into_iter()
+            .filter(is_found)
+            .collect(),
     })
 }
 
@@ -176,7 +177,10 @@ fn matching(log: &[CommitSummary], word: Which) -> Result<Vec<Sequence>, Error> 
             })
         }
     };
-    let (first, last) = (number(first)?, last.map_or(Ok(None), |last| number(last).map(Some))?);
+    let (first, last) = (
+        number(first)?,
+        last.map_or(Ok(None), |last| number(last).map(Some))?,
+    );
     let is_meant = |one: &&Sequence| **one >= first && last.is_none_or(|last| **one <= last);
     let numbers: Vec<Sequence> = log.iter().map(|commit| commit.sequence).collect();
     let meant: Vec<Sequence> = numbers.iter().filter(is_meant).copied().collect();
@@ -210,7 +214,17 @@ mod tests {
         for text in ["2h", "2h..", "yesterday", "2026-11-22 14:00"] {
             assert!(matches!(parse(text), Ok(Which::Since(_))), "{text}");
         }
-        for wrong in ["", "..", "..5", "5..2", "last~x", "first", "lastly", "0..1000000", "2h..5"] {
+        for wrong in [
+            "",
+            "..",
+            "..5",
+            "5..2",
+            "last~x",
+            "first",
+            "lastly",
+            "0..1000000",
+            "2h..5",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -372,8 +372,10 @@ pub enum UndoError {
     #[error("'{path}' cannot be left out of the undo: {reason}")]
     NotLeftOut { path: String, reason: &'static str },
     /// The user on whose behalf it is may not bring everything back.
-    #[error("'{path}', or something in it, is not this user's own, so they cannot bring it back or \
-             remove it by an undo")]
+    #[error(
+        "'{path}', or something in it, is not this user's own, so they cannot bring it back or \
+             remove it by an undo"
+    )]
     NotYours { path: String },
     #[error("cannot look at '{path}': {errno}", errno = reason(errno))]
     Io { path: String, errno: Errno },

@@ -4,8 +4,8 @@ use crate::{
 };
 use atomdir_types::{
     ChangeLine, CheckReport, CommitFilter, CommitSummary, Conflict, Conflicts, Durability,
-    EqualFile, FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side, SidePaths,
-    SnapshotObject, Terms, TransactionId,
+    EqualFile, FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side,
+    SidePaths, SnapshotObject, Terms, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;

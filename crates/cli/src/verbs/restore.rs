@@ -1,5 +1,5 @@
 use super::ExitCode;
-use super::undo::{Wish, add_paths, bring_back};
+use super::undo::{Report, Wish, add_paths, bring_back};
 use crate::changes::paths_in_store;
 use crate::completion::commits;
 use crate::context::Context;
@@ -73,6 +73,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
                 "how it was after commit {commit} is not known, so it stays as it is now: {line}"
             ));
         }
-        Ok(transaction)
+        Ok((transaction, Report::default()))
     })
 }

@@ -5,14 +5,16 @@ use crate::changes::{ChangeList, Listing, paths_in_store};
 use crate::completion::commits;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
-use crate::output::{Output, escaped};
+use crate::output::{Output, Painter, Show, escaped};
 use crate::which::{self, Chosen, Which};
 use atomdir::client::{
     BeginOptions, Conflict, Connection, Others, SidePaths, Transaction, Undo, ViewChoice,
 };
 use clap::{Args, ValueHint};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -121,7 +123,12 @@ impl Arguments {
             for value in values {
                 label.extend(format!(" {option}").into_bytes());
                 let path = [b"=", value.as_bytes()].concat();
-                label.extend(Some(path).filter(|path| path.len() > 1).into_iter().flatten());
+                label.extend(
+                    Some(path)
+                        .filter(|path| path.len() > 1)
+                        .into_iter()
+                        .flatten(),
+                );
             }
         }
         for path in &self.skip {
@@ -163,14 +170,16 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         dry_run: arguments.dry_run,
     };
     let sides = (undo.mine.clone(), undo.theirs.clone());
+    let undone = undo.commits.iter().map(|commit| commit.0).collect();
     bring_back(context, connected, wish, |connection, options| {
         let begun = connection.undo(undo, options);
         let (transaction, sided) = begun.map_err(|source| Error::NotUndone {
             source,
             lists_all: arguments.all,
         })?;
-        name_sides(&context.output, &sided, &sides);
-        Ok(transaction)
+        let mut report = name_sides(&context.output, &sided, &sides);
+        report.undone = undone;
+        Ok((transaction, report))
     })
 }
 
@@ -178,28 +187,57 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
 fn name_commits(output: &Output, chosen: &Chosen) {
     for commit in chosen.found.iter().take(NAMED_MAX) {
         let (sequence, label) = (commit.sequence, escaped(&commit.label));
-        let label = if label.is_empty() { String::new() } else { format!(": {label}") };
+        let label = if label.is_empty() {
+            String::new()
+        } else {
+            format!(": {label}")
+        };
         output.note(format_args!("takes back commit {sequence}{label}"));
     }
     let more = chosen.found.len().saturating_sub(NAMED_MAX);
     if more > 0 {
         let oldest = chosen.commits.first().map_or(0, |commit| commit.0);
-        output.note(format_args!("and {more} older ones, back to commit {oldest}"));
+        output.note(format_args!(
+            "and {more} older ones, back to commit {oldest}"
+        ));
     }
 }
 
+/// What an undo does, for programs.
+#[derive(Default, Serialize)]
+pub(super) struct Report {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    undone: Vec<u64>,
+    /// The paths at which it overwrites later changes, and those at which it leaves them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overwrites: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    leaves: Vec<String>,
+}
+
 /// Says at which paths a side was taken, and which.
-fn name_sides(output: &Output, sided: &[Conflict], (mine, theirs): &(SidePaths, SidePaths)) {
+fn name_sides(
+    output: &Output,
+    sided: &[Conflict],
+    (mine, theirs): &(SidePaths, SidePaths),
+) -> Report {
+    let mut report = Report::default();
     let mut paths: BTreeMap<&[u8], String> = BTreeMap::new();
     for conflict in sided {
         let path = &conflict.path[..];
+        if paths.contains_key(path) {
+            continue;
+        }
         let is_mine = match (mine.closeness(path), theirs.closeness(path)) {
             (None, None) => *mine == SidePaths::Others,
             (mine, theirs) => mine > theirs,
         };
-        let what = if is_mine { "overwrites" } else { "leaves" };
-        let line = conflict_line(conflict);
-        paths.entry(path).or_insert_with(|| format!("{what} {line}"));
+        let (what, list) = match is_mine {
+            true => ("overwrites", &mut report.overwrites),
+            false => ("leaves", &mut report.leaves),
+        };
+        list.push(String::from_utf8_lossy(path).into_owned());
+        paths.insert(path, format!("{what} {}", conflict_line(conflict)));
     }
     let more = paths.len().saturating_sub(NAMED_MAX);
     for line in paths.values().take(NAMED_MAX) {
@@ -207,6 +245,32 @@ fn name_sides(output: &Output, sided: &[Conflict], (mine, theirs): &(SidePaths, 
     }
     if more > 0 {
         output.note(format_args!("and {more} more paths"));
+    }
+    report
+}
+
+struct BroughtBack {
+    done: Done,
+    report: Report,
+}
+
+impl Show for BroughtBack {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        self.done.show(painter)
+    }
+}
+
+impl Serialize for BroughtBack {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Both<'a> {
+            #[serde(flatten)]
+            done: &'a Done,
+            #[serde(flatten)]
+            report: &'a Report,
+        }
+        let (done, report) = (&self.done, &self.report);
+        Both { done, report }.serialize(serializer)
     }
 }
 
@@ -222,7 +286,7 @@ pub(super) fn bring_back(
     context: &Context,
     mut connected: Connected,
     wish: Wish,
-    begin: impl FnOnce(&mut Connection, &BeginOptions) -> Result<Transaction, Error>,
+    begin: impl FnOnce(&mut Connection, &BeginOptions) -> Result<(Transaction, Report), Error>,
 ) -> Result<ExitCode, Error> {
     let options = BeginOptions {
         label: wish.label,
@@ -231,7 +295,7 @@ pub(super) fn bring_back(
         ..BeginOptions::default()
     };
     let connection = &mut connected.connection;
-    let transaction = begin(connection, &options)?;
+    let (transaction, report) = begin(connection, &options)?;
     if wish.keep {
         return super::begin::hand_over(context, connection, &transaction);
     }
@@ -245,10 +309,11 @@ pub(super) fn bring_back(
     let transaction = transaction.id;
     let committed = attempt::commit(context, connection, transaction, Others::Refuse);
     let committed = committed.map_err(|error| given_up(connection, error))?;
-    context.output.confirm(&Done {
+    let done = Done {
         transaction,
         committed,
-    })?;
+    };
+    context.output.confirm(&BroughtBack { done, report })?;
     Ok(SUCCESS)
 }
 

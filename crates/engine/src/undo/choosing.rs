@@ -244,9 +244,7 @@ impl<D: Disk> Store<D> {
         self.note_writes(transaction, &written);
         self.bring_back_alone(transaction, &restored)?;
         match &choice.user {
-            Some(user) => {
-                self.change_view(transaction, |view| crate::undo::own::check(view, user))
-            }
+            Some(user) => self.change_view(transaction, |view| crate::undo::own::check(view, user)),
             None => Ok(()),
         }
     }
@@ -321,7 +319,10 @@ fn leave_out(
             return Err(not_taken(path, BELONGS_TOGETHER));
         };
         let before = since.steps[first].sequence.0.saturating_sub(1);
-        restored.entry(Sequence(before)).or_default().push(path.clone());
+        restored
+            .entry(Sequence(before))
+            .or_default()
+            .push(path.clone());
         left_out.add_all(alone);
     }
     Ok((left_out, restored))

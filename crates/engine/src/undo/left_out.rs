@@ -139,5 +139,7 @@ fn above_object(step: &Step, object: u32) -> impl Iterator<Item = Identity> + '_
         Locator::Entry { directory, .. } => Some(*directory),
         Locator::Root | Locator::Staged { .. } | Locator::Limbo => None,
     };
-    directory.into_iter().flat_map(|directory| step.above(directory))
+    directory
+        .into_iter()
+        .flat_map(|directory| step.above(directory))
 }

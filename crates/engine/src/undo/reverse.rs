@@ -11,8 +11,8 @@ use crate::base::{Base, Place};
 use crate::database;
 use crate::error::{Conflict, ConflictKind, UndoError};
 use crate::ids::{NodeId, Sequence};
-use crate::undo::choosing::UndoChoice;
 use crate::undo::changes::{ChangeRef, Changes, Key, NameUndone};
+use crate::undo::choosing::UndoChoice;
 use crate::undo::find::{Fate, Finder};
 use crate::undo::io;
 use crate::undo::old_pages::OldPages;
@@ -172,7 +172,11 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
         let Some(node) = self.node_of(*directory)? else {
             let is_known = name.is_broken || name.by_other.is_some();
-            let what = if is_known { ConflictKind::Entry } else { ConflictKind::Removed };
+            let what = if is_known {
+                ConflictKind::Entry
+            } else {
+                ConflictKind::Removed
+            };
             self.conflict(&name.path, what, name.by_other);
             return Ok(None);
         };

@@ -215,9 +215,10 @@ impl Step {
     /// The path of an entry at that time, as far as the record says it.
     pub fn path(&self, directory: u32, name: &Name) -> TreePath {
         let directories = self.directory_paths.get_or_init(|| {
-            let named = self.entries().iter().filter_map(|entry| {
-                Some((self.after(entry)?, (entry.directory, &entry.name)))
-            });
+            let named = self
+                .entries()
+                .iter()
+                .filter_map(|entry| Some((self.after(entry)?, (entry.directory, &entry.name))));
             let named: HashMap<Identity, (u32, &Name)> = named.collect();
             let count = self.directories().len();
             let paths = (0..count).map(|index| self.directory_path(index, &named, count));

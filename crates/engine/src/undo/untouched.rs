@@ -60,7 +60,9 @@ impl<D: Disk> Reverse<'_, D> {
         what: ConflictKind,
         by: Option<Sequence>,
     ) -> bool {
-        let is_chosen = self.choice.is_some_and(|choice| choice.overwrites(&path.bytes()));
+        let is_chosen = self
+            .choice
+            .is_some_and(|choice| choice.overwrites(&path.bytes()));
         if is_chosen {
             self.conflict(path, what, by);
             self.overwritten.extend(self.conflicts.pop());
@@ -75,7 +77,10 @@ impl<D: Disk> Reverse<'_, D> {
         name: &NameUndone,
         present: Option<NodeId>,
     ) -> Result<bool, Errno> {
-        let Some(left) = name.after.filter(|_| name.before.is_none() && !name.is_broken) else {
+        let Some(left) = name
+            .after
+            .filter(|_| name.before.is_none() && !name.is_broken)
+        else {
             return Ok(false);
         };
         if let Some(present) = present {

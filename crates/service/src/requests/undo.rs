@@ -10,7 +10,9 @@ use crate::service::Service;
 use crate::transactions::Transaction;
 use atomdir::hosting::{prune_limits, undo_choice};
 use atomdir_disk::{Errno, LinuxDisk, reason};
-use atomdir_engine::{BeginOptions, ChangedBy, CommitError, Conflict, Sequence, TreePath, UndoError};
+use atomdir_engine::{
+    BeginOptions, ChangedBy, CommitError, Conflict, Sequence, TreePath, UndoError,
+};
 use atomdir_protocol::{
     Answer, Failure, FailureKind, Past, PastView, TransactionId, Undo, ViewChoice,
 };
@@ -135,9 +137,10 @@ fn refused(
             .with_hint(format!(
                 "`--take-theirs={path}` leaves the later change there as it is, and undoes the rest"
             )),
-        UndoError::NotLeftOut { .. } => Failure::new(FailureKind::Unsupported, message)
-            .with_hint("`atomdir undo COMMIT -- PATH` undoes only some paths, `--skip PATH` leaves \
-                 out a directory"),
+        UndoError::NotLeftOut { .. } => Failure::new(FailureKind::Unsupported, message).with_hint(
+            "`atomdir undo COMMIT -- PATH` undoes only some paths, `--skip PATH` leaves \
+                 out a directory",
+        ),
         UndoError::NotYours { .. } => Failure::new(FailureKind::NotPermitted, message)
             .with_hint("`--skip PATH` leaves it out; root can undo the commit"),
         UndoError::NotKept(_) | UndoError::NotYet(_) => {
@@ -340,9 +343,8 @@ fn conflict_failure(undo: &Undo, conflicts: &[Conflict]) -> Failure {
         1 => "one path".to_owned(),
         count => format!("{count} paths"),
     };
-    let message = format!(
-        "nothing is undone: what it would take back was changed again later, at {places}"
-    );
+    let message =
+        format!("nothing is undone: what it would take back was changed again later, at {places}");
     let mut ways = vec![
         "`--take-theirs` leaves that as it is and undoes the rest, `--take-mine` replaces it with what \
          was there before, `--skip PATH` leaves a path out"

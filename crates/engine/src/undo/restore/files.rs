@@ -93,7 +93,9 @@ fn resolved<D: Disk>(view: &mut View<D>, path: &[u8]) -> Result<Option<(NodeId, 
 }
 
 fn is_single<D: Disk>(view: &mut View<D>, node: NodeId) -> bool {
-    let is_directory = view.node(node).is_ok_and(|node| node.kind == Kind::Directory);
+    let is_directory = view
+        .node(node)
+        .is_ok_and(|node| node.kind == Kind::Directory);
     let attributes = view.attributes(node);
     !is_directory && attributes.is_ok_and(|attributes| attributes.links <= 1)
 }
