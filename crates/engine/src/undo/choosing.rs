@@ -284,7 +284,7 @@ type LeftOut = (Selection, BTreeMap<Sequence, Vec<Vec<u8>>>);
 fn leave_out(
     since: &Since,
     (choice, sides): (&UndoChoice, &Sides),
-    object_at: &mut dyn FnMut(&[u8]) -> Result<Option<Identity>, UndoError>,
+    mut object_at: impl FnMut(&[u8]) -> Result<Option<Identity>, UndoError>,
 ) -> Result<LeftOut, UndoError> {
     let mut left_out = Selection::nothing();
     for path in &choice.skip {
