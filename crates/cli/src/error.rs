@@ -257,19 +257,21 @@ impl Error {
         let conflicts = self.conflicts();
         Explained {
             message: self.to_string(),
-            lines: match self {
-                Error::SeveralTransactions { transactions } => {
-                    transactions.iter().map(transaction_line).collect()
-                }
-                Error::NotMerged { not_merged, .. } => {
-                    not_merged.iter().map(not_merged_line).collect()
-                }
-                Error::NotUndone { lists_all, .. } => refused::lines(conflicts, *lists_all),
-                _ => conflicts.iter().map(conflict_line).collect(),
-            },
+            lines: self.lines(conflicts),
             hint,
             exit_code,
             conflicts: conflicts.to_vec(),
+        }
+    }
+
+    fn lines(&self, conflicts: &[Conflict]) -> Vec<String> {
+        match self {
+            Error::SeveralTransactions { transactions } => {
+                transactions.iter().map(transaction_line).collect()
+            }
+            Error::NotMerged { not_merged, .. } => not_merged.iter().map(not_merged_line).collect(),
+            Error::NotUndone { lists_all, .. } => refused::lines(conflicts, *lists_all),
+            _ => conflicts.iter().map(conflict_line).collect(),
         }
     }
 

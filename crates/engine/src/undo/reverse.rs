@@ -170,18 +170,16 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 return Ok(None);
             }
         }
+        let is_changed = name.is_broken || name.by_other.is_some();
         let Some(node) = self.node_of(*directory)? else {
-            let is_known = name.is_broken || name.by_other.is_some();
-            let what = if is_known {
-                ConflictKind::Entry
-            } else {
-                ConflictKind::Removed
+            let what = match is_changed {
+                true => ConflictKind::Entry,
+                false => ConflictKind::Removed,
             };
             self.conflict(&name.path, what, name.by_other);
             return Ok(None);
         };
         let before = self.view.child(node, entry)?;
-        let is_changed = name.is_broken || name.by_other.is_some();
         if (is_changed || self.identity(before)? != name.after && !self.is_equal(name, before)?)
             && !self.replaces(name, before)?
         {
