@@ -47,7 +47,7 @@ pub use atomdir_protocol::{
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,
     Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LockStatus,
-    MergeStep, RecoveryReport, Terms, Unconfirmed,
+    MergeStep, RecoveryReport, SidePaths, Terms, Unconfirmed,
 };
 
 pub mod compare {

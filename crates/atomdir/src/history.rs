@@ -23,8 +23,8 @@ impl Connection {
         &mut self,
         undo: Undo,
         options: &BeginOptions,
-    ) -> Result<Transaction, CommitError> {
-        self.begin_from(Past::Undo(undo), options)
+    ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
+        self.begin_with_reports(Past::Undo(undo), options)
     }
 
     /// Begins a transaction whose view shows the store as it was just after a commit, and which can
@@ -47,14 +47,6 @@ impl Connection {
         options: &BeginOptions,
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
         self.begin_with_reports(Past::Restore(restore), options)
-    }
-
-    fn begin_from(
-        &mut self,
-        past: Past,
-        options: &BeginOptions,
-    ) -> Result<Transaction, CommitError> {
-        self.begin_with_reports(past, options).map(|begun| begun.0)
     }
 
     fn begin_with_reports(

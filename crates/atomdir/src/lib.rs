@@ -71,7 +71,7 @@ pub use api::{
     EndedTransaction, Error, File, FileError, LockError, Metadata, Nested, NotMerged, OpenError,
     OpenOptions, OpenTransaction, PartReceipt, Receipt, Refreshed, SavepointError, SharedFile,
     SharedTransaction, ShownCommit, Store, StoreError, StoreOptions, Take, Transaction,
-    TransactionOptions, Uncommitted, UndoError,
+    TransactionOptions, Uncommitted, UndoChoice, UndoError, Where,
 };
 pub use atomdir_types::{
     Change, ChangedBy, CommitAuthor, CommitSummary, ConflictKind, Conflicts, Durability, EndedHow,

@@ -6,6 +6,7 @@ use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::{Next, NotMerged};
 use crate::output::{escaped, json, quoted, time};
+use crate::refused;
 use atomdir::client::{
     CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
     TransactionStatus, io_reason, reason,
@@ -76,6 +77,14 @@ pub enum Error {
     },
     #[error(transparent)]
     Undo(CommitError),
+    #[error("{source}")]
+    NotUndone {
+        source: CommitError,
+        /// Whether all paths are listed that are in the way.
+        lists_all: bool,
+    },
+    #[error("{0}")]
+    NoCommit(String),
     /// The commit of an undo or of a restore, whose transaction was then aborted.
     #[error("{source}")]
     NotBroughtBack {
@@ -204,7 +213,11 @@ impl Error {
                 explained(source).0,
                 Some(aborted_hint(*transaction, source)),
             ),
-            Error::Undo(error) => explained(error),
+            Error::Undo(error) | Error::NotUndone { source: error, .. } => explained(error),
+            Error::NoCommit(_) => (
+                ExitCode::NotFound.code(),
+                Some("`atomdir log` lists the commits".to_owned()),
+            ),
             Error::NotBroughtBack {
                 transaction,
                 source,
@@ -241,18 +254,21 @@ impl Error {
         let conflicts = self.conflicts();
         Explained {
             message: self.to_string(),
-            lines: match self {
-                Error::SeveralTransactions { transactions } => {
-                    transactions.iter().map(transaction_line).collect()
-                }
-                Error::NotMerged { not_merged, .. } => {
-                    not_merged.iter().map(not_merged_line).collect()
-                }
-                _ => conflicts.iter().map(conflict_line).collect(),
-            },
+            lines: self.lines(conflicts),
             hint,
             exit_code,
             conflicts: conflicts.to_vec(),
+        }
+    }
+
+    fn lines(&self, conflicts: &[Conflict]) -> Vec<String> {
+        match self {
+            Error::SeveralTransactions { transactions } => {
+                transactions.iter().map(transaction_line).collect()
+            }
+            Error::NotMerged { not_merged, .. } => not_merged.iter().map(not_merged_line).collect(),
+            Error::NotUndone { lists_all, .. } => refused::lines(conflicts, *lists_all),
+            _ => conflicts.iter().map(conflict_line).collect(),
         }
     }
 
@@ -263,6 +279,10 @@ impl Error {
                 ..
             }
             | Error::NotBroughtBack {
+                source: CommitError::Conflict { conflicts, .. },
+                ..
+            }
+            | Error::NotUndone {
                 source: CommitError::Conflict { conflicts, .. },
                 ..
             }

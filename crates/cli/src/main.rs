@@ -18,10 +18,12 @@ mod making;
 mod merging;
 mod output;
 mod picking;
+mod refused;
 mod synonyms;
 mod unpacking;
 mod verbs;
 mod when;
+mod which;
 
 use arguments::Arguments;
 use clap::error::{ContextKind, ContextValue};

@@ -13,14 +13,22 @@ pub enum When {
     At(Timestamp),
 }
 
-/// A commit's number, how long ago (`90s`, `10m`, `2h`, `3d`), a local date and time, or one as RFC
-/// 3339 has it.
+/// A commit's number, how long ago (`90s`, `10m`, `2h`, `3d`), `today` or `yesterday` (when that day
+/// began), a local date and time, or one as RFC 3339 has it.
 pub fn parse(text: &str) -> Result<When, String> {
     if let Ok(commit) = text.parse() {
         return Ok(When::Commit(Sequence(commit)));
     }
     if let Some(moment) = time::parse(text) {
         return Ok(When::At(moment));
+    }
+    let days_ago = match text {
+        "today" => Some(0),
+        "yesterday" => Some(1),
+        _ => None,
+    };
+    if let Some(began) = days_ago.and_then(time::day_began) {
+        return Ok(When::At(began));
     }
     let ago = text.ends_with(|last: char| last.is_ascii_alphabetic());
     let ago = ago.then(|| crate::duration::parse(text).ok()).flatten();
@@ -33,7 +41,8 @@ pub fn parse(text: &str) -> Result<When, String> {
         }))
     });
     then.ok_or_else(|| {
-        "it is a commit's number, or a time: 2h (ago), \"2026-11-22 14:00\", or RFC 3339".into()
+        "it is a commit's number, or a time: 2h (ago), yesterday, \"2026-11-22 14:00\", or RFC 3339"
+            .into()
     })
 }
 
@@ -60,7 +69,14 @@ mod tests {
         };
         assert_eq!(parse("2023-11-14T22:13:20Z"), Ok(When::At(moment)));
         assert!(matches!(parse("2h"), Ok(When::At(_))));
-        for wrong in ["", "-1", "2x", "yesterday", "2023-13-01", "99999999999d"] {
+        let (Ok(When::At(today)), Ok(When::At(yesterday))) = (parse("today"), parse("yesterday"))
+        else {
+            panic!("both are moments");
+        };
+        // A day has 23 to 25 hours where the clock changes.
+        let hours = (today.seconds - yesterday.seconds) / 3600;
+        assert!((23..=25).contains(&hours), "{hours}");
+        for wrong in ["", "-1", "2x", "tomorrow", "2023-13-01", "99999999999d"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -257,7 +257,7 @@ fn the_manual_shows_the_values_of_options_and_operands() {
     for part in [
         "[--dry-run]",
         "[-m|--message TEXT]",
-        "COMMIT...",
+        "[COMMIT|TIME...]",
         "[-- PATH...]",
     ] {
         assert!(undo.contains(part), "{part}: {undo}");
@@ -270,7 +270,7 @@ fn the_manual_shows_the_values_of_options_and_operands() {
 fn usage_errors_are_explained() {
     check_exit(&["show", "first"], 64, "it is not a whole number");
     for wrong in ["x", "1..x", "1..2..3"] {
-        let why = "it is neither a commit's number nor a range such as 10..12";
+        let why = "it is a commit's number, a range such as 10..12";
         check_exit(&["undo", wrong], 64, why);
     }
     check_exit(&["log", "-n", "-1"], 64, "it is not a whole number");

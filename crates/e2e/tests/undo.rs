@@ -145,7 +145,7 @@ fn dry_run_shows_and_keep_leaves_the_undo_open() {
 }
 
 #[test]
-fn only_owner_and_root_undo_and_only_what_is_kept() {
+fn nobody_undoes_commits_of_others_but_the_owner_and_root_and_only_what_is_kept() {
     let fixture = Fixture::new("undo-refused", PREPARE);
     let store = &fixture.store;
     store.run("echo new > etc/one").expect(0);
@@ -157,7 +157,9 @@ fn only_owner_and_root_undo_and_only_what_is_kept() {
     store.call(["service", "stop"]).expect(0);
     store.call(["service", "start"]).expect(0);
     let refused = store.call_as(&user, ["undo", "1"]);
-    refused.expect(NOT_PERMITTED).says(&["undo commits"]);
+    refused
+        .expect(NOT_PERMITTED)
+        .says(&["only root may undo commit 1, which is another user's"]);
 
     store.call(["prune", "--all"]).expect(0);
     undo(&fixture, &["1"])

@@ -365,6 +365,18 @@ pub enum UndoError {
     /// Something that the commits changed was changed again later.
     #[error("{}", conflicts_message(.0))]
     Conflict(Vec<Conflict>),
+    /// A later change was to be overwritten.
+    #[error("the later change of '{path}' cannot be overwritten: {reason}")]
+    NotTaken { path: String, reason: &'static str },
+    /// A path was to be skipped, or a later change was to stay.
+    #[error("'{path}' cannot be left out of the undo: {reason}")]
+    NotLeftOut { path: String, reason: &'static str },
+    /// The user on whose behalf it is may not bring everything back.
+    #[error(
+        "'{path}', or something in it, is not this user's own, so they cannot bring it back or \
+             remove it by an undo"
+    )]
+    NotYours { path: String },
     #[error("cannot look at '{path}': {errno}", errno = reason(errno))]
     Io { path: String, errno: Errno },
     #[error(transparent)]

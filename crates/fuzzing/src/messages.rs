@@ -20,7 +20,7 @@ fn begin(outer: TransactionId) -> BeginRequest {
         past: Some(Past::Undo(Undo {
             commits: vec![Sequence(1)],
             paths: vec![b"directory/name".to_vec()],
-            equal: Vec::new(),
+            ..Undo::default()
         })),
     }
 }

@@ -307,10 +307,26 @@ pub const TOOLS: &[Definition] = &[
             required("commits", Kind::Numbers, "their numbers, from log"),
             PATHS,
             optional("dry_run", Kind::Flag, "only list what would change"),
+            optional(
+                "take_mine",
+                Kind::Flag,
+                "where something was changed again later, overwrite that",
+            ),
+            optional(
+                "take_theirs",
+                Kind::Flag,
+                "where something was changed again later, leave that and take back the rest",
+            ),
         ],
         effect: Effect::Changes,
         call: |given| {
             let mut words = words(["undo"]);
+            for (name, parameter) in [
+                ("--take-mine", "take_mine"),
+                ("--take-theirs", "take_theirs"),
+            ] {
+                words.extend(given.flag(parameter).then(|| name.into()));
+            }
             words.extend(given.flag("dry_run").then(|| "--dry-run".into()));
             let commits = given.numbers("commits").into_iter();
             words.extend(commits.map(|commit| OsString::from(commit.to_string())));

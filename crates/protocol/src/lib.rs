@@ -35,8 +35,8 @@ pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitFilter, CommitMarks,
     CommitSummary, Conflict, ConflictKind, Conflicts, Deviation, DeviationKind, Durability,
     EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus, Isolation, Kind,
-    LockMode, LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, SnapshotObject,
-    Terms, Timestamp, TransactionId, Unconfirmed,
+    LockMode, LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, SidePaths,
+    SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
@@ -50,7 +50,7 @@ pub use records::{
 pub use surroundings::Surroundings;
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 31;
+pub const VERSION: u32 = 32;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

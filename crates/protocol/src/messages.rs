@@ -5,7 +5,7 @@ use crate::{
 use atomdir_types::{
     ChangeLine, CheckReport, CommitFilter, CommitSummary, Conflict, Conflicts, Durability,
     EqualFile, FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side,
-    SnapshotObject, Terms, TransactionId,
+    SidePaths, SnapshotObject, Terms, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -358,6 +358,13 @@ pub struct Undo {
     pub paths: Vec<Vec<u8>>,
     /// These files count as those that the commits left.
     pub equal: Vec<EqualFile>,
+    /// What the commits changed at or below these paths stays.
+    pub skip: Vec<Vec<u8>>,
+    /// Where something was changed again: what was there before the commits replaces it. The service
+    /// sends these conflicts, and those of `theirs`, before the answer.
+    pub mine: SidePaths,
+    /// Where something was changed again: it stays, and the rest is undone.
+    pub theirs: SidePaths,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

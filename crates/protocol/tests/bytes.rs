@@ -43,6 +43,9 @@ fn begin() -> BeginRequest {
                 inode: u64::MAX,
                 changed: Timestamp::default(),
             }],
+            skip: vec![b"var".to_vec()],
+            mine: SidePaths::These(vec![b"etc/one".to_vec()]),
+            theirs: SidePaths::Others,
         })),
     }
 }

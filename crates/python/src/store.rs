@@ -7,11 +7,13 @@ use crate::convert::{
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::transaction::Transaction;
 use atomdir::hosting::sync;
-use atomdir::{Door, Sequence, StartService, StoreError, StoreOptions, TransactionId};
+use atomdir::{
+    Door, Sequence, StartService, StoreError, StoreOptions, TransactionId, UndoChoice, Where,
+};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 const DOORS: &[(&str, Door)] = &[
@@ -192,10 +194,23 @@ impl Store {
         python: Python<'_>,
         commits: Vec<u64>,
         paths: Vec<PathBuf>,
+        skip: Vec<PathBuf>,
+        sides: (Option<Vec<PathBuf>>, Option<Vec<PathBuf>>),
     ) -> PyResult<Transaction> {
         let commits = convert::sequences(commits);
+        let (mine, theirs) = sides;
+        let lists = |side: &Option<Vec<PathBuf>>| side.clone().unwrap_or_default();
+        let (of_mine, of_theirs) = (lists(&mine), lists(&theirs));
         let begun = self.run(python, |store| {
-            Ok(store.undo(&commits, &convert::paths(&paths))?)
+            let (paths, skip) = (convert::paths(&paths), convert::paths(&skip));
+            let (at_mine, at_theirs) = (convert::paths(&of_mine), convert::paths(&of_theirs));
+            let choice = UndoChoice {
+                paths: &paths,
+                skip: &skip,
+                mine: side(&mine, &at_mine),
+                theirs: side(&theirs, &at_theirs),
+            };
+            Ok(store.undo_choosing(&commits, choice)?.0)
         });
         Ok(Transaction::new(begun?))
     }
@@ -246,5 +261,13 @@ impl Store {
             }
         });
         closed.map_err(|error| error.into_exception(python))
+    }
+}
+
+/// `None` stands for all later changes.
+fn side<'a>(given: &Option<Vec<PathBuf>>, paths: &'a [&'a Path]) -> Where<'a> {
+    match given {
+        None => Where::Everywhere,
+        Some(_) => Where::At(paths),
     }
 }

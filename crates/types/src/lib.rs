@@ -58,7 +58,7 @@ pub use merge::MergeStep;
 pub use options::{Conflicts, Durability, Isolation};
 pub use path::TreePath;
 pub use read::FileRead;
-pub use side::Side;
+pub use side::{Side, SidePaths};
 pub use snapshot_object::SnapshotObject;
 pub use terms::{CommitFilter, Terms};
 pub use time::Timestamp;

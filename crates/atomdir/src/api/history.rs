@@ -4,7 +4,7 @@ use super::error::{BeginError, CommitError, Conflict, StoreError};
 use super::store::{Receipt, Store, WhenDurable};
 use super::transaction::{Transaction, Uncommitted};
 use atomdir_protocol::{
-    Change, ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, Undo,
+    Change, ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, SidePaths, Undo,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,6 +22,41 @@ pub(crate) fn label_of(past: &Past) -> &'static [u8] {
         Past::Undo(_) => b"undo",
         Past::Restore(_) => b"restore",
         Past::View(_) => b"at",
+    }
+}
+
+/// What an undo takes back of commits, and which side it takes where something was changed again later.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UndoChoice<'a> {
+    /// Only what was changed at or below these paths; if there are none: everything.
+    pub paths: &'a [&'a Path],
+    /// Nothing of what was changed at or below these paths.
+    pub skip: &'a [&'a Path],
+    /// Where a later change is overwritten: what was there before the commits comes back.
+    pub mine: Where<'a>,
+    /// Where a later change stays, and the rest is taken back.
+    pub theirs: Where<'a>,
+}
+
+/// The later changes in which one side is taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Where<'a> {
+    /// In none.
+    #[default]
+    Nowhere,
+    /// In those at or below these paths. If the other side has some as well, the nearest one counts.
+    At(&'a [&'a Path]),
+    /// In all for which no path says otherwise.
+    Everywhere,
+}
+
+impl Where<'_> {
+    fn paths(self) -> SidePaths {
+        match self {
+            Where::Nowhere => SidePaths::default(),
+            Where::At(paths) => SidePaths::These(bytes_of(paths)),
+            Where::Everywhere => SidePaths::Others,
+        }
     }
 }
 
@@ -164,7 +199,7 @@ impl Store {
 
     /// Begins a transaction that takes back what these commits changed, and nothing else. Its
     /// commit makes that so, and can be undone as well. With `paths`, it takes back only what was
-    /// changed at and below them. Only the store's owner and root can undo commits.
+    /// changed at and below them. The store's owner and root can undo all commits, others their own.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");
@@ -181,12 +216,51 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn undo(&self, commits: &[Sequence], paths: &[&Path]) -> Result<Transaction, UndoError> {
-        let undo = Undo {
-            commits: commits.to_vec(),
-            paths: bytes_of(paths),
-            equal: Vec::new(),
+        let choice = UndoChoice {
+            paths,
+            ..UndoChoice::default()
         };
-        Ok(self.begin_from(Past::Undo(undo))?.0)
+        Ok(self.undo_choosing(commits, choice)?.0)
+    }
+
+    /// Like [`undo`](Store::undo), and takes a side where something was changed again later. Also
+    /// returns these later changes. What no side can be taken in fails with
+    /// [`UndoError::Refused`].
+    ///
+    /// ```
+    /// use atomdir::{UndoChoice, Where};
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// # for text in [b"1", b"2"] {
+    /// # let tx = store.begin()?;
+    /// # tx.write("a", text)?;
+    /// # tx.commit()?;
+    /// # }
+    /// let first = store.log(2)?[1].sequence;
+    /// let choice = UndoChoice {
+    ///     mine: Where::Everywhere,
+    ///     ..UndoChoice::default()
+    /// };
+    /// let (tx, overwritten) = store.undo_choosing(&[first], choice)?;
+    /// assert_eq!(overwritten[0].path.to_str(), Some("a"));
+    /// tx.commit()?;
+    /// assert!(!store.begin()?.exists("a")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn undo_choosing(
+        &self,
+        commits: &[Sequence],
+        choice: UndoChoice<'_>,
+    ) -> Result<(Transaction, Vec<Conflict>), UndoError> {
+        self.begin_from(Past::Undo(Undo {
+            commits: commits.to_vec(),
+            paths: bytes_of(choice.paths),
+            equal: Vec::new(),
+            skip: bytes_of(choice.skip),
+            mine: choice.mine.paths(),
+            theirs: choice.theirs.paths(),
+        }))
     }
 
     /// Begins a transaction in which everything at and below these paths is as it was just after a

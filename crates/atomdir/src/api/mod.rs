@@ -25,7 +25,7 @@ pub use error::{
     StoreError,
 };
 pub use file::{File, OpenOptions};
-pub use history::{ChangedPath, PartReceipt, Refreshed, Take, UndoError};
+pub use history::{ChangedPath, PartReceipt, Refreshed, Take, UndoChoice, UndoError, Where};
 pub(crate) use history::{bytes_of, label_of};
 pub use kept::OpenTransaction;
 pub use lock::Nested;

@@ -25,7 +25,9 @@ mod walk;
 
 use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, Conflict, StoreError, UndoError, label_of};
-use crate::hosting::{Ticks, keep_set_aside, run_maintenance, tend_own, without_signals};
+use crate::hosting::{
+    Ticks, keep_set_aside, run_maintenance, tend_own, undo_choice, without_signals,
+};
 use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
@@ -133,8 +135,12 @@ impl Embedded {
         let mut not_as_then = Vec::new();
         let begun = match past {
             Past::Undo(undo) => {
-                let given = (&undo.paths[..], &undo.equal[..]);
-                store.undo_with(&undo.commits, given, options.clone())
+                let choice = undo_choice(undo, None);
+                let undone = store.undo_choosing(&choice, options.clone());
+                undone.map(|undone| {
+                    not_as_then = undone.sided;
+                    undone.transaction
+                })
             }
             Past::Restore(restore) => {
                 store.restore(restore.commit, &restore.paths, options.clone())

@@ -11,6 +11,7 @@ mod patience;
 mod remedy;
 mod start_lock;
 mod ticks;
+mod undo;
 
 pub use atomdir_types::sync;
 pub use clock::now;
@@ -28,3 +29,4 @@ pub use patience::LockPatience;
 pub use remedy::with_remedy;
 pub use start_lock::StartLock;
 pub use ticks::Ticks;
+pub use undo::undo_choice;

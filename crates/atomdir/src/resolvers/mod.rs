@@ -141,8 +141,13 @@ fn read_file(root: impl AsFd, path: &[u8]) -> Option<(Vec<u8>, Stat)> {
 impl Connection {
     /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
     /// with a conflict if that was changed again since, by a later commit or from outside. Files that
-    /// programs write again by themselves, and that mean the same as before, are no conflict.
-    pub fn undo(&mut self, undo: Undo, options: &BeginOptions) -> Result<Transaction, CommitError> {
+    /// programs write again by themselves, and that mean the same as before, are no conflict. Also
+    /// returns the later changes for which the undo takes a side, as it was chosen.
+    pub fn undo(
+        &mut self,
+        undo: Undo,
+        options: &BeginOptions,
+    ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
         let refused = match self.take_back(undo.clone(), options) {
             Err(refused @ CommitError::Conflict { .. }) => refused,
             begun => return begun,

@@ -80,9 +80,7 @@ impl ServedTransaction {
         };
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let begun = match past {
-            Past::Undo(undo) => connection
-                .undo(undo, &options)
-                .map(|begun| (begun, Vec::new())),
+            Past::Undo(undo) => connection.undo(undo, &options),
             Past::Restore(restore) => connection.restore(restore, &options),
             Past::View(view) => connection.past(view, &options),
         };

@@ -77,6 +77,14 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     })
 }
 
+/// When the local day began that was so many days ago.
+pub fn day_began(days_ago: i64) -> Option<Timestamp> {
+    let now = Timestamp::from(SystemTime::now()).seconds;
+    let today = (now + local_offset_seconds(now)).div_euclid(SECONDS_PER_DAY);
+    let (year, month, day) = date(today - days_ago);
+    parse(&format!("{year:04}-{month:02}-{day:02}"))
+}
+
 /// Splits off `Z`, `+02:00` or `+0200`.
 fn split_offset(clock: &str) -> Option<(&str, Option<i64>)> {
     if let Some(clock) = clock.strip_suffix(['Z', 'z']) {

@@ -1,5 +1,5 @@
 use super::ExitCode;
-use super::undo::{Wish, add_paths, bring_back};
+use super::undo::{Report, Wish, add_paths, bring_back};
 use crate::changes::paths_in_store;
 use crate::completion::commits;
 use crate::context::Context;
@@ -65,13 +65,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         dry_run: arguments.dry_run,
     };
     bring_back(context, connected, wish, |connection, options| {
-        let (transaction, as_now) = connection.restore(restore, options)?;
+        let begun = connection.restore(restore, options);
+        let (transaction, as_now) = begun.map_err(Error::Undo)?;
         for conflict in &as_now {
             let line = conflict_line(conflict);
             context.output.warn(format_args!(
                 "how it was after commit {commit} is not known, so it stays as it is now: {line}"
             ));
         }
-        Ok(transaction)
+        Ok((transaction, Report::default()))
     })
 }

@@ -195,6 +195,10 @@ impl<D: Disk> Transaction<D> {
         self.options.owner
     }
 
+    pub(crate) fn options(&self) -> &BeginOptions {
+        &self.options
+    }
+
     pub fn began(&self) -> Timestamp {
         self.began
     }

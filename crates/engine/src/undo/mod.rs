@@ -8,13 +8,15 @@
 //! `successions` finds files that would become two, `untouched` finds later changes, `neutral`
 //! leaves out commits that other undos took back, `outside` finds what outside writers have changed of
 //! what commits left, `passing` distinguishes objects that were in the
-//! tree before from those that came with the commits, `look` shows the past, and `restore` brings
+//! tree before from those that came with the commits, `choosing` takes sides in later changes, with
+//! `left_out` for what stays, `own` checks an undo of a user with few rights, `look` shows the past, and `restore` brings
 //! parts of it back. `confirm` takes back commits that nobody has confirmed in time.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
 //!    commit has changed it, unless `neutral` leaves that commit out, and no outside writer, unless
-//!    the caller knows that the file which this one has put there is equal to the one before. The
+//!    the caller knows that the file which this one has put there is equal to the one before, or
+//!    chooses to overwrite it. The
 //!    transaction's own validation finds changes made after the snapshot.
 //! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
@@ -30,13 +32,16 @@
 
 mod between;
 mod changes;
+mod choosing;
 mod confirm;
 mod files;
 mod find;
+mod left_out;
 mod look;
 mod neutral;
 mod old_pages;
 mod outside;
+mod own;
 mod passing;
 mod restore;
 mod returning;
@@ -52,6 +57,7 @@ use atomdir_disk::{Disk, Errno, Identity};
 use atomdir_types::EqualFile;
 use atomdir_types::path::AnyPath;
 
+pub use choosing::{UndoChoice, Undone};
 pub use confirm::{Left, NotConfirmed, TakenBackOr};
 pub use look::Past;
 
@@ -59,10 +65,7 @@ use crate::error::{Conflict, UndoError, shown};
 use crate::ids::Sequence;
 use crate::options::BeginOptions;
 use crate::store::Store;
-use crate::transaction::{TakenBack, Transaction};
-use crate::undo::changes::Changes;
-use crate::undo::reverse::{Purpose, Reverse};
-use crate::undo::selection::Selection;
+use crate::transaction::Transaction;
 use crate::view::View;
 
 impl<D: Disk> Store<D> {
@@ -86,55 +89,13 @@ impl<D: Disk> Store<D> {
         (paths, equal): (&[Vec<u8>], &[EqualFile]),
         options: BeginOptions,
     ) -> Result<Arc<Transaction<D>>, UndoError> {
-        let transaction = self.begin(options)?;
-        let done = self.take_back(&transaction, commits, (paths, equal));
-        match done {
-            Ok(()) => Ok(transaction),
-            Err(error) => {
-                self.abort(&transaction);
-                Err(error)
-            }
-        }
-    }
-
-    fn take_back(
-        &self,
-        transaction: &Transaction<D>,
-        commits: &[Sequence],
-        (paths, equal): (&[Vec<u8>], &[EqualFile]),
-    ) -> Result<(), UndoError> {
-        let since = self.since(transaction, commits)?;
-        let mut asked_for = since.steps.iter().filter(|step| step.is_undone);
-        if let Some(lost) = asked_for.clone().find(|step| step.is_given_up) {
-            return Err(UndoError::NotKept(lost.sequence));
-        }
-        if let Some(first) = commits.first()
-            && asked_for.all(|step| !step.is_commit())
-        {
-            return Err(UndoError::NotKept(*first));
-        }
-        let selection = match paths.is_empty() {
-            true => Selection::everything(),
-            false => Selection::of_paths(&since, paths, |path| {
-                self.change_view(transaction, |view| object_at(view, path))
-            })?,
+        let choice = UndoChoice {
+            commits: commits.to_vec(),
+            paths: paths.to_vec(),
+            equal: equal.to_vec(),
+            ..UndoChoice::default()
         };
-        let changes = Changes::new(&since, &selection);
-        let written = self.change_view(transaction, |view| {
-            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
-            reverse.equal = equal;
-            let leaves_traces = reverse.run()?.leaves_traces;
-            if paths.is_empty() {
-                let taken_back = since.steps.iter().filter(|step| step.is_undone);
-                transaction.set_takes_back(TakenBack {
-                    commits: taken_back.map(|step| step.sequence.0).collect(),
-                    leaves_traces,
-                });
-            }
-            Ok(view.written())
-        })?;
-        self.note_writes(transaction, &written);
-        Ok(())
+        Ok(self.undo_choosing(&choice, options)?.transaction)
     }
 
     /// Changes a view at its user's expense.

@@ -12,6 +12,7 @@ use crate::database;
 use crate::error::{Conflict, ConflictKind, UndoError};
 use crate::ids::{NodeId, Sequence};
 use crate::undo::changes::{ChangeRef, Changes, Key, NameUndone};
+use crate::undo::choosing::UndoChoice;
 use crate::undo::find::{Fate, Finder};
 use crate::undo::io;
 use crate::undo::old_pages::OldPages;
@@ -37,6 +38,8 @@ pub(super) enum Purpose {
 pub(super) struct Reversed {
     /// The places in a view of the past that cannot be as they were.
     pub not_as_then: Vec<Conflict>,
+    /// The later changes that an undo overwrites, because the user has chosen that.
+    pub overwritten: Vec<Conflict>,
     /// See [`atomdir_format::record::Before::leaves_traces`].
     pub leaves_traces: bool,
 }
@@ -54,6 +57,9 @@ pub(super) struct Reverse<'a, D: Disk> {
     leaves_traces: bool,
     /// The files of outside writers that count as those that the commits left.
     pub equal: &'a [EqualFile],
+    /// At which paths later changes are overwritten.
+    pub choice: Option<&'a UndoChoice>,
+    pub(super) overwritten: Vec<Conflict>,
     pub(super) finder: Finder<'a>,
 }
 
@@ -73,6 +79,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
             is_refused: false,
             leaves_traces: changes.has_passing,
             equal: &[],
+            choice: None,
+            overwritten: Vec::new(),
             finder: Finder::new(changes),
         }
     }
@@ -123,6 +131,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         self.name_as_then();
         Ok(Reversed {
             not_as_then: self.conflicts,
+            overwritten: self.overwritten,
             leaves_traces: self.leaves_traces,
         })
     }
@@ -161,17 +170,20 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 return Ok(None);
             }
         }
-        if name.is_broken || name.by_other.is_some() {
-            self.conflict(&name.path, ConflictKind::Entry, name.by_other);
-            return Ok(None);
-        }
+        let is_changed = name.is_broken || name.by_other.is_some();
         let Some(node) = self.node_of(*directory)? else {
-            self.conflict(&name.path, ConflictKind::Removed, None);
+            let what = match is_changed {
+                true => ConflictKind::Entry,
+                false => ConflictKind::Removed,
+            };
+            self.conflict(&name.path, what, name.by_other);
             return Ok(None);
         };
         let before = self.view.child(node, entry)?;
-        if self.identity(before)? != name.after && !self.is_equal(name, before)? {
-            self.conflict(&name.path, ConflictKind::Entry, None);
+        if (is_changed || self.identity(before)? != name.after && !self.is_equal(name, before)?)
+            && !self.replaces(name, before)?
+        {
+            self.conflict(&name.path, ConflictKind::Entry, name.by_other);
             return Ok(None);
         }
         let returns = name.before.filter(|_| fate == Fate::Lives);
@@ -303,7 +315,11 @@ impl<'a, D: Disk> Reverse<'a, D> {
                         && !key.is_some_and(|key| self.is_put_by_commit(&key, object))
                 });
                 if base.is_mount_point() || came_later {
-                    self.conflict(&path, ConflictKind::EntryInRemovedDirectory, None);
+                    let what = ConflictKind::EntryInRemovedDirectory;
+                    let is_file = base.kind != Kind::Directory && !base.is_mount_point();
+                    if !is_file || !self.overwrites(&path, what, None) {
+                        self.conflict(&path, what, None);
+                    }
                     continue;
                 }
                 self.check_going(&base, &path, made)?;

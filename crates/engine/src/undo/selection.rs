@@ -6,6 +6,9 @@
 //!
 //! A path is any name of an object. The records know the names that the commits used. Where they
 //! have none at or below a path, the object that has this name now is looked up.
+//!
+//! A selection may also leave something out: paths that the user skips, or at which a later change
+//! stays. Whatever needs that is left out with it, and counts as another commit's change.
 
 use std::collections::HashSet;
 
@@ -21,6 +24,8 @@ pub(super) struct Selection {
     entries: HashSet<(usize, usize)>,
     updates: HashSet<(usize, usize)>,
     is_everything: bool,
+    /// Changes that are not selected, though they belong to `everything` or to the paths.
+    left_out: Option<Box<Selection>>,
 }
 
 impl Selection {
@@ -29,7 +34,38 @@ impl Selection {
             entries: HashSet::new(),
             updates: HashSet::new(),
             is_everything: true,
+            left_out: None,
         }
+    }
+
+    pub fn nothing() -> Selection {
+        Selection {
+            is_everything: false,
+            ..Selection::everything()
+        }
+    }
+
+    pub fn without(self, left_out: Selection) -> Selection {
+        Selection {
+            left_out: Some(Box::new(left_out)),
+            ..self
+        }
+    }
+
+    /// Whether it has changes, and all of them are in the other one.
+    pub fn is_within(&self, other: &Selection) -> bool {
+        self.count() > 0
+            && self.entries.is_subset(&other.entries)
+            && self.updates.is_subset(&other.updates)
+    }
+
+    pub fn add_all(&mut self, other: Selection) {
+        self.entries.extend(other.entries);
+        self.updates.extend(other.updates);
+    }
+
+    pub fn count(&self) -> usize {
+        self.entries.len() + self.updates.len()
     }
 
     /// `object_at` looks up the object that has this name now.
@@ -38,18 +74,11 @@ impl Selection {
         paths: &[Vec<u8>],
         mut object_at: impl FnMut(&[u8]) -> Result<Option<Identity>, UndoError>,
     ) -> Result<Selection, UndoError> {
-        let mut selection = Selection {
-            is_everything: false,
-            ..Selection::everything()
-        };
+        let mut selection = Selection::nothing();
         for path in paths {
             let is_found = selection.add(since, |found| is_at_or_below(found, path))
                 || match object_at(path)? {
-                    Some(object) => {
-                        let files = Files::new(since.steps.iter().flat_map(Step::successions));
-                        let inodes = files.same(&object).iter().copied();
-                        selection.add_objects(since, &inodes.collect())
-                    }
+                    Some(object) => selection.add_file(since, object),
                     None => false,
                 };
             if !is_found {
@@ -62,15 +91,36 @@ impl Selection {
     }
 
     pub fn has_entry(&self, step: usize, entry: usize) -> bool {
-        self.is_everything || self.entries.contains(&(step, entry))
+        (self.is_everything || self.entries.contains(&(step, entry)))
+            && !self.leaves_out(|left_out| left_out.has_entry(step, entry))
     }
 
     pub fn has_update(&self, step: usize, update: usize) -> bool {
-        self.is_everything || self.updates.contains(&(step, update))
+        (self.is_everything || self.updates.contains(&(step, update)))
+            && !self.leaves_out(|left_out| left_out.has_update(step, update))
+    }
+
+    fn leaves_out(&self, has: impl FnOnce(&Selection) -> bool) -> bool {
+        self.left_out.as_deref().is_some_and(has)
+    }
+
+    pub(super) fn insert_entry(&mut self, step: usize, entry: usize) {
+        self.entries.insert((step, entry));
+    }
+
+    pub(super) fn insert_update(&mut self, step: usize, update: usize) {
+        self.updates.insert((step, update));
+    }
+
+    /// Adds the changes of an object, whichever inode it had; true if there are any.
+    pub(super) fn add_file(&mut self, since: &Since, object: Identity) -> bool {
+        let files = Files::new(since.steps.iter().flat_map(Step::successions));
+        let inodes = files.same(&object).iter().copied();
+        self.add_objects(since, &inodes.collect())
     }
 
     /// Adds what changed at the paths; true if there is anything.
-    fn add(&mut self, since: &Since, is_asked_for: impl Fn(&[u8]) -> bool) -> bool {
+    pub(super) fn add(&mut self, since: &Since, is_asked_for: impl Fn(&[u8]) -> bool) -> bool {
         let mut found = false;
         for (number, step) in undone(since) {
             for (place, entry) in step.entries().iter().enumerate() {
@@ -112,7 +162,21 @@ impl Selection {
 
     /// Adds what belongs to the selected changes; true if there was anything to add.
     fn complete(&mut self, since: &Since) -> bool {
-        let before = self.entries.len() + self.updates.len();
+        let before = self.count();
+        let above = self.add_belonging(since);
+        for (number, step) in undone(since) {
+            for (place, entry) in step.entries().iter().enumerate() {
+                if entry.buries && entry.before.is_some_and(|before| above.contains(&before)) {
+                    self.entries.insert((number, place));
+                }
+            }
+        }
+        self.count() > before
+    }
+
+    /// Adds the other changes of the same files, and of the same databases. Returns the directories
+    /// above changed entries.
+    pub(super) fn add_belonging(&mut self, since: &Since) -> HashSet<Identity> {
         let mut objects: HashSet<Identity> = HashSet::new();
         let mut above: HashSet<Identity> = HashSet::new();
         let mut paths: HashSet<Vec<u8>> = HashSet::new();
@@ -141,24 +205,17 @@ impl Selection {
             }
         }
         self.add_objects(since, &objects);
-        for (number, step) in undone(since) {
-            for (place, entry) in step.entries().iter().enumerate() {
-                if entry.buries && entry.before.is_some_and(|before| above.contains(&before)) {
-                    self.entries.insert((number, place));
-                }
-            }
-        }
         self.add(since, |path| paths.contains(path));
-        self.entries.len() + self.updates.len() > before
+        above
     }
 }
 
-fn undone(since: &Since) -> impl Iterator<Item = (usize, &Step)> {
+pub(super) fn undone(since: &Since) -> impl Iterator<Item = (usize, &Step)> {
     let steps = since.steps.iter().enumerate();
     steps.filter(|(_, step)| step.is_undone)
 }
 
-fn is_at_or_below(path: &[u8], asked: &[u8]) -> bool {
+pub(super) fn is_at_or_below(path: &[u8], asked: &[u8]) -> bool {
     let rest = path.strip_prefix(asked);
     rest.is_some_and(|rest| asked.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }

@@ -215,19 +215,38 @@ impl Step {
     /// The path of an entry at that time, as far as the record says it.
     pub fn path(&self, directory: u32, name: &Name) -> TreePath {
         let directories = self.directory_paths.get_or_init(|| {
-            let mut paths: Vec<TreePath> = Vec::new();
-            // Each comes after the one above it.
-            for directory in self.directories() {
-                paths.push(match &directory.locator {
-                    Locator::Entry { directory, name } => {
-                        paths[*directory as usize].join(name.as_bytes())
-                    }
-                    _ => TreePath::default(),
-                });
-            }
-            paths
+            let named = self
+                .entries()
+                .iter()
+                .filter_map(|entry| Some((self.after(entry)?, (entry.directory, &entry.name))));
+            let named: HashMap<Identity, (u32, &Name)> = named.collect();
+            let count = self.directories().len();
+            let paths = (0..count).map(|index| self.directory_path(index, &named, count));
+            paths.collect()
         });
         directories[directory as usize].join(name.as_bytes())
+    }
+
+    /// `named`: the names that the commit gave to objects. `depth`: no directory is further down.
+    fn directory_path(
+        &self,
+        index: usize,
+        named: &HashMap<Identity, (u32, &Name)>,
+        depth: usize,
+    ) -> TreePath {
+        let directory = &self.directories()[index];
+        let place = match &directory.locator {
+            Locator::Entry { directory, name } => Some((*directory, name)),
+            Locator::Root => None,
+            Locator::Staged { .. } | Locator::Limbo => named.get(&directory.identity).copied(),
+        };
+        match place.filter(|_| depth > 0) {
+            Some((above, name)) => {
+                let above = self.directory_path(above as usize, named, depth - 1);
+                above.join(name.as_bytes())
+            }
+            None => TreePath::default(),
+        }
     }
 
     /// The directories above an entry.

@@ -53,6 +53,50 @@ impl<D: Disk> Reverse<'_, D> {
         });
     }
 
+    /// Whether the user wants a later change at this path to be overwritten. Then notes it.
+    pub(super) fn overwrites(
+        &mut self,
+        path: &(impl AnyPath + ?Sized),
+        what: ConflictKind,
+        by: Option<Sequence>,
+    ) -> bool {
+        let is_chosen = self
+            .choice
+            .is_some_and(|choice| choice.overwrites(&path.bytes()));
+        if is_chosen {
+            self.conflict(path, what, by);
+            self.overwritten.extend(self.conflicts.pop());
+        }
+        is_chosen
+    }
+
+    /// Whether the user wants a file that others have put under a name to go, where there was nothing
+    /// before. What the commits left there must be gone, or it is elsewhere by now.
+    pub(super) fn replaces(
+        &mut self,
+        name: &NameUndone,
+        present: Option<NodeId>,
+    ) -> Result<bool, Errno> {
+        let Some(left) = name
+            .after
+            .filter(|_| name.before.is_none() && !name.is_broken)
+        else {
+            return Ok(false);
+        };
+        if let Some(present) = present {
+            let base = self.view.node(present)?.base.clone().ok_or(Errno::STALE)?;
+            if base.kind == Kind::Directory || base.is_mount_point() {
+                return Ok(false);
+            }
+        }
+        let is_there = self.identity(present)? == Some(left);
+        let found = self.finder.find(self.view, left)?;
+        if !is_there && found.is_some_and(|found| !self.is_in_limbo(&found)) {
+            return Ok(false);
+        }
+        Ok(self.overwrites(&name.path, ConflictKind::Entry, name.by_other))
+    }
+
     fn touches(&self, identity: Identity) -> &[Touch] {
         self.changes
             .touched
@@ -79,11 +123,16 @@ impl<D: Disk> Reverse<'_, D> {
             .iter()
             .rev()
             .filter(|touch| touch.is_others || is_directory && touch.is_others_entry);
-        if let Some(touch) = others.next() {
-            let by = self.since.steps[touch.step].sequence;
-            self.conflict(path, what, Some(by));
-        } else if self.is_changed_outside(made, &touches, &stat) {
-            self.conflict(path, what, None);
+        let by = match others.next() {
+            Some(touch) => Some(self.since.steps[touch.step].sequence),
+            None if self.is_changed_outside(made, &touches, &stat) => None,
+            None => return Ok(()),
+        };
+        // Of a directory, outside writers have perhaps changed the entries. Those that would be lost
+        // are checked one by one, but only if all of them came after it was made.
+        let is_checked = !is_directory || by.is_none() && self.changes.is_made(stat.identity);
+        if !is_checked || !self.overwrites(path, what, by) {
+            self.conflict(path, what, by);
         }
         Ok(())
     }
@@ -215,7 +264,10 @@ impl<D: Disk> Reverse<'_, D> {
             if theirs.iter().any(|(start, end)| pages.overlaps(start, end)) {
                 self.conflict(path, ConflictKind::Contents, by);
             }
-            if has_attributes && changes_attributes(update, former, base.kind) {
+            if has_attributes
+                && changes_attributes(update, former, base.kind)
+                && !self.overwrites(path, ConflictKind::Attributes, by)
+            {
                 self.conflict(path, ConflictKind::Attributes, by);
             }
         }
@@ -253,7 +305,7 @@ impl<D: Disk> Reverse<'_, D> {
         let is_expected = is_same(last(&|update| update.attributes.mode), present.mode)
             && is_same(last(&|update| update.attributes.user), present.owner.user)
             && is_same(last(&|update| update.attributes.group), present.owner.group);
-        if !is_expected {
+        if !is_expected && !self.overwrites(path, ConflictKind::Attributes, None) {
             self.conflict(path, ConflictKind::Attributes, None);
         }
         Ok(())

@@ -66,3 +66,4 @@ mod undo_kept;
 mod undo_repeated;
 mod undo_returned;
 mod undo_rewritten;
+mod undo_sides;

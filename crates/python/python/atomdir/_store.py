@@ -358,13 +358,32 @@ class Store:
         return self._store().native.commit_at(round(moment * 1e9))
 
     def undo(
-        self, *commits: int, paths: Iterable[AnyPath] = ()
+        self,
+        *commits: int,
+        paths: Iterable[AnyPath] = (),
+        skip: Iterable[AnyPath] = (),
+        take_mine: Union[bool, Iterable[AnyPath]] = False,
+        take_theirs: Union[bool, Iterable[AnyPath]] = False,
     ) -> Transaction:
         """Begins a transaction that undoes the changes of these commits; commit it to make that
-        effective. With `paths`, it undoes only changes at and below these. Raises `UndoConflict` if
-        later changes are in conflict with that."""
-        names = [os.fspath(path) for path in paths]
-        return self._transaction(self._store().native.undo(list(commits), names))
+        effective. With `paths`, it undoes only changes at and below these, with `skip` none at and
+        below those. Raises `UndoConflict` if later changes are in conflict with that.
+
+        `take_mine` overwrites such later changes, so that what was there before the commits comes
+        back. `take_theirs` leaves them, and undoes the rest. Each is `True` for all of them, or the
+        paths at and below which to do it."""
+
+        def names(paths: Iterable[AnyPath]) -> list[str]:
+            return [os.fspath(path) for path in paths]
+
+        def side(taken: Union[bool, Iterable[AnyPath]]) -> Optional[list[str]]:
+            if isinstance(taken, bool):
+                return None if taken else []
+            return names(taken)
+
+        sides = (side(take_mine), side(take_theirs))
+        native = self._store().native
+        return self._transaction(native.undo(list(commits), names(paths), names(skip), sides))
 
     def restore(self, commit: int, *paths: AnyPath) -> Transaction:
         """Begins a transaction in which everything at and below these paths is as it was just

@@ -202,6 +202,9 @@ pub(crate) fn failure(
             ..
         } => Failure::new(FailureKind::NotPermitted, error.to_string())
             .with_hint("its permissions were taken away from you since the transaction began"),
+        CommitError::Io {
+            errno: Errno::PERM, ..
+        } => Failure::new(FailureKind::NotPermitted, error.to_string()),
         CommitError::Unchanged { .. } => parts::unchanged(id, error.to_string()),
         CommitError::NotListed { .. } => Failure::new(FailureKind::BadRequest, error.to_string())
             .with_hint(format!("`atomdir conflicts {id}` lists and numbers them")),

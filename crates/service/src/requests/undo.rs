@@ -3,25 +3,28 @@
 use crate::clients::connection::Connection;
 use crate::clients::replies::Unanswered;
 use crate::requests::commit::send_conflicts;
-use crate::rights::convert;
-use crate::rights::permissions::Peer;
+use crate::requests::store_failure;
+use crate::rights::permissions::{Peer, Reach};
+use crate::rights::{convert, discretion};
 use crate::service::Service;
 use crate::transactions::Transaction;
-use atomdir::hosting::prune_limits;
-use atomdir_disk::{LinuxDisk, reason};
-use atomdir_engine::{BeginOptions, ChangedBy, CommitError, Conflict, UndoError};
+use atomdir::hosting::{prune_limits, undo_choice};
+use atomdir_disk::{Errno, LinuxDisk, reason};
+use atomdir_engine::{
+    BeginOptions, ChangedBy, CommitError, Conflict, Sequence, TreePath, UndoError,
+};
 use atomdir_protocol::{
     Answer, Failure, FailureKind, Past, PastView, TransactionId, Undo, ViewChoice,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 type Shown = atomdir_engine::Past<LinuxDisk>;
 
 /// Refuses impossible or forbidden requests before a transaction is begun. Only the store's owner
-/// and root may undo: a commit may be anyone's, and undoing it changes files with the service's
-/// rights. Others may not look at the past either: they might not have been allowed to read it
-/// then.
+/// and root may undo any commit. Others may undo their own: see `own_paths`. They may not look at
+/// the past: they might not have been allowed to read it then.
 pub(crate) fn check(
     begin: &atomdir_protocol::BeginOptions,
     past: Option<&Past>,
@@ -33,7 +36,10 @@ pub(crate) fn check(
         Some(Past::View(_)) => "look at the past",
         Some(Past::Restore(_)) => "restore files from the past",
     };
-    peer.require_administer(what)?;
+    let is_undo = matches!(past, Some(Past::Undo(_)));
+    if !is_undo || peer.reach != Reach::All {
+        peer.require_administer(what)?;
+    }
     let refused = |message: String| Err(Failure::new(FailureKind::BadRequest, message));
     if begin.outer.is_some() {
         return refused(format!("a transaction within another one cannot {what}"));
@@ -52,11 +58,16 @@ pub(crate) fn begin(
 ) -> Result<Arc<Transaction>, Unanswered> {
     let reported = past.reported();
     let mut as_now = Vec::new();
+    let mut own = OwnPaths::All;
     let begun = match past {
         Past::Undo(undo) => {
-            service
-                .store
-                .undo_with(&undo.commits, (&undo.paths, &undo.equal), options.clone())
+            own = own_paths(service, &connection.peer, undo)?;
+            let choice = undo_choice(undo.clone(), connection.peer.less_than_service());
+            let undone = service.store.undo_choosing(&choice, options.clone());
+            undone.map(|undone| {
+                as_now = undone.sided;
+                undone.transaction
+            })
         }
         Past::Restore(restore) => {
             let (commit, paths) = (restore.commit, &restore.paths);
@@ -90,23 +101,48 @@ pub(crate) fn begin(
         }
         Ok(transaction)
     });
-    let error = match begun {
-        Ok(transaction) => return report(service, connection, transaction, (past, as_now)),
-        Err(error) => error,
-    };
+    match begun {
+        Ok(transaction) => {
+            let as_now = own.seen(service, &connection.peer, as_now);
+            report(service, connection, transaction, (past, as_now))
+        }
+        Err(error) => Err(refused(service, connection, past, (error, &own))),
+    }
+}
+
+/// The answer to a request that failed. `own`: the paths that the peer may learn.
+fn refused(
+    service: &Service,
+    connection: &Connection,
+    past: &Past,
+    (error, own): (UndoError, &OwnPaths),
+) -> Unanswered {
+    let peer = &connection.peer;
+    let error = own.seen_in(service, peer, error);
     let message = error.to_string();
     let failure = match error {
         UndoError::Conflict(conflicts) => {
-            let count = conflicts.len();
-            let is_outside = |one: &Conflict| matches!(one.by, ChangedBy::Outside);
-            let outside = conflicts.iter().filter(|one| is_outside(one)).count();
-            send_conflicts(service, connection, conflicts)?;
-            match past {
-                Past::Undo(undo) => conflict_failure(undo, count, outside),
-                Past::View(_) => outside_failure(count),
-                Past::Restore(_) => unknown_failure(count),
+            let conflicts = own.seen(service, peer, conflicts);
+            let failure = match past {
+                Past::Undo(undo) => conflict_failure(undo, &conflicts),
+                Past::View(_) => outside_failure(conflicts.len()),
+                Past::Restore(_) => unknown_failure(conflicts.len()),
+            };
+            if let Err(error) = send_conflicts(service, connection, conflicts) {
+                return error;
             }
+            failure
         }
+        UndoError::NotTaken { ref path, .. } => Failure::new(FailureKind::Unsupported, message)
+            .with_hint(format!(
+                "`--take-theirs={path}` leaves the later change there as it is, and undoes the rest"
+            )),
+        UndoError::NotLeftOut { .. } => Failure::new(FailureKind::Unsupported, message).with_hint(
+            "`atomdir undo COMMIT -- PATH` undoes only some paths, `--skip PATH` leaves \
+                 out a directory",
+        ),
+        UndoError::NotYours { .. } => Failure::new(FailureKind::NotPermitted, message)
+            .with_hint("`--skip PATH` leaves it out; root can undo the commit"),
         UndoError::NotKept(_) | UndoError::NotYet(_) => {
             Failure::new(FailureKind::NoSuchCommit, message)
                 .with_hint("`atomdir log` lists the commits, `atomdir config` how much is kept")
@@ -121,11 +157,97 @@ pub(crate) fn begin(
             "`atomdir show COMMIT` lists what a commit changed; a part of a directory that a \
                  commit made or removed whole comes and goes with `atomdir restore`",
         ),
-        UndoError::Begin(error) => convert::begin_failure(&error, &connection.peer),
-        UndoError::Store(error) => convert::store_failure(&error, &connection.peer),
+        UndoError::Begin(error) => convert::begin_failure(&error, peer),
+        UndoError::Store(error) => convert::store_failure(&error, peer),
+        UndoError::Io { errno, .. } if errno == Errno::ACCESS => {
+            Failure::new(FailureKind::NotPermitted, message)
+                .with_hint("its permissions have changed since; root can undo the commit")
+        }
         _ => Failure::new(FailureKind::Io, message),
     };
-    Err(failure.into())
+    failure.into()
+}
+
+/// The paths of which a peer may learn that they exist.
+enum OwnPaths {
+    All,
+    /// Those that their own commits have changed, and those that they can list themselves.
+    These(Vec<Vec<u8>>),
+}
+
+/// Checks that a peer whom the store's settings merely list undoes only commits of their own.
+fn own_paths(service: &Service, peer: &Peer, undo: &Undo) -> Result<OwnPaths, Unanswered> {
+    if peer.may_administer() {
+        return Ok(OwnPaths::All);
+    }
+    let mut asked: BTreeSet<Sequence> = undo.commits.iter().copied().collect();
+    let mut paths = Vec::new();
+    let mut foreign = None;
+    let listed = service.store.for_each_commit(|commit| {
+        if !asked.remove(&commit.summary.sequence) {
+            return;
+        }
+        if commit.summary.user != peer.user {
+            foreign.get_or_insert(commit.summary.sequence);
+            return;
+        }
+        for line in &commit.changes {
+            paths.push(line.path.to_bytes());
+            paths.extend(line.from.as_ref().map(TreePath::to_bytes));
+        }
+    });
+    listed.map_err(store_failure(peer))?;
+    if let Some(commit) = foreign {
+        let what = format!("undo commit {commit}, which is another user's");
+        peer.require_administer(&what)?;
+    }
+    if let Some(unknown) = asked.first() {
+        let message = format!("no commit {unknown} in the log");
+        return Err(Failure::new(FailureKind::NoSuchCommit, message)
+            .with_hint("`atomdir log` shows those there are")
+            .into());
+    }
+    Ok(OwnPaths::These(paths))
+}
+
+impl OwnPaths {
+    fn seen_path(&self, service: &Service, peer: &Peer, path: Vec<u8>) -> Vec<u8> {
+        match self {
+            OwnPaths::All => path,
+            OwnPaths::These(own) => discretion::path(&service.access, peer, &path, own).path,
+        }
+    }
+
+    fn seen(&self, service: &Service, peer: &Peer, conflicts: Vec<Conflict>) -> Vec<Conflict> {
+        let seen = |one: Conflict| Conflict {
+            path: self.seen_path(service, peer, one.path),
+            ..one
+        };
+        conflicts.into_iter().map(seen).collect()
+    }
+
+    fn seen_in(&self, service: &Service, peer: &Peer, error: UndoError) -> UndoError {
+        let seen = |path: String| {
+            let path = self.seen_path(service, peer, path.into_bytes());
+            String::from_utf8_lossy(&path).into_owned()
+        };
+        match error {
+            UndoError::NotTaken { path, reason } => UndoError::NotTaken {
+                path: seen(path),
+                reason,
+            },
+            UndoError::NotLeftOut { path, reason } => UndoError::NotLeftOut {
+                path: seen(path),
+                reason,
+            },
+            UndoError::NotYours { path } => UndoError::NotYours { path: seen(path) },
+            UndoError::Io { path, errno } => UndoError::Io {
+                path: seen(path),
+                errno,
+            },
+            error => error,
+        }
+    }
 }
 
 /// Sends what is shown, or stays, as it is now.
@@ -213,14 +335,22 @@ fn outside_failure(count: usize) -> Failure {
     )
 }
 
-/// `outside`: how many of the conflicts are with outside writers.
-fn conflict_failure(undo: &Undo, count: usize, outside: usize) -> Failure {
-    let places = if count == 1 { "place" } else { "places" };
-    let message = format!(
-        "nothing is undone: what it would take back was changed again later, in {count} {places}"
-    );
-    let mut ways = Vec::new();
-    if outside < count {
+fn conflict_failure(undo: &Undo, conflicts: &[Conflict]) -> Failure {
+    let is_outside = |one: &&Conflict| matches!(one.by, ChangedBy::Outside);
+    let outside = conflicts.iter().filter(is_outside).count();
+    let paths: BTreeSet<&[u8]> = conflicts.iter().map(|one| &one.path[..]).collect();
+    let places = match paths.len() {
+        1 => "one path".to_owned(),
+        count => format!("{count} paths"),
+    };
+    let message =
+        format!("nothing is undone: what it would take back was changed again later, at {places}");
+    let mut ways = vec![
+        "`--take-theirs` leaves that as it is and undoes the rest, `--take-mine` replaces it with what \
+         was there before, `--skip PATH` leaves a path out"
+            .to_owned(),
+    ];
+    if outside < conflicts.len() {
         ways.push("undo the later commits as well, as in `atomdir undo FIRST..LAST`".to_owned());
     }
     ways.push("undo only some paths: `atomdir undo COMMIT -- PATH`".to_owned());

@@ -12,6 +12,7 @@
 //! brought back.
 
 mod copy;
+mod files;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
