@@ -13,11 +13,11 @@ pub fn plan() -> Plan {
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     Plan {
         levels: vec![
-            bounds(pick(6, 9), pick(12, 60)),
+            bounds(pick(5, 9), pick(6, 60)),
             bounds(pick(2, 4), pick(2, 6)),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![120, 400], vec![16, 300]),
+        deeper_one_in: pick(vec![200, 400], vec![16, 300]),
         deeper_max: pick(1_000, 10_000),
         seed: 1,
         skipped: None,
