@@ -227,7 +227,9 @@ impl<'a> Case<'a> {
                 one.store.run_with(&options, &mine).expect(0);
                 let open = one.store.call(["--json", "list"]).expect(0).text();
                 let open: serde_json::Value = serde_json::from_str(&open).expect("it is JSON");
-                open["transactions"][0]["transaction"].to_string()
+                let open = open["transactions"].as_array().expect("a list");
+                assert_eq!(open.len(), 1, "{open:?}");
+                open[0]["transaction"].to_string()
             }
         };
         let theirs = state.do_theirs(&file);
@@ -261,7 +263,10 @@ impl<'a> Case<'a> {
     }
 
     fn is_open(&self) -> bool {
-        self.call(&["status"]).code == 0
+        let open = self.one.store.call(["--json", "list"]).expect(0).text();
+        let open: serde_json::Value = serde_json::from_str(&open).expect("it is JSON");
+        let mut open = open["transactions"].as_array().expect("a list").iter();
+        open.any(|one| one["transaction"].to_string() == self.id)
     }
 
     fn take(&self, step: Step) -> Outcome {

@@ -153,15 +153,30 @@ pub(crate) fn find<D: Disk>(
 }
 
 /// Compares a changed file with what the transaction found.
-fn compare_file<D: Disk>(view: &View<D>, id: NodeId, equal: &mut Equal) -> Result<(), Errno> {
+///
+/// If the transaction has set the same contents again, it does not count as having changed them:
+/// overlayfs may have copied the file for its attributes alone.
+fn compare_file<D: Disk>(
+    view: &mut View<D>,
+    id: NodeId,
+    equal: &mut Equal,
+) -> Result<(), Errno> {
     let node = view.node(id)?;
-    let (Some(base), true) = (&node.base, node.contents().is_some()) else {
+    let (Some(base), true) = (&node.base.clone(), node.contents().is_some()) else {
         return Ok(());
     };
     let Some(old) = view.old_texts.get(base) else {
         return Ok(());
     };
-    let core = &*view.core;
+    let core = &*view.core.clone();
+    let plan = view.read_plan(id, 0, usize::MAX)?;
+    let mut mine = vec![0; plan.length.min(old.contents.len() + 1)];
+    if plan.length == old.contents.len() {
+        plan.read(core, &mut mine)?;
+        if mine == *old.contents {
+            return Ok(());
+        }
+    }
     let now = core.stat_now(base)?;
     if is_as_found(core, base, &old, &now)?
         && Stamp::of(&core.stat_now(base)?) == Stamp::of(&now)
@@ -250,6 +265,7 @@ impl<D: Disk> Comparison<'_, D> {
         let own = node.own().ok_or(Errno::STALE)?.attributes;
         let is_directory = stat.kind == Kind::Directory;
         let is_alike = node.base.is_none()
+            && !self.view.made_of_old.contains(&id)
             && node.kind == stat.kind
             && !base.is_mount_point()
             && own.mode == stat.attributes.mode

@@ -135,8 +135,12 @@ impl<D: Disk> Transaction<D> {
         removed.is_some()
     }
 
-    fn remembered(&self, base: &Base, old: OldFile) -> SnapshotObject {
-        let mut xattrs = old.xattrs.unwrap_or_default();
+    fn remembered(&self, base: &Arc<Base>, old: OldFile) -> SnapshotObject {
+        let known = old.xattrs.or_else(|| {
+            let snapshot = Snapshot::new(&self.core, self.at());
+            snapshot.xattrs(base).ok()
+        });
+        let mut xattrs = known.unwrap_or_default();
         xattrs.sort();
         SnapshotObject {
             object: base.serial,

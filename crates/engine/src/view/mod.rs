@@ -127,6 +127,8 @@ pub(crate) struct View<D: Disk> {
     pub restricted_to: Option<Credentials>,
     /// Objects that an undo brings back from limbo, by serial.
     pub restored: HashSet<u64>,
+    /// New objects that overlayfs has copied from old ones, which the transaction has moved or linked.
+    pub made_of_old: HashSet<NodeId>,
     /// Files that an undo gives another inode: the last one, and the one from limbo.
     pub successions: Vec<(Arc<Base>, Arc<Base>)>,
     /// The view log, from which the next service restores the view if the transaction survives.
@@ -165,6 +167,7 @@ impl<D: Disk> View<D> {
             frozen: false,
             restricted_to: None,
             restored: HashSet::new(),
+            made_of_old: HashSet::new(),
             successions: Vec::new(),
             log: None,
         }

@@ -153,12 +153,6 @@ impl OldTexts {
         lock(&self.0).remove(base.serial);
     }
 
-    pub fn note_xattrs(&self, base: &Base, xattrs: &Xattrs) {
-        if let Some(text) = lock(&self.0).all.get_mut(&base.serial) {
-            text.xattrs.get_or_insert_with(|| xattrs.clone());
-        }
-    }
-
     /// Takes a part of a file that was read for a program. `stat` is from before.
     pub fn note_read(
         &self,

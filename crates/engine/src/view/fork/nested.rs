@@ -57,6 +57,7 @@ impl<D: Disk> View<D> {
             frozen: false,
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),
+            made_of_old: self.made_of_old.clone(),
             successions: self.successions.clone(),
             free: Vec::new(),
             reusable_from: self.reusable_from,

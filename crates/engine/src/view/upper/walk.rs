@@ -325,7 +325,6 @@ impl<D: Disk> Reading<'_, D> {
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let before = self.new.shown_stat(&base)?;
         let xattrs_before = self.new.shown_xattrs(&base)?;
-        self.new.old_texts.note_xattrs(&base, &xattrs_before);
         let changed_xattrs = difference(&xattrs_before, xattrs, self.overlay_prefix);
         let (old, now) = (before.attributes, stat.attributes);
         let touched = Touched {
@@ -408,6 +407,9 @@ impl<D: Disk> Reading<'_, D> {
         };
         let place = (item.parent, item.name.clone());
         let id = self.new.insert(item.stat.kind, None, Some(place));
+        if overlay.origin.is_some() {
+            self.new.made_of_old.insert(id);
+        }
         self.new.node_mut(id)?.own = Some(Arc::new(own));
         self.new.note_changed(id);
         self.new.set_entry(item.parent, &item.name, Some(id))?;
