@@ -2,7 +2,7 @@ use super::commit::Done;
 use super::{ExitCode, SUCCESS};
 use crate::attempt;
 use crate::changes::{ChangeList, Listing, paths_in_store};
-use crate::completion::commits;
+use crate::completion::commits_and_words;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{Output, Painter, Show, escaped};
@@ -47,7 +47,7 @@ pub struct Arguments {
     /// The commits, as `atomdir log` lists them; FIRST..LAST means all of these, FIRST.. all from
     /// there on. `last` (or HEAD) is the newest, `last~1` the one before it. A time means all commits
     /// since then: 2h (ago), yesterday, a date and time
-    #[arg(value_name = "COMMIT|TIME", value_parser = which::parse, add = commits())]
+    #[arg(value_name = "COMMIT|TIME", value_parser = which::parse, add = commits_and_words())]
     commits: Vec<Which>,
     /// Where something was changed again later, at or below PATH or anywhere: overwrite that with
     /// what was there before the commits
