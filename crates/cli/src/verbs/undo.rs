@@ -27,8 +27,8 @@ const NAMED_MAX: usize = 20;
 /// well. It takes back what these commits changed, and nothing else. Without COMMIT, that is the
 /// newest commit, whatever it was.
 ///
-/// If any of that was changed again later, by another commit or from outside, nothing is undone, and
-/// a list says what is in the way. Then take a side: --take-theirs leaves the later changes as they
+/// If any of that was changed again later, nothing is undone, and a list says what is in the way and
+/// whose change it is. Then take a side: --take-theirs leaves the later changes as they
 /// are and takes back the rest. --take-mine overwrites them: what was there before the commits comes
 /// back. It overwrites only what it finds when it begins; a change after that refuses the
 /// undo. The undo can be undone, which brings the later changes back.
