@@ -211,6 +211,20 @@ pub fn commits() -> ArgValueCandidates {
     ArgValueCandidates::new(commit_candidates)
 }
 
+/// Commits, and words that stand for some.
+pub fn commits_and_words() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let words = [
+            ("last", "the newest commit"),
+            ("yesterday", "all commits since yesterday began"),
+        ];
+        let words = words
+            .map(|(word, help)| CompletionCandidate::new(word).help(Some(help.to_owned().into())));
+        let commits = commit_candidates();
+        commits.into_iter().chain(words).collect()
+    })
+}
+
 fn commit_candidates() -> Vec<CompletionCandidate> {
     let commits =
         connect().and_then(|mut connected| connected.connection.log(None, COMMITS_MAX).ok());

@@ -152,6 +152,35 @@ fn objects_of_others_do_not_come_back() {
     at.one.store.assert_at_rest();
 }
 
+/// What was in a file of another user's may be what they are not allowed to read any more.
+#[test]
+fn files_of_others_do_not_get_old_contents() {
+    let at = Admitted::new("admitted-contents");
+    shell(
+        &at.one.base,
+        "seq 300000 > own/secret; chmod 666 own/secret; echo s > own/small; chmod 666 own/small",
+    );
+    at.run(
+        &at.user,
+        "printf x | dd of=own/secret bs=1 seek=99000 conv=notrunc status=none",
+    );
+    at.run(
+        &at.user,
+        "printf x | dd of=own/small bs=1 conv=notrunc status=none",
+    );
+    let before = at.read("own/secret");
+    for words in [
+        &["1"][..],
+        &["2"],
+        &["1", "--keep"],
+        &["1..2", "--take-mine"],
+    ] {
+        at.undo(words).expect(NOT_PERMITTED);
+    }
+    assert!(at.read("own/secret") == before && at.read("own/small").starts_with('x'));
+    at.one.store.assert_at_rest();
+}
+
 /// What others put where the user cannot look is not named.
 #[test]
 fn refusals_name_no_paths_that_the_user_cannot_see() {

@@ -157,9 +157,9 @@ fn my_side_is_refused_where_the_old_state_is_not_known_or_a_directory_would_be_l
         );
         let before = one.look();
         let refused = undo(one, &["1", "--take-mine", "--skip", "n"]).expect(USAGE);
-        refused.says(&["'large'", "is not known", "--take-theirs=large"]);
+        refused.says(&["'large'", "is not known", "--take-theirs=PATH"]);
         let refused = undo(one, &["1", "--take-mine", "--skip", "large"]).expect(USAGE);
-        refused.says(&["'n/sub'", "directory", "--take-theirs=n/sub"]);
+        refused.says(&["'n/sub'", "directory", "--take-theirs=PATH"]);
         assert_same("after refusals", &one.look(), &before);
         let both = [
             "1",

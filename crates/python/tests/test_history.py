@@ -100,6 +100,16 @@ def test_undo_conflict_is_not_retried(store: atomdir.Store) -> None:
     assert tries == 1
 
 
+def test_undo_takes_sides_and_skips_paths(store: atomdir.Store) -> None:
+    one = commit(store, a="1", b="1", c="1", d="1")
+    commit(store, a="2", b="2")
+    with store.undo(one, take_mine=["a"], take_theirs=True, skip=["d"]) as tx:
+        changed = [(change.letter, change.path) for change in tx.changes()]
+    assert changed == [("D", "a"), ("D", "c")]
+    with pytest.raises(atomdir.UndoConflict):
+        store.undo(one, take_mine=["a"])
+
+
 def test_refresh_shows_the_commits_of_others(store: atomdir.Store) -> None:
     tx = store.transaction()
     (tx / "mine").write_text("1")

@@ -2,7 +2,7 @@ use super::commit::Done;
 use super::{ExitCode, SUCCESS};
 use crate::attempt;
 use crate::changes::{ChangeList, Listing, paths_in_store};
-use crate::completion::commits;
+use crate::completion::commits_and_words;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{Output, Painter, Show, escaped};
@@ -27,8 +27,8 @@ const NAMED_MAX: usize = 20;
 /// well. It takes back what these commits changed, and nothing else. Without COMMIT, that is the
 /// newest commit, whatever it was.
 ///
-/// If any of that was changed again later, by another commit or from outside, nothing is undone, and
-/// a list says what is in the way. Then take a side: --take-theirs leaves the later changes as they
+/// If any of that was changed again later, nothing is undone, and a list says what is in the way and
+/// whose change it is. Then take a side: --take-theirs leaves the later changes as they
 /// are and takes back the rest. --take-mine overwrites them: what was there before the commits comes
 /// back. It overwrites only what it finds when it begins; a change after that refuses the
 /// undo. The undo can be undone, which brings the later changes back.
@@ -47,7 +47,7 @@ pub struct Arguments {
     /// The commits, as `atomdir log` lists them; FIRST..LAST means all of these, FIRST.. all from
     /// there on. `last` (or HEAD) is the newest, `last~1` the one before it. A time means all commits
     /// since then: 2h (ago), yesterday, a date and time
-    #[arg(value_name = "COMMIT|TIME", value_parser = which::parse, add = commits())]
+    #[arg(value_name = "COMMIT|TIME", value_parser = which::parse, add = commits_and_words())]
     commits: Vec<Which>,
     /// Where something was changed again later, at or below PATH or anywhere: overwrite that with
     /// what was there before the commits

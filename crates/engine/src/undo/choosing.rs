@@ -37,6 +37,9 @@ use crate::undo::reverse::{Purpose, Reverse};
 use crate::undo::selection::Selection;
 use crate::undo::since::Since;
 
+/// So often the search for later changes begins anew. Each time it has found at least one more path.
+const TRIES_MAX: usize = 100;
+
 const BELONGS_TOGETHER: &str = "it changed together with other paths: by a rename, in several names \
                                 of a file, or in the files of a database";
 const GOES_WITH_THEIRS: &str = "it belongs to another change that is left out";
@@ -163,7 +166,9 @@ impl<D: Disk> Store<D> {
     ) -> Result<Undone<D>, UndoError> {
         let mut transaction = self.begin(options.clone())?;
         let mut sides = Sides::default();
+        let mut tries = 0;
         loop {
+            tries += 1;
             let refused = match self.take_back(&transaction, choice, &mut sides) {
                 Ok(()) => {
                     let sided = self.described(std::mem::take(&mut sides.conflicts));
@@ -171,7 +176,12 @@ impl<D: Disk> Store<D> {
                 }
                 Err(refused) => refused,
             };
-            let next = self.next_try(&transaction, (choice, &mut sides), refused, &options);
+            let next = match refused {
+                UndoError::Conflict(conflicts) if tries < TRIES_MAX => {
+                    self.next_try(&transaction, (choice, &mut sides), conflicts, &options)
+                }
+                refused => Err(refused),
+            };
             self.abort(&transaction);
             transaction = next?;
         }
@@ -182,12 +192,9 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         (choice, sides): (&UndoChoice, &mut Sides),
-        refused: UndoError,
+        conflicts: Vec<Conflict>,
         options: &BeginOptions,
     ) -> Result<Arc<Transaction<D>>, UndoError> {
-        let UndoError::Conflict(conflicts) = refused else {
-            return Err(refused);
-        };
         sides.take(choice, conflicts)?;
         let next = self.begin_beside(transaction, options.clone())?;
         // Before the other one ends, which keeps the same from being forgotten.

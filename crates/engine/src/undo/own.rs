@@ -2,8 +2,9 @@
 //!
 //! The commit checks that the user may write where it writes, as for any transaction of theirs. But
 //! an undo also does what no call of theirs could: it brings objects back as they were, with their
-//! owner, mode and contents, and removes directories with everything in them. So these must all be
-//! the user's own. They can give themselves every right on such objects.
+//! owner, mode and contents, which the user was perhaps never allowed to read, and removes
+//! directories with everything in them. So these must all be the user's own. They can give themselves
+//! every right on such objects.
 
 use std::sync::Arc;
 
@@ -26,11 +27,14 @@ pub(super) fn check<D: Disk>(view: &mut View<D>, user: &Credentials) -> Result<(
         let found = looked_at(&path, view.node(node))?;
         let base = found.base.clone();
         let is_removed = found.is_removed_directory();
+        let has_old_bytes = found.own().is_some_and(|own| {
+            own.staged.is_some() || own.xattrs.values().any(|value| value.is_some())
+        });
         let is_refused = match &base {
             Some(base) if view.restored.contains(&base.serial) => {
                 looked_at(&path, has_foreign(view, base, user))?
             }
-            Some(base) if is_removed => {
+            Some(base) if is_removed || has_old_bytes => {
                 let stat = looked_at(&path, view.snapshot_stat(base))?;
                 stat.attributes.owner.user != user.user
             }

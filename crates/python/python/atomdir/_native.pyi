@@ -55,7 +55,7 @@ class Store:
         commits: List[int],
         paths: List[str],
         skip: List[str],
-        sides: Tuple[Optional[List[str]], Optional[List[str]]],
+        sides: tuple[Optional[List[str]], Optional[List[str]]],
     ) -> Transaction: ...
     def restore(self, commit: int, paths: List[str]) -> Transaction: ...
     def at(

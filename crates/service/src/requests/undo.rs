@@ -8,7 +8,7 @@ use crate::rights::permissions::{Peer, Reach};
 use crate::rights::{convert, discretion};
 use crate::service::Service;
 use crate::transactions::Transaction;
-use atomdir::hosting::{prune_limits, undo_choice};
+use atomdir::hosting::{prune_limits, sync, undo_choice};
 use atomdir_disk::{Errno, LinuxDisk, reason};
 use atomdir_engine::{
     BeginOptions, ChangedBy, CommitError, Conflict, Sequence, TreePath, UndoError,
@@ -17,8 +17,11 @@ use atomdir_protocol::{
     Answer, Failure, FailureKind, Past, PastView, TransactionId, Undo, ViewChoice,
 };
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// Held while an undo of a user is begun whom the settings merely list.
+static UNDO_OF_USERS: Mutex<()> = Mutex::new(());
 
 type Shown = atomdir_engine::Past<LinuxDisk>;
 
@@ -62,6 +65,8 @@ pub(crate) fn begin(
     let begun = match past {
         Past::Undo(undo) => {
             own = own_paths(service, &connection.peer, undo)?;
+            // The records of all commits since are in memory meanwhile.
+            let _alone = matches!(own, OwnPaths::These(_)).then(|| sync::lock(&UNDO_OF_USERS));
             let choice = undo_choice(undo.clone(), connection.peer.less_than_service());
             let undone = service.store.undo_choosing(&choice, options.clone());
             undone.map(|undone| {
@@ -133,10 +138,9 @@ fn refused(
             }
             failure
         }
-        UndoError::NotTaken { ref path, .. } => Failure::new(FailureKind::Unsupported, message)
-            .with_hint(format!(
-                "`--take-theirs={path}` leaves the later change there as it is, and undoes the rest"
-            )),
+        UndoError::NotTaken { .. } => Failure::new(FailureKind::Unsupported, message).with_hint(
+            "`--take-theirs=PATH` leaves the later change of this path as it is, and undoes the rest",
+        ),
         UndoError::NotLeftOut { .. } => Failure::new(FailureKind::Unsupported, message).with_hint(
             "`atomdir undo COMMIT -- PATH` undoes only some paths, `--skip PATH` leaves \
                  out a directory",
