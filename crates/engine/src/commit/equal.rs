@@ -156,11 +156,7 @@ pub(crate) fn find<D: Disk>(
 ///
 /// If the transaction has set the same contents again, it does not count as having changed them:
 /// overlayfs may have copied the file for its attributes alone.
-fn compare_file<D: Disk>(
-    view: &mut View<D>,
-    id: NodeId,
-    equal: &mut Equal,
-) -> Result<(), Errno> {
+fn compare_file<D: Disk>(view: &mut View<D>, id: NodeId, equal: &mut Equal) -> Result<(), Errno> {
     let node = view.node(id)?;
     let (Some(base), true) = (&node.base.clone(), node.contents().is_some()) else {
         return Ok(());
@@ -178,9 +174,7 @@ fn compare_file<D: Disk>(
         }
     }
     let now = core.stat_now(base)?;
-    if is_as_found(core, base, &old, &now)?
-        && Stamp::of(&core.stat_now(base)?) == Stamp::of(&now)
-    {
+    if is_as_found(core, base, &old, &now)? && Stamp::of(&core.stat_now(base)?) == Stamp::of(&now) {
         equal.files.insert(base.serial, Stamp::of(&now));
     }
     Ok(())

@@ -67,8 +67,8 @@ use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
-use crate::commit::equal::Equal;
 use crate::commit::carry::{carry, carry_some_pages};
+use crate::commit::equal::Equal;
 use crate::commit::look::look_at_base;
 use crate::commit::prepare::{Chosen, Prepared};
 use crate::commit::resolve::{Accepted, Taken};
@@ -290,7 +290,8 @@ impl<D: Disk> Store<D> {
             feasible::check_again(&self.0.core, &prepared.set, &Seen::default())?;
         }
         let is_part = part.is_some();
-        let validated = self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
+        let validated =
+            self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
         let logged = self.append(transaction, &mut state, validated)?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);

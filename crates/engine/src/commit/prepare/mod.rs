@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::AttributesChange;
-use atomdir_types::{ChangeLine, TreePath};
 use atomdir_types::path::AnyPath;
+use atomdir_types::{ChangeLine, TreePath};
 
 pub(crate) use contents::Fill;
 
@@ -219,7 +219,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             return false;
         };
         let mut names = delta.entries.values();
-        let is_equal = |entry: &EntryDelta| entry.now.is_some_and(|now| self.equal_of(now).is_some());
+        let is_equal =
+            |entry: &EntryDelta| entry.now.is_some_and(|now| self.equal_of(now).is_some());
         if !delta.entries.is_empty() && names.all(is_equal) {
             return false;
         }
