@@ -448,11 +448,7 @@ pub fn conflict_line(conflict: &Conflict) -> String {
         }
         ChangedBy::Open { transaction, label } => {
             let by = format!("{path}: {what}, by transaction {transaction}, which is open");
-            if label.is_empty() {
-                by
-            } else {
-                format!("{by} ({})", escaped(label))
-            }
+            labelled(by, label)
         }
         ChangedBy::Commit {
             sequence,
@@ -465,12 +461,15 @@ pub fn conflict_line(conflict: &Conflict) -> String {
             }),
         } => {
             let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
-            if label.is_empty() {
-                by
-            } else {
-                format!("{by} ({})", escaped(label))
-            }
+            labelled(by, label)
         }
+    }
+}
+
+fn labelled(line: String, label: &[u8]) -> String {
+    match label.is_empty() {
+        true => line,
+        false => format!("{line} ({})", escaped(label)),
     }
 }
 

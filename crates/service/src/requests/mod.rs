@@ -102,11 +102,10 @@ pub(crate) fn handle(
             transaction,
             savepoint,
         } => nesting::roll_back(service, connection, transaction, &savepoint)?,
-        Request::Abort {
-            transaction,
-            wait: true,
-        } => sharing::abort_when_free(service, connection, transaction)?,
-        Request::Abort { transaction, .. } => abort(service, &connection.peer, transaction)?,
+        Request::Abort { transaction, wait } => match wait {
+            true => sharing::abort_when_free(service, connection, transaction)?,
+            false => abort(service, &connection.peer, transaction)?,
+        },
         Request::AbortAll => abort_all(service, &connection.peer),
         Request::Status { transaction } => status::answer(service, &connection.peer, transaction)?,
         Request::Changes { transaction } => changes(service, connection, transaction)?,
