@@ -430,8 +430,7 @@ pub fn of_errno(errno: Errno) -> u8 {
 }
 
 fn transaction_line(open: &TransactionStatus) -> String {
-    let began = time::readable(open.began);
-    let line = format!("{}  began {began}", open.transaction);
+    let line = format!("{}  began {}", open.transaction, time::readable(open.began));
     match open.label.is_empty() {
         true => line,
         false => format!("{line}  {}", escaped(&open.label)),
