@@ -119,6 +119,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             ));
         }
     }
+    if created && control.is_none() {
+        context.output.note(
+            "it has the directory .atomdir now: tell programs that watch it or make copies of it to \
+             leave that out, or have it elsewhere (`init --control`)",
+        );
+    }
     context.output.confirm(&Initialized {
         store: Text(store.root.as_os_str().as_bytes()),
         control: Text(store.control.as_os_str().as_bytes()),

@@ -270,7 +270,11 @@ fn store_that_is_ended_is_a_plain_directory_as_the_last_commit_left_it() {
     assert_eq!(store.read("file").as_deref(), Some("new\n"));
     assert_eq!(store.call(&["log"]).code, Some(66));
     assert_eq!(store.call(&["deinit"]).code, Some(66));
-    store.check(&["init"]);
+    let made = store.call(&["init"]);
+    assert!(
+        made.error.contains("`init --control`"),
+        "watchers see the control directory: {made:?}"
+    );
     assert_eq!(store.check(&["log"]), "");
 }
 
