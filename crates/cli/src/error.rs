@@ -300,7 +300,9 @@ fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged]) -> Stri
         );
     }
     let edited = of(Next::Edit).map(|numbers| {
-        format!("edit the marked files in the view, then take your side of them: --take-mine {numbers}")
+        format!(
+            "edit the marked files in the view, then take your side of them: --take-mine {numbers}"
+        )
     });
     let by_hand = of(Next::ByHand).map(|numbers| {
         format!(

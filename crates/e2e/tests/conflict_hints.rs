@@ -98,7 +98,9 @@ impl State {
         let text = self.text("mine");
         let change = match self.mine {
             Mine::InPlace => format!("cat {file} > /dev/null; {text} > {file}"),
-            Mine::Replace => format!("cat {file} > {file}.new; {text} > {file}.new; mv {file}.new {file}"),
+            Mine::Replace => {
+                format!("cat {file} > {file}.new; {text} > {file}.new; mv {file}.new {file}")
+            }
             Mine::Attributes => format!("chmod 600 {file}"),
             Mine::Create => format!("{text} > {file}"),
         };
@@ -172,11 +174,17 @@ fn advised(message: &str, id: &str) -> Vec<Step> {
             steps.push(step);
         }
     };
-    add(Step::Commit, &format!("{}` can commit it", command("commit")));
+    add(
+        Step::Commit,
+        &format!("{}` can commit it", command("commit")),
+    );
     add(Step::Conflicts, &format!("{}`", command("conflicts")));
     add(Step::Patch, &format!("{} --patch`", command("conflicts")));
     add(Step::Diff, &format!("{}`", command("diff")));
-    add(Step::Merge, &format!("{} --merge` merges", command("commit")));
+    add(
+        Step::Merge,
+        &format!("{} --merge` merges", command("commit")),
+    );
     add(Step::Markers, "--markers");
     add(Step::Tool, "--tool");
     add(Step::Edit, "edit the marked files");
@@ -284,8 +292,11 @@ impl<'a> Case<'a> {
             }
             Step::Edit => {
                 let edit = "sed -i '/^[<|=>]\\{7\\}/d'";
-                self.exec(&format!("grep -q '^[<]\\{{7\\}} ' {0} && {edit} {0}", self.file))
-                    .expect(0);
+                self.exec(&format!(
+                    "grep -q '^[<]\\{{7\\}} ' {0} && {edit} {0}",
+                    self.file
+                ))
+                .expect(0);
                 self.call(&["commit", "--take-mine", "1", "--merge"])
             }
             Step::TakeMine => {
@@ -315,7 +326,13 @@ impl<'a> Case<'a> {
 
 /// Follows all advice from a first step on.
 fn follow(one: &Fixture, view: &str, state: State, number: &mut usize) {
-    let mut first = vec![Step::Commit, Step::Conflicts, Step::Patch, Step::Diff, Step::Merge];
+    let mut first = vec![
+        Step::Commit,
+        Step::Conflicts,
+        Step::Patch,
+        Step::Diff,
+        Step::Merge,
+    ];
     first.extend([Step::Markers, Step::Tool]);
     if view == "exact" {
         first.push(Step::Refresh);
@@ -350,7 +367,11 @@ fn follow(one: &Fixture, view: &str, state: State, number: &mut usize) {
             case.end();
             continue;
         }
-        let expected: &[i32] = if last.only_shows() { &[0] } else { &[CONFLICT, USAGE] };
+        let expected: &[i32] = if last.only_shows() {
+            &[0]
+        } else {
+            &[CONFLICT, USAGE]
+        };
         assert!(expected.contains(&outcome.code), "{said}: {outcome}");
         let advice = advised(&message, &case.id);
         if !matches!(last, Step::Diff) {

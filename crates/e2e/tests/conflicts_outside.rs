@@ -15,7 +15,9 @@ fn read(fixture: &Fixture, path: &str) -> Option<String> {
 /// The number of the commit that the command has made.
 fn number_of(committed: &Outcome) -> String {
     let text = committed.text();
-    let number = text.strip_prefix("commit ").and_then(|rest| rest.split(':').next());
+    let number = text
+        .strip_prefix("commit ")
+        .and_then(|rest| rest.split(':').next());
     number.expect("it has a number").to_owned()
 }
 
@@ -61,12 +63,18 @@ fn a_side_can_be_taken_of_replaced_removed_and_moved_files() {
                     "removed" | "moved" => "it was removed",
                     _ => "it was replaced",
                 };
-                assert!(listed.contains(&format!("{path}: {what}")), "{view}: {listed}");
+                assert!(
+                    listed.contains(&format!("{path}: {what}")),
+                    "{view}: {listed}"
+                );
             }
             let committed = store.call(["commit", "--take-mine", "all"]).expect(0);
             for (path, _, end) in TAKEN {
                 let text = read(fixture, path).unwrap_or_default();
-                assert!(text.starts_with("1\n") && text.ends_with(end), "{path}: {text}");
+                assert!(
+                    text.starts_with("1\n") && text.ends_with(end),
+                    "{path}: {text}"
+                );
                 let found = fixture.base.join(path).symlink_metadata().expect("there");
                 assert_eq!(found.permissions().mode() & 0o7777, 0o640, "{path}");
                 let named = format!("getfattr -n user.a --only-values {path}");
@@ -120,14 +128,20 @@ fn both_sides_are_offered_whole_where_the_old_text_is_not_known() {
         store.run_with(&options, "echo mine >> long").expect(0);
         shell(&fixture.base, "sed -i s/^1$/theirs/ long");
         let patch = store.call(["conflicts", "--patch"]).expect(0).text();
-        assert!(patch.contains("-theirs\n") && patch.contains("+mine\n"), "{patch}");
+        assert!(
+            patch.contains("-theirs\n") && patch.contains("+mine\n"),
+            "{patch}"
+        );
         let refused = store.call(["commit", "--merge"]).expect(CONFLICT);
         refused.says(&["what it was before is not known", "--markers"]);
-        store.call(["commit", "--merge", "--markers"]).expect(CONFLICT);
+        store
+            .call(["commit", "--merge", "--markers"])
+            .expect(CONFLICT);
         let open = store.call(["--json", "list"]).expect(0).text();
         let open: serde_json::Value = serde_json::from_str(&open).expect("it is JSON");
         let id = open["transactions"][0]["transaction"].to_string();
-        let edit = "grep -c '^[<>=]\\{7\\}' long; sed -i -e '/^=\\{7\\}/,$d' -e '/^<\\{7\\}/d' long";
+        let edit =
+            "grep -c '^[<>=]\\{7\\}' long; sed -i -e '/^=\\{7\\}/,$d' -e '/^<\\{7\\}/d' long";
         let marked = store.call(["exec", &id, "--", "sh", "-ec", edit]).expect(0);
         assert_eq!(marked.text(), "3\n");
         store.call(["commit", &id, "--take-mine", "1"]).expect(0);
@@ -145,8 +159,10 @@ fn equal_creations_and_times_alone_do_not_conflict() {
         let make = "mkdir -p objects/ab/cd; echo same > objects/ab/one; ln -s one objects/ab/link; \
                     echo cached > cache";
         for by_commit in [false, true] {
-            let mine = format!("{make}; echo mine > objects/ab/mine; echo mine >> touched; cat again > \
-                                /dev/null; echo mine >> again");
+            let mine = format!(
+                "{make}; echo mine > objects/ab/mine; echo mine >> touched; cat again > \
+                                /dev/null; echo mine >> again"
+            );
             let options = ["--view", view, "--on-success", "keep"];
             store.run_with(&options, &mine).expect(0);
             let theirs = format!("{make}; echo theirs > objects/ab/theirs");

@@ -63,7 +63,10 @@ fn diff_leaves_out_what_outside_writers_changed() {
         );
         assert_eq!(diff, expected);
         let stat = store.call(["diff", &view.id, "--stat"]).expect(0).text();
-        assert!(stat.contains(" mode    | changed outside meanwhile\n"), "{stat}");
+        assert!(
+            stat.contains(" mode    | changed outside meanwhile\n"),
+            "{stat}"
+        );
         let json = store.call(["--json", "diff", &view.id, "--", "mode"]);
         let contents = r#""contents":"changed_outside","diff":"---"#;
         assert!(json.expect(0).text().contains(contents));

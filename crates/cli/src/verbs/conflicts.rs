@@ -7,7 +7,9 @@ use crate::error::{Error, conflict_line};
 use crate::output::{Painter, Show, Style, json, time, user_name};
 use atomdir::client::Conflict;
 use atomdir::client::three_way::{ThreeWay, WhyNotMerged};
-use atomdir::{ChangedBy, CommitSummary, ConflictKind, Isolation, Sequence, Timestamp, TransactionId};
+use atomdir::{
+    ChangedBy, CommitSummary, ConflictKind, Isolation, Sequence, Timestamp, TransactionId,
+};
 use clap::Args;
 use rustix::fs::lstat;
 use serde::{Serialize, Serializer};
@@ -196,14 +198,14 @@ impl Sides {
             )
         };
         let numbered = (1..).zip(conflicts).filter(|(_, one)| with_side(one));
-        let numbered: Vec<(u64, ConflictKind)> =
-            numbered.map(|(number, one)| (number, one.conflict.what)).collect();
+        let numbered: Vec<(u64, ConflictKind)> = numbered
+            .map(|(number, one)| (number, one.conflict.what))
+            .collect();
         let only_theirs = numbered
             .iter()
             .filter(|(_, what)| !what.has_side_of_transaction());
-        let may_merge = |one: &Dated| {
-            one.conflict.what.may_have_texts() && !matches!(one.texts, Some(Err(_)))
-        };
+        let may_merge =
+            |one: &Dated| one.conflict.what.may_have_texts() && !matches!(one.texts, Some(Err(_)));
         Sides {
             has_any: !numbered.is_empty(),
             only_theirs: only_theirs.map(|(number, _)| number.to_string()).collect(),

@@ -187,11 +187,7 @@ impl<D: Disk> View<D> {
     }
 
     /// What a lower layer has shown at a name, if it has.
-    pub(super) fn shown_name(
-        &self,
-        directory: &Base,
-        name: &Name,
-    ) -> Option<Option<Arc<Base>>> {
+    pub(super) fn shown_name(&self, directory: &Base, name: &Name) -> Option<Option<Arc<Base>>> {
         self.shown.as_ref()?.name(directory, name)
     }
 

@@ -7,9 +7,9 @@ use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::View;
 use super::node::{Dress, OwnBody};
-use crate::base::{Base, Xattrs};
 use crate::base::acl::{self, AccessControlList};
 use crate::base::privileges::CAPABILITY;
+use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
 
 const CREATE_ONLY: u32 = 1;

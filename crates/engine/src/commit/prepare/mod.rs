@@ -8,17 +8,18 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::AttributesChange;
-use atomdir_types::{ChangeLine, TreePath};
 use atomdir_types::path::AnyPath;
+use atomdir_types::{ChangeLine, TreePath};
 
 pub(crate) use contents::Fill;
 
 use crate::base::acl::AccessControlList;
 use crate::commit::carry;
-use crate::commit::equal::{Equal, EqualCreation};
+use crate::commit::equal::Equal;
 use crate::error::{CommitError, Poison, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
+use crate::seen::EqualCreation;
 use crate::view::node::{DirectoryDelta, EntryDelta, StagedParent, Touched};
 use crate::view::part::Part;
 use crate::view::paths::Paths;
@@ -219,7 +220,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             return false;
         };
         let mut names = delta.entries.values();
-        let is_equal = |entry: &EntryDelta| entry.now.is_some_and(|now| self.equal_of(now).is_some());
+        let is_equal =
+            |entry: &EntryDelta| entry.now.is_some_and(|now| self.equal_of(now).is_some());
         if !delta.entries.is_empty() && names.all(is_equal) {
             return false;
         }

@@ -120,7 +120,8 @@ impl<'a, D: Disk> Validation<'a, D> {
                 self.check_dying(&base);
             }
         }
-        self.check_equal().map_err(|errno| (TreePath::default(), errno))?;
+        self.check_equal()
+            .map_err(|errno| (TreePath::default(), errno))?;
         self.check_loops(set);
         self.note_dying(set);
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
