@@ -101,12 +101,11 @@ pub(crate) fn find<D: Disk>(
                 };
                 let is_equal = comparison.compare_entry(id);
                 let found = comparison.found;
-                is_equal.map(|is_equal| match is_equal {
-                    true => {
+                is_equal.map(|is_equal| {
+                    if is_equal {
                         equal.is_of_outside |= conflict.by == ChangedBy::Outside || found.len() > 1;
                         equal.creations.extend(found);
                     }
-                    false => {}
                 })
             }
             _ => Ok(()),
