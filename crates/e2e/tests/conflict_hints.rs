@@ -274,7 +274,7 @@ impl<'a> Case<'a> {
         let open = self.one.store.call(["--json", "list"]).expect(0).text();
         let open: serde_json::Value = serde_json::from_str(&open).expect("it is JSON");
         let mut open = open["transactions"].as_array().expect("a list").iter();
-        open.any(|one| one["transaction"].to_string() == self.id)
+        open.any(|one| one["transaction"].as_u64() == self.id.parse().ok())
     }
 
     fn take(&self, step: Step) -> Outcome {

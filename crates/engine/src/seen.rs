@@ -10,15 +10,58 @@
 //! outside writer can have made a difference.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Name, Result, Stat};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner, Result, Stat};
 use atomdir_types::TreePath;
 use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
-use crate::commit::equal::EqualCreation;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+
+/// An object that others have created, and that equals one of the transaction's.
+#[derive(Clone)]
+pub(crate) struct EqualCreation {
+    pub directory: Arc<Base>,
+    pub name: Name,
+    pub path: Vec<u8>,
+    pub object: Arc<Base>,
+    pub looks: Looks,
+}
+
+/// What shows whether an object has changed since it was compared. What is in a directory changes its
+/// times, and does not matter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looks {
+    Directory(Identity, u32, Owner),
+    Other(Stamp),
+}
+
+impl Looks {
+    pub fn of(stat: &Stat) -> Looks {
+        match stat.kind {
+            Kind::Directory => {
+                let attributes = &stat.attributes;
+                Looks::Directory(stat.identity, attributes.mode, attributes.owner)
+            }
+            _ => Looks::Other(Stamp::of(stat)),
+        }
+    }
+}
+
+impl EqualCreation {
+    pub fn is_unchanged<D: Disk>(&self, core: &Core<D>) -> Result<bool> {
+        let present = core
+            .directory(&self.directory)
+            .and_then(|handle| core.stat_entry(&handle, &self.name));
+        match present {
+            Ok(stat) => Ok(Looks::of(&stat) == self.looks),
+            Err(Errno::NOENT | Errno::STALE) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Seen {

@@ -30,6 +30,8 @@ use std::path::PathBuf;
 /// Longer texts are neither compared nor merged, since all versions are held in memory.
 pub const TEXT_LENGTH_MAX: u64 = 16 << 20;
 
+const MARKER_LENGTH: usize = 7;
+
 /// A file with a zero byte in this many bytes at its beginning is no text.
 const BINARY_PREFIX_LENGTH: usize = 8000;
 
@@ -210,14 +212,17 @@ impl ThreeWay {
 /// Both texts between markers, as git writes them.
 fn both_whole(mine: &[u8], theirs: &[u8]) -> Vec<u8> {
     let mut marked = Vec::new();
-    for (marker, text) in [(&b"<<<<<<< ours\n"[..], mine), (b"=======\n", theirs)] {
-        marked.extend_from_slice(marker);
+    for (mark, label, text) in [(b"<", &b" ours"[..], mine), (b"=", b"", theirs)] {
+        marked.extend_from_slice(&mark.repeat(MARKER_LENGTH));
+        marked.extend_from_slice(label);
+        marked.push(b'\n');
         marked.extend_from_slice(text);
         if !text.is_empty() && !text.ends_with(b"\n") {
             marked.push(b'\n');
         }
     }
-    marked.extend_from_slice(b">>>>>>> theirs\n");
+    marked.extend_from_slice(&b">".repeat(MARKER_LENGTH));
+    marked.extend_from_slice(b" theirs\n");
     marked
 }
 

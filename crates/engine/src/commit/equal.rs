@@ -14,25 +14,31 @@
 //!    the lock, and once more right before the commit is applied, only their stamps are looked at. If
 //!    one has changed since it was compared, that is a conflict.
 //! 2. Nothing is given up but what the base already has.
-//! 3. A directory counts as equal only if everything in it that both have made is.
+//! 3. What outside writers have created is flushed before the record that relies on it.
+//! 4. A directory counts as equal only if everything in it that both have made is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner, Stat};
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, Stat};
 
 use crate::base::core::Core;
 use crate::base::snapshot::{Found, Snapshot};
 use crate::base::{Base, Stamp, Xattrs};
+use crate::commit::prepare::unflushed;
 use crate::commit::resolve::changed_by_path;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::{NodeId, Sequence};
 use crate::rules::Rule;
+use crate::seen::{EqualCreation, Looks};
 use crate::view::View;
 use crate::view::node::EntryDelta;
 use crate::view::old_texts::OldFile;
 
 const CHUNK: usize = 256 << 10;
+
+/// Up to so many objects are flushed one by one.
+const SYNC_EACH_MAX: usize = 16;
 
 /// What was found equal. It is valid as long as the view does not change.
 #[derive(Clone, Default)]
@@ -41,49 +47,8 @@ pub(crate) struct Equal {
     files: HashMap<u64, Stamp>,
     /// What others have created, by the view's new nodes.
     pub creations: HashMap<NodeId, EqualCreation>,
-}
-
-/// An object that others have created, and that equals one of the transaction's.
-#[derive(Clone)]
-pub(crate) struct EqualCreation {
-    pub directory: Arc<Base>,
-    pub name: Name,
-    pub path: Vec<u8>,
-    pub object: Arc<Base>,
-    looks: Looks,
-}
-
-/// What shows whether an object has changed since it was compared. What is in a directory changes its
-/// times, and does not matter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Looks {
-    Directory(Identity, u32, Owner),
-    Other(Stamp),
-}
-
-impl Looks {
-    fn of(stat: &Stat) -> Looks {
-        match stat.kind {
-            Kind::Directory => {
-                let attributes = &stat.attributes;
-                Looks::Directory(stat.identity, attributes.mode, attributes.owner)
-            }
-            _ => Looks::Other(Stamp::of(stat)),
-        }
-    }
-}
-
-impl EqualCreation {
-    pub fn is_unchanged<D: Disk>(&self, core: &Core<D>) -> Result<bool, Errno> {
-        let present = core
-            .directory(&self.directory)
-            .and_then(|handle| core.stat_entry(&handle, &self.name));
-        match present {
-            Ok(stat) => Ok(Looks::of(&stat) == self.looks),
-            Err(Errno::NOENT | Errno::STALE) => Ok(false),
-            Err(errno) => Err(errno),
-        }
-    }
+    /// Outside writers may have made some of these, so nobody may have flushed them.
+    is_of_outside: bool,
 }
 
 impl Equal {
@@ -136,9 +101,11 @@ pub(crate) fn find<D: Disk>(
                 };
                 let is_equal = comparison.compare_entry(id);
                 let found = comparison.found;
-                is_equal.map(|is_equal| match is_equal {
-                    true => equal.creations.extend(found),
-                    false => {}
+                is_equal.map(|is_equal| {
+                    if is_equal {
+                        equal.is_of_outside |= conflict.by == ChangedBy::Outside || found.len() > 1;
+                        equal.creations.extend(found);
+                    }
                 })
             }
             _ => Ok(()),
@@ -149,7 +116,39 @@ pub(crate) fn find<D: Disk>(
             Err(errno) => return Err(CommitError::io("compare", path, errno)),
         }
     }
+    if equal.is_of_outside {
+        flush(&view.core, &equal).map_err(unflushed)?;
+    }
     Ok(equal)
+}
+
+/// Flushes what others have created, since the commit must be as durable as if it had.
+fn flush<D: Disk>(core: &Core<D>, equal: &Equal) -> Result<(), Errno> {
+    if equal.creations.len() > SYNC_EACH_MAX {
+        return core.disk.sync_file_system(&core.root);
+    }
+    for creation in equal.creations.values() {
+        let Ok(above) = core.directory(&creation.directory) else {
+            // The check under the lock reports it.
+            continue;
+        };
+        match creation.object.kind {
+            Kind::File => match core.open_now(&creation.object, Access::Read) {
+                Ok(file) => core.disk.sync(&file)?,
+                // Nobody may open it, or it is gone.
+                Err(Errno::STALE) => {}
+                Err(_) => return core.disk.sync_file_system(&core.root),
+            },
+            Kind::Directory => {
+                if let Ok(directory) = core.directory(&creation.object) {
+                    core.disk.sync_directory(&directory)?;
+                }
+            }
+            _ => {}
+        }
+        core.disk.sync_directory(&above)?;
+    }
+    Ok(())
 }
 
 /// Compares a changed file with what the transaction found.

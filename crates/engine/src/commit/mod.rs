@@ -85,6 +85,7 @@ use crate::store::commit_state::{CommitState, Guard};
 use crate::store::queue::{Logged, Pending, Waiter};
 use crate::transaction::Transaction;
 use crate::transaction::listed::{Listed, Sides};
+use crate::view::part::Part;
 use crate::view::{Outdated, View};
 use crate::write_set::{Carried, Staging, WriteSet};
 
@@ -241,19 +242,7 @@ impl<D: Disk> Store<D> {
         if equal.is_empty() && !refused.is_empty() {
             return Err(CommitError::Conflict(refused.to_vec()));
         }
-        let (mut part, taken) = match portion {
-            Portion::All | Portion::AsSetAside => (None, Taken::default()),
-            Portion::Part(paths) => (Some(landing::choose(view, paths)?), Taken::default()),
-            Portion::Sides(sides) => {
-                let listed = lock(&transaction.listed).clone();
-                let take = || resolve::take_sides(view, &listed, sides);
-                (None, at_its_expense(transaction, take)?)
-            }
-        };
-        if let Some(part) = &mut part {
-            // They stay changes of the view.
-            part.leave_out(equal.creations.values().map(|one| &one.path), view);
-        }
+        let (part, taken) = choose(transaction, view, (portion, &equal))?;
         let chosen = Chosen {
             part: part.as_ref().or(taken.part.as_ref()),
             anew: Some(&taken.anew),
@@ -462,6 +451,28 @@ impl<D: Disk> Store<D> {
             writers,
         })
     }
+}
+
+/// The part that is to land, and the sides that are taken.
+fn choose<D: Disk>(
+    transaction: &Transaction<D>,
+    view: &mut View<D>,
+    (portion, equal): (Portion<'_>, &Equal),
+) -> Result<(Option<Part>, Taken), CommitError> {
+    Ok(match portion {
+        Portion::All | Portion::AsSetAside => (None, Taken::default()),
+        Portion::Part(paths) => {
+            let mut part = landing::choose(view, paths)?;
+            // They stay changes of the view.
+            part.leave_out(equal.creations.values().map(|one| &one.path), view);
+            (Some(part), Taken::default())
+        }
+        Portion::Sides(sides) => {
+            let listed = lock(&transaction.listed).clone();
+            let take = || resolve::take_sides(view, &listed, sides);
+            (None, at_its_expense(transaction, take)?)
+        }
+    })
 }
 
 /// Charges the staged data to the transaction's owner. The log, the reserve and the base are not

@@ -46,8 +46,17 @@ fn change(transaction: &TestTransaction, number: usize) {
 }
 
 fn make(transaction: &TestTransaction, name: &str) {
+    make_with_mode(transaction, name, 0o755);
+}
+
+/// Another directory than the one that `make` makes.
+fn make_closed(transaction: &TestTransaction, name: &str) {
+    make_with_mode(transaction, name, 0o700);
+}
+
+fn make_with_mode(transaction: &TestTransaction, name: &str, mode: u32) {
     let what = NewNode::Directory;
-    let made = transaction.create(NodeId::ROOT, name.as_bytes(), what, 0o755, 0, caller());
+    let made = transaction.create(NodeId::ROOT, name.as_bytes(), what, mode, 0, caller());
     made.expect("the name is free");
 }
 
@@ -153,7 +162,7 @@ fn overlapping_commits_keep_their_order() {
         ..options()
     };
     for conflicting in [
-        |transaction: &TestTransaction| make(transaction, "made"),
+        |transaction: &TestTransaction| make_closed(transaction, "made"),
         |transaction: &TestTransaction| change(transaction, 0),
         |transaction: &TestTransaction| {
             let removed = transaction.unlink(NodeId::ROOT, b"file0");

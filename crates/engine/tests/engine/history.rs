@@ -290,7 +290,7 @@ fn commits_go_on_while_the_author_of_a_conflict_is_looked_up() {
     make_directory(&first, "directory");
     store.commit(&first).expect("nobody is in the way");
     store.checkpoint().expect("nothing is in the way");
-    make_directory(&late, "directory");
+    make_closed_directory(&late, "directory");
     let history = std::fs::metadata(scratch.0.join(".atomdir/history")).expect("found");
     let other = store.clone();
     disk.intrude_before_read(history.ino(), move || {
@@ -316,7 +316,7 @@ fn conflict_with_a_forgotten_commit_names_no_transaction() {
         make_directory(&transaction, &format!("directory{commit}"));
         store.commit(&transaction).expect("nobody is in the way");
     }
-    make_directory(&late, "directory1");
+    make_closed_directory(&late, "directory1");
     let first = |author| ChangedBy::Commit {
         sequence: Sequence(1),
         author,
@@ -331,8 +331,17 @@ fn conflict_with_a_forgotten_commit_names_no_transaction() {
 }
 
 fn make_directory<D: Disk>(transaction: &Transaction<D>, name: &str) {
+    make_with_mode(transaction, name, 0o755);
+}
+
+/// Another directory than the one that `make_directory` makes.
+fn make_closed_directory<D: Disk>(transaction: &Transaction<D>, name: &str) {
+    make_with_mode(transaction, name, 0o700);
+}
+
+fn make_with_mode<D: Disk>(transaction: &Transaction<D>, name: &str, mode: u32) {
     let (name, kind) = (name.as_bytes(), NewNode::Directory);
-    let made = transaction.create(NodeId::ROOT, name, kind, 0o755, 0, caller());
+    let made = transaction.create(NodeId::ROOT, name, kind, mode, 0, caller());
     made.expect("the name is free");
 }
 

@@ -106,7 +106,7 @@ fn refused_commit(scratch: &Scratch, store: &Store<LinuxDisk>, transaction: &Ope
     );
     made.expect("the model does not use the name");
     let outside = scratch.0.join("refused");
-    std::fs::write(&outside, b"").expect("the base takes a file");
+    std::fs::write(&outside, b"outside").expect("the base takes a file");
     let refused = store.commit(transaction);
     assert!(
         matches!(refused, Err(CommitError::Conflict(_))),

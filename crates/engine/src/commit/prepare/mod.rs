@@ -15,10 +15,11 @@ pub(crate) use contents::Fill;
 
 use crate::base::acl::AccessControlList;
 use crate::commit::carry;
-use crate::commit::equal::{Equal, EqualCreation};
+use crate::commit::equal::Equal;
 use crate::error::{CommitError, Poison, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
+use crate::seen::EqualCreation;
 use crate::view::node::{DirectoryDelta, EntryDelta, StagedParent, Touched};
 use crate::view::part::Part;
 use crate::view::paths::Paths;

@@ -364,7 +364,8 @@ impl<D: Disk> Reading<'_, D> {
         overlay: OverlayAttributes,
     ) -> Result<()> {
         self.note_name_apart(&item, &overlay)?;
-        let has_names = item.stat.kind != Kind::Directory && item.stat.links > 1;
+        let is_directory = item.stat.kind == Kind::Directory;
+        let has_names = !is_directory && item.stat.links > 1;
         if has_names && let Some(id) = self.with_names.get(&item.stat.identity.inode) {
             return self.take_another_name(*id, item);
         }
@@ -391,11 +392,7 @@ impl<D: Disk> Reading<'_, D> {
         };
         let mut attributes = self.new.core.inode_numbers.attributes_of(&item.stat);
         // Counted as the names are found.
-        attributes.links = if item.stat.kind == Kind::Directory {
-            2
-        } else {
-            1
-        };
+        attributes.links = if is_directory { 2 } else { 1 };
         let own = Own {
             attributes,
             touched: Touched::ALL,
@@ -416,7 +413,7 @@ impl<D: Disk> Reading<'_, D> {
         if has_names {
             self.with_names.insert(item.stat.identity.inode, id);
         }
-        if item.stat.kind == Kind::Directory {
+        if is_directory {
             self.add_to_layer(&item, id, overlay);
         } else {
             self.note_lost_attributes(id, &overlay.names);

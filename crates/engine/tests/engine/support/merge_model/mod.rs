@@ -140,6 +140,24 @@ impl World {
         Some(id)
     }
 
+    /// Whether others have created an object of the same looks at a name at which the transaction has.
+    pub fn has_equal_creation(&self, one: &Transaction) -> bool {
+        let (old, new, now) = (
+            one.before.all_entries(),
+            one.now.all_entries(),
+            self.tree.all_entries(),
+        );
+        new.iter().any(|(key, mine)| {
+            let theirs = now.get(key).filter(|_| !old.contains_key(key));
+            theirs.is_some_and(|theirs| {
+                let (mine, theirs) = (&one.now.0[mine], &self.tree.0[theirs]);
+                mine.contents == theirs.contents
+                    && (mine.mode, &mine.k) == (theirs.mode, &theirs.k)
+                    && mine.entries.is_some() == theirs.entries.is_some()
+            })
+        })
+    }
+
     /// Whether it can commit, and the merged tree.
     pub fn verdict(&self, one: &Transaction) -> (Verdict, Tree) {
         let (old, new) = (one.before.all_entries(), one.now.all_entries());
