@@ -26,7 +26,8 @@ use crate::ids::NodeId;
 use crate::lock;
 use crate::ranges::RangeSet;
 
-/// Longer files are not remembered.
+/// Longer files are not remembered. Shorter ones than a page count as one, so that many small ones
+/// cost little.
 const LENGTH_MAX: u64 = 1 << 20;
 const BYTES_MAX: u64 = 16 << 20;
 const ALL_MAX: u64 = 64 << 20;
@@ -44,6 +45,8 @@ struct Texts {
     /// Those that were only read, oldest first.
     read: VecDeque<u64>,
     bytes: u64,
+    /// Of these, those of files that were only read.
+    read_bytes: u64,
     /// How much all transactions have.
     total: Option<Arc<AtomicU64>>,
 }
@@ -77,8 +80,11 @@ impl Text {
 impl Texts {
     fn remove(&mut self, serial: u64) {
         if let Some(text) = self.all.remove(&serial) {
-            self.release(text.stat.length);
-            self.read.retain(|read| *read != serial);
+            self.release(cost(&text.stat));
+            if !text.is_changed {
+                self.read_bytes -= cost(&text.stat);
+                self.read.retain(|read| *read != serial);
+            }
         }
     }
 
@@ -87,6 +93,11 @@ impl Texts {
         if let Some(total) = &self.total {
             total.fetch_sub(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Whether there is room for so many bytes if what was only read goes.
+    fn can_have(&self, bytes: u64) -> bool {
+        self.bytes - self.read_bytes + bytes <= BYTES_MAX
     }
 
     /// Returns false if there is no room.
@@ -100,7 +111,8 @@ impl Texts {
                 return false;
             };
             if let Some(text) = self.all.remove(&oldest) {
-                self.release(text.stat.length);
+                self.release(cost(&text.stat));
+                self.read_bytes -= cost(&text.stat);
             }
         }
         self.bytes += bytes;
@@ -172,10 +184,11 @@ impl OldTexts {
                 return;
             }
         } else {
-            if !texts.is_settled(base, stat) || !texts.make_room(stat.length, total) {
+            if !texts.is_settled(base, stat) || !texts.make_room(cost(stat), total) {
                 return;
             }
             texts.read.push_back(base.serial);
+            texts.read_bytes += cost(stat);
             let contents = vec![0; stat.length as usize];
             texts.all.insert(base.serial, text(base, stat, contents));
         }
@@ -197,32 +210,33 @@ impl OldTexts {
     /// Whether more of the file is wanted.
     fn wants(&self, base: &Base, stat: &Stat) -> bool {
         let texts = lock(&self.0);
-        let of_read = texts.read.iter().filter_map(|serial| texts.all.get(serial));
-        let of_read: u64 = of_read.map(|text| text.stat.length).sum();
-        let has_room = texts.bytes - of_read + stat.length <= BYTES_MAX;
-        has_room && texts.is_settled(base, stat)
+        texts.can_have(cost(stat)) && texts.is_settled(base, stat)
     }
 
-    /// Notes that the file is changed from now on. Returns true if it is known already.
-    fn note_changed(&self, base: &Base) -> bool {
-        let mut texts = lock(&self.0);
-        match texts.all.get_mut(&base.serial) {
-            Some(text) if text.is_whole() && text.xattrs.is_some() => text.is_changed = true,
-            _ => return false,
-        }
-        texts.read.retain(|read| *read != base.serial);
-        true
+    fn is_full(&self) -> bool {
+        !lock(&self.0).can_have(PAGE)
+    }
+
+    /// Whether the file is remembered as one that is changed.
+    fn has_changed(&self, base: &Base) -> bool {
+        let texts = lock(&self.0);
+        let known = texts.all.get(&base.serial);
+        known.is_some_and(|text| text.is_changed)
     }
 
     fn keep(&self, mut text: Text, serial: u64, total: &Arc<AtomicU64>) {
         let mut texts = lock(&self.0);
         texts.remove(serial);
-        if texts.make_room(text.stat.length, total) {
+        if texts.make_room(cost(&text.stat), total) {
             text.is_changed = true;
             text.filled.insert(0, text.stat.length.div_ceil(PAGE));
             texts.all.insert(serial, text);
         }
     }
+}
+
+fn cost(stat: &Stat) -> u64 {
+    stat.length.max(PAGE)
 }
 
 fn text(base: &Arc<Base>, stat: &Stat, contents: Vec<u8>) -> Text {
@@ -246,7 +260,8 @@ impl<D: Disk> View<D> {
         let base = self.node(id).ok().and_then(|node| node.base.as_ref());
         if let Some(base) = base
             && base.kind == Kind::File
-            && !self.old_texts.note_changed(base)
+            && !self.old_texts.is_full()
+            && !self.old_texts.has_changed(base)
         {
             let _ = self.read_old(base);
         }
