@@ -43,6 +43,8 @@ struct Texts {
     all: HashMap<u64, Text>,
     /// Those that were only read, oldest first.
     read: VecDeque<u64>,
+    read_bytes: u64,
+    /// Of all of them.
     bytes: u64,
     /// How much all transactions have.
     total: Option<Arc<AtomicU64>>,
@@ -78,7 +80,10 @@ impl Texts {
     fn remove(&mut self, serial: u64) {
         if let Some(text) = self.all.remove(&serial) {
             self.release(text.stat.length);
-            self.read.retain(|read| *read != serial);
+            if !text.is_changed {
+                self.read_bytes -= text.stat.length;
+                self.read.retain(|read| *read != serial);
+            }
         }
     }
 
@@ -100,6 +105,7 @@ impl Texts {
                 return false;
             };
             if let Some(text) = self.all.remove(&oldest) {
+                self.read_bytes -= text.stat.length;
                 self.release(text.stat.length);
             }
         }
@@ -176,6 +182,7 @@ impl OldTexts {
                 return;
             }
             texts.read.push_back(base.serial);
+            texts.read_bytes += stat.length;
             let contents = vec![0; stat.length as usize];
             texts.all.insert(base.serial, text(base, stat, contents));
         }
@@ -197,20 +204,24 @@ impl OldTexts {
     /// Whether more of the file is wanted.
     fn wants(&self, base: &Base, stat: &Stat) -> bool {
         let texts = lock(&self.0);
-        let of_read = texts.read.iter().filter_map(|serial| texts.all.get(serial));
-        let of_read: u64 = of_read.map(|text| text.stat.length).sum();
-        let has_room = texts.bytes - of_read + stat.length <= BYTES_MAX;
+        let has_room = texts.bytes - texts.read_bytes + stat.length <= BYTES_MAX;
         has_room && texts.is_settled(base, stat)
     }
 
     /// Notes that the file is changed from now on. Returns true if it is known already.
     fn note_changed(&self, base: &Base) -> bool {
         let mut texts = lock(&self.0);
-        match texts.all.get_mut(&base.serial) {
-            Some(text) if text.is_whole() && text.xattrs.is_some() => text.is_changed = true,
-            _ => return false,
+        let Some(text) = texts.all.get_mut(&base.serial) else {
+            return false;
+        };
+        if !text.is_whole() || text.xattrs.is_none() {
+            return false;
         }
-        texts.read.retain(|read| *read != base.serial);
+        if !std::mem::replace(&mut text.is_changed, true) {
+            let length = text.stat.length;
+            texts.read_bytes -= length;
+            texts.read.retain(|read| *read != base.serial);
+        }
         true
     }
 
