@@ -241,3 +241,27 @@ fn any_name_of_a_changed_file_selects_its_changes() {
         refused.says(&["'other' was not changed by these commits"]);
     });
 }
+
+/// Whatever a part changes in a directory that outside writers have taken away, it is a conflict, and
+/// the rest can land.
+#[test]
+fn a_part_in_a_directory_that_is_gone_is_a_conflict() {
+    for taken in ["rm -rf lib", "mv lib other", "rm -rf lib; mkdir lib"] {
+        Fixture::for_each_view("parts-gone", PREPARE, |fixture, kind| {
+            let store = &fixture.store;
+            let changes = "echo x > lib/new; echo x > lib/a; mkdir lib/made; echo z > z";
+            let options = ["--on-success", "keep", "--view", kind];
+            store.run_with(&options, changes).expect(0);
+            shell(&fixture.base, taken);
+            let list = store.call(["--json", "status"]).expect(0).text();
+            let status: serde_json::Value = serde_json::from_str(&list).expect("it is JSON");
+            let id = status["transaction"].to_string();
+            for path in ["lib/new", "lib/made", "lib/a", "lib"] {
+                let part = ["commit", &id, "--", path];
+                store.call(part).expect(CONFLICT).says(&[path]);
+            }
+            store.call(["commit", &id, "--", "z"]).expect(0);
+            store.call(["abort", &id]).expect(0);
+        });
+    }
+}

@@ -182,7 +182,7 @@ fn a_completed_name_is_never_executed() {
     fs::write(scratch.join("type.py"), TYPE).expect("written");
     fs::write(scratch.join("rc"), "source <(atomdir completions bash)\n").expect("written");
     let system = std::env::var("PATH").expect("a search path");
-    for name in ["bash", "zsh", "fish"] {
+    let try_in = |name: &str| {
         let directory = scratch.join(name);
         let mut lines = Vec::new();
         for (number, hostile) in NAMES.iter().enumerate() {
@@ -211,5 +211,11 @@ fn a_completed_name_is_never_executed() {
             .filter(|name| name.to_string_lossy().starts_with("pwned"))
             .collect();
         assert!(pwned.is_empty(), "{name}: {pwned:?}");
-    }
+    };
+    std::thread::scope(|scope| {
+        for name in ["bash", "zsh", "fish"] {
+            let try_in = &try_in;
+            scope.spawn(move || try_in(name));
+        }
+    });
 }

@@ -43,6 +43,7 @@ mod survivors;
 mod trace;
 mod transactions;
 mod tree;
+mod unflushed;
 mod workload;
 pub mod workloads;
 mod world;

@@ -68,6 +68,12 @@ pub enum Step {
     /// An outside writer makes these changes and does not flush them; then a durable commit makes the
     /// very same ones.
     SameUnflushed(Vec<Operation>),
+    /// A durable commit makes `both` and `mine`. Before it, an outside writer has made `both` as well
+    /// and has not flushed it.
+    EqualUnflushed {
+        both: Vec<Operation>,
+        mine: Vec<Operation>,
+    },
     /// From now on another program has the file open for writing.
     Use(&'static str),
     Sync,
@@ -241,6 +247,7 @@ impl Driver {
             Step::Survivor(survivor) => self.survivor(survivor, salt),
             Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
             Step::Outside(operations) => self.change_outside(operations, salt),
+            Step::EqualUnflushed { both, mine } => self.commit_equal_unflushed(both, mine, salt),
             Step::SameUnflushed(operations) => self.commit_same_unflushed(operations, salt),
             Step::Use(path) => self.disk.use_file(path),
             Step::Sync => {
@@ -310,17 +317,6 @@ impl Driver {
             ..self.newest().clone()
         });
         self.all_is_durable();
-    }
-
-    fn commit_same_unflushed(&mut self, operations: &[Operation], salt: u64) {
-        // Until the commit has ended, a crash may leave any part of what the outside writer did.
-        self.disk.allow(&[]);
-        act(&self.disk, operations, salt);
-        let transaction = begin(&self.store(), Durability::Durable).expect("a transaction begins");
-        act(&*transaction, operations, salt);
-        act(&self.plain, operations, salt);
-        self.expect_view(&transaction);
-        self.commit_expected(&transaction);
     }
 
     pub fn all_is_durable(&mut self) {
@@ -420,7 +416,7 @@ impl Driver {
     }
 
     /// The base will be as the view is.
-    fn expect_view(&mut self, transaction: &Transaction<SimDisk>) {
+    pub fn expect_view(&mut self, transaction: &Transaction<SimDisk>) {
         let tree = Tree::of_view(transaction).expect("a view can be read");
         let plain = Tree::of_image(&self.plain.image()).without_times();
         let shown = tree.clone().without_times();
@@ -429,6 +425,11 @@ impl Driver {
             "the view shows\n{}",
             shown.difference(&plain)
         );
+        self.expect(tree);
+    }
+
+    /// The base will be like this tree.
+    pub fn expect(&mut self, tree: Tree) {
         let newest = self.newest().clone();
         self.expected.push(Expected {
             sequence: newest.sequence + 1,
@@ -442,7 +443,7 @@ impl Driver {
         self.note_plain();
     }
 
-    fn commit_expected(&mut self, transaction: &Transaction<SimDisk>) {
+    pub fn commit_expected(&mut self, transaction: &Transaction<SimDisk>) {
         let committed = self.store().commit(transaction);
         committed.expect("nobody is in the way");
         if transaction.durability() == Durability::Durable {

@@ -145,10 +145,29 @@ pub fn kinds() -> Vec<Workload> {
 }
 
 fn new_objects() -> Vec<Workload> {
-    let many = (0..20).map(|number| file(&format!("d/new-{number}"), 40));
+    let many = || (0..20).map(|number| file(&format!("d/new-{number}"), 40));
+    let made_by_both = |name, both| {
+        let mine = vec![write("b", 0, 300)];
+        workload(name, vec![Step::EqualUnflushed { both, mine }])
+    };
     vec![
+        made_by_both(
+            "create what another has created and not flushed",
+            vec![
+                file("d/new", 1300),
+                make("t", Directory),
+                file("t/u", 900),
+                make("e", Directory),
+                mode("e", 0o700),
+                make("link", Symlink),
+            ],
+        ),
+        made_by_both(
+            "create as many as another has created and not flushed",
+            many().collect(),
+        ),
         one("create", vec![file("new", 1300), file("d/new", 0)]),
-        one("create many", many.collect()),
+        one("create many", many().collect()),
         one(
             "create a tree",
             vec![

@@ -143,7 +143,7 @@ fn a_conflict_names_what_was_changed_and_by_whom() {
 
 /// Writes `file` in the view and then, at the first call only, in the base, as an outside writer.
 const MEDDLING: &str = "echo tried >> tries; echo mine > file; nsenter -t $PPID -m sh -c \
-                        'cd \"$0\"; [ -e meddled ] || { echo theirs > file; touch meddled; }' $PWD";
+                        'cd \"$0\"; [ -e meddled ] || { echo theirs $$ > file; touch meddled; }' $PWD";
 
 #[test]
 fn run_with_retry_tries_again_after_a_conflict() {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use atomdir_testing::exit_code::INPUT_OUTPUT;
+use atomdir_testing::exit_code::NOT_PERMITTED;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Scenario, User, capture_output, helper, shell, tools_present, users_can_mount,
@@ -260,7 +260,7 @@ fn objects_made_outside_are_changed_in_the_default_view() {
     std::fs::set_permissions(&shared, mode).expect("shared");
     let make = "echo new > d/new; mkdir d/e; echo new > d/e/new";
     let before = fixture.look();
-    let refused = fixture.store.run(make).expect(INPUT_OUTPUT);
+    let refused = fixture.store.run(make).expect(NOT_PERMITTED);
     refused.says(&["d/new", "not permitted", "nothing was changed"]);
     assert_equal(test, &before, &fixture.look(), &CompareOptions::untouched());
     fixture.store.call(["abort", "--all"]).expect(0);

@@ -26,7 +26,7 @@ use crate::base::core::Core;
 use crate::base::snapshot::{Found, Snapshot};
 use crate::base::{Base, Stamp, Xattrs};
 use crate::commit::prepare::unflushed;
-use crate::commit::resolve::changed_by_path;
+use crate::commit::resolve::changed_at;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::{NodeId, Sequence};
 use crate::rules::Rule;
@@ -84,7 +84,8 @@ pub(crate) fn find<D: Disk>(
     conflicts: &[Conflict],
     is_part: bool,
 ) -> Result<Equal, CommitError> {
-    let changed = changed_by_path(view);
+    let candidates = conflicts.iter().filter(|one| is_candidate(one));
+    let changed = changed_at(view, candidates.map(|one| &*one.path));
     let mut equal = Equal::default();
     for conflict in conflicts.iter().filter(|one| is_candidate(one)) {
         let path = &conflict.path;
@@ -124,31 +125,37 @@ pub(crate) fn find<D: Disk>(
 
 /// Flushes what others have created, since the commit must be as durable as if it had.
 fn flush<D: Disk>(core: &Core<D>, equal: &Equal) -> Result<(), Errno> {
-    if equal.creations.len() > SYNC_EACH_MAX {
-        return core.disk.sync_file_system(&core.root);
-    }
+    let mut is_flushed = equal.creations.len() <= SYNC_EACH_MAX;
     for creation in equal.creations.values() {
-        let Ok(above) = core.directory(&creation.directory) else {
-            // The check under the lock reports it.
-            continue;
-        };
-        match creation.object.kind {
-            Kind::File => match core.open_now(&creation.object, Access::Read) {
-                Ok(file) => core.disk.sync(&file)?,
-                // Nobody may open it, or it is gone.
-                Err(Errno::STALE) => {}
-                Err(_) => return core.disk.sync_file_system(&core.root),
-            },
-            Kind::Directory => {
-                if let Ok(directory) = core.directory(&creation.object) {
-                    core.disk.sync_directory(&directory)?;
-                }
-            }
-            _ => {}
-        }
-        core.disk.sync_directory(&above)?;
+        is_flushed = is_flushed && flush_one(core, creation)?;
     }
-    Ok(())
+    match is_flushed {
+        true => Ok(()),
+        false => core.disk.sync_file_system(&core.root),
+    }
+}
+
+/// Returns false if it cannot be opened.
+fn flush_one<D: Disk>(core: &Core<D>, creation: &EqualCreation) -> Result<bool, Errno> {
+    let object = &creation.object;
+    let Ok(above) = core.directory(&creation.directory) else {
+        // The check under the lock reports it.
+        return Ok(true);
+    };
+    match object.kind {
+        Kind::File => match core.open_now(object, Access::Read) {
+            Ok(file) => core.disk.sync(&file)?,
+            Err(errno) => return Ok(errno == Errno::STALE),
+        },
+        Kind::Directory => {
+            if let Ok(directory) = core.directory(object) {
+                core.disk.sync_directory(&directory)?;
+            }
+        }
+        _ => {}
+    }
+    core.disk.sync_directory(&above)?;
+    Ok(true)
 }
 
 /// Compares a changed file with what the transaction found.

@@ -123,10 +123,8 @@ pub(crate) fn take_sides<D: Disk>(
         found.ok_or(CommitError::NotListed { number: *number })
     };
     let mut taken = Taken::default();
-    let changed = match sides.mine.is_empty() {
-        true => HashMap::new(),
-        false => changed_by_path(view),
-    };
+    let taken_as_mine = sides.mine.iter().filter_map(|number| find(number).ok());
+    let changed = changed_at(view, taken_as_mine.map(|one| &*one.conflict.path));
     for number in &sides.mine {
         let one = find(number)?;
         let path = &one.conflict.path;
@@ -157,7 +155,7 @@ pub(crate) fn take_sides<D: Disk>(
     }
     let mut theirs = Vec::new();
     for number in &sides.theirs {
-        theirs.push(changed_at(view, find(number)?.conflict.path.clone()));
+        theirs.push(nearest_changed(view, find(number)?.conflict.path.clone()));
     }
     if !theirs.is_empty() {
         let (left, dropped) = view.part_without(&theirs).map_err(no_part)?;
@@ -177,15 +175,25 @@ pub(crate) fn take_sides<D: Disk>(
     Ok(taken)
 }
 
-/// The changed objects by their paths in the view. Outside writers may have taken these paths, so
-/// they are not looked up.
-pub(crate) fn changed_by_path<D: Disk>(view: &View<D>) -> HashMap<Vec<u8>, NodeId> {
+/// The changed objects at these paths of the view. Outside writers may have taken the paths, so they
+/// are not looked up.
+pub(crate) fn changed_at<'a, D: Disk>(
+    view: &View<D>,
+    paths: impl Iterator<Item = &'a [u8]>,
+) -> HashMap<Vec<u8>, NodeId> {
+    let paths: HashSet<&[u8]> = paths.collect();
+    if paths.is_empty() {
+        return HashMap::new();
+    }
     let has_name = |id: &NodeId| {
         let own = view.node(*id).ok().and_then(|node| node.own());
         own.is_some_and(|own| own.attributes.links > 0)
     };
     let changed = view.changed_nodes().filter(has_name);
-    changed.map(|id| (view.path(id), id)).collect()
+    changed
+        .map(|id| (view.path(id), id))
+        .filter(|(path, _)| paths.contains(&path[..]))
+        .collect()
 }
 
 /// Completes a file whose name others have taken from it. `None`: the transaction has changed the
@@ -234,7 +242,7 @@ fn is_takeable(conflict: &Conflict) -> bool {
 
 /// The path, or the nearest one above it at which the view has changes. A conflict may be
 /// about something that others have put into a directory which the transaction removes.
-fn changed_at<D: Disk>(view: &mut View<D>, mut path: Vec<u8>) -> Vec<u8> {
+fn nearest_changed<D: Disk>(view: &mut View<D>, mut path: Vec<u8>) -> Vec<u8> {
     while !path.is_empty() && view.part_to_drop(&[path.clone()]).is_err() {
         let above = path.iter().rposition(|byte| *byte == b'/');
         path.truncate(above.unwrap_or(0));

@@ -22,8 +22,9 @@ const NOBODY: u32 = 65_534;
 const LEASED: &str = "leased";
 /// From `asm-generic/fcntl.h`: sets the signal that reports a lease break.
 const F_SETSIG: libc::c_int = 10;
-/// More files than a service with few descriptors keeps open.
-const FILES_TO_FORGET_ANOTHER: usize = 1500;
+/// More files than a service with few descriptors keeps open, and than a view remembers the contents
+/// of.
+const FILES_TO_FORGET_ANOTHER: usize = 4200;
 /// More readers than any mount has threads.
 const READERS: usize = 20;
 

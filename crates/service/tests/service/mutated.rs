@@ -200,7 +200,13 @@ fn check_base(watcher: &mut Connection, root: &Path, acknowledged: &BTreeSet<Seq
         acknowledged.is_subset(&logged),
         "{acknowledged:?} of {logged:?}"
     );
-    let changing = commits.iter().filter(|commit| commit.changes > 0);
+    // A mutant may have asked for a commit that takes itself back.
+    let taken_back = commits.iter().flat_map(|commit| &commit.takes_back);
+    let taken_back: BTreeSet<&Sequence> = taken_back.collect();
+    let changing = commits.iter().filter(|commit| {
+        let is_undone = taken_back.contains(&commit.sequence);
+        commit.changes > 0 && commit.takes_back.is_empty() && !is_undone
+    });
     let mut expected: BTreeSet<String> = changing
         .map(|commit| format!("mutant-{}", commit.transaction))
         .collect();

@@ -263,11 +263,14 @@ impl<D: Disk> Preparation<'_, '_, D> {
         };
         let mode = match self.has_node(id) {
             true => own.attributes.mode,
-            false => {
-                let stat = self.view.snapshot_stat(&base);
-                let looking = |errno| failed("look at", &self.path(id), errno);
-                stat.map_err(looking)?.attributes.mode
-            }
+            false => match self.view.snapshot_stat(&base) {
+                // Validation finds out that outside writers have removed it.
+                Err(Errno::STALE) => own.attributes.mode,
+                stat => {
+                    let looking = |errno| failed("look at", &self.path(id), errno);
+                    stat.map_err(looking)?.attributes.mode
+                }
+            },
         };
         let needed = if node.kind == Kind::Directory {
             0o300
