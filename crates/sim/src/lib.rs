@@ -16,9 +16,9 @@
 //!   ones; what a crash may leave of them
 //! - `operation`, `transactions`, `opening`: what the steps of workloads do: operations on a tree;
 //!   other uses of a transaction; opening stores and beginning transactions
-//! - `cancelled`, `obstruct`, `group`, `survivors`, `damage`, `overlay`: particular circumstances:
-//!   commits that are cancelled; those that are stalled; those that share a flush; transactions that
-//!   survive; damaged control files; native views
+//! - `cancelled`, `obstruct`, `group`, `unflushed`, `survivors`, `damage`, `overlay`: particular
+//!   circumstances: commits that are cancelled; those that are stalled; those that share a flush; those
+//!   of what others have made, too; transactions that survive; damaged control files; native views
 //! - `tree`, `hash`: what a transaction promises to keep of a tree; a hash
 
 mod cancelled;
