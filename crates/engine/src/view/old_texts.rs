@@ -26,9 +26,11 @@ use crate::ids::NodeId;
 use crate::lock;
 use crate::ranges::RangeSet;
 
-/// Longer files are not remembered. Shorter ones than a page count as one, so that many small ones
-/// cost little.
+/// Longer files are not remembered.
 const LENGTH_MAX: u64 = 1 << 20;
+/// Shorter files count as if they had so many bytes. So a transaction that changes a great many small
+/// ones reads only the first thousand for this.
+const LENGTH_COUNTED_MIN: u64 = 16 << 10;
 const BYTES_MAX: u64 = 16 << 20;
 const ALL_MAX: u64 = 64 << 20;
 
@@ -214,7 +216,7 @@ impl OldTexts {
     }
 
     fn is_full(&self) -> bool {
-        !lock(&self.0).can_have(PAGE)
+        !lock(&self.0).can_have(LENGTH_COUNTED_MIN)
     }
 
     /// Whether the file is remembered as one that is changed.
@@ -236,7 +238,7 @@ impl OldTexts {
 }
 
 fn cost(stat: &Stat) -> u64 {
-    stat.length.max(PAGE)
+    stat.length.max(LENGTH_COUNTED_MIN)
 }
 
 fn text(base: &Arc<Base>, stat: &Stat, contents: Vec<u8>) -> Text {
