@@ -58,6 +58,15 @@ pub fn may_end_apart(cell: &Cell) -> bool {
     }
 }
 
+/// Cells in which an ordinary user's native view has no conflict although an exact view has one: a
+/// moved old directory is made anew, and the outside writers have made an equal one.
+pub fn makes_what_it_moves(cell: &Cell) -> bool {
+    let makes = [Step::MakeDirectory, Step::RenameDirectoryHere];
+    cell.before == Before::Absent
+        && cell.does == Step::RenameDirectoryHere
+        && makes.contains(&cell.meanwhile)
+}
+
 /// Cells in which the outside writers made a directory before the transaction looked at it and
 /// removed it, as `rm -r` does, or renamed a directory over it, which also replaces an empty one
 /// in a plain directory.
