@@ -42,7 +42,7 @@ pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitMarks,
     CommitSummary, Conflict, ConflictKind, Conflicts, Durability, EarlyReason, EqualFile,
     ForgottenEarly, HistoryStatus, Isolation, LockMode, LockScope, LockStatus, MergeStep,
-    RecoveryReport, Sequence, Side, SidePaths, Terms, TransactionId, TreePath, Unconfirmed,
+    RecoveryReport, Sequence, Side, SidePaths, Terms, TransactionId, TreePath, Unconfirmed, Undo,
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
@@ -75,7 +75,7 @@ pub use transaction::budget::Budget;
 pub use transaction::listed::Sides;
 pub use transaction::part::Dropped;
 pub use transaction::snapshot_object::SnapshotObject;
-pub use undo::{Left, NotConfirmed, Past, TakenBackOr, UndoChoice, Undone};
+pub use undo::{Left, NotConfirmed, Past, TakenBackOr, Undone};
 pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
     SetTime,

@@ -36,12 +36,12 @@ pub use atomdir_types::{
     CommitSummary, Conflict, ConflictKind, Conflicts, Deviation, DeviationKind, Durability,
     EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus, Isolation, Kind,
     LockMode, LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, SidePaths,
-    SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed,
+    SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed, Undo,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
     Annotate, Answer, BeginOptions, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness,
-    Reply, Request, Restore, Undo,
+    Reply, Request, Restore,
 };
 pub use records::{
     Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,

@@ -4,8 +4,8 @@ use crate::{
 };
 use atomdir_types::{
     ChangeLine, CheckReport, CommitFilter, CommitSummary, Conflict, Conflicts, Durability,
-    EqualFile, FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side,
-    SidePaths, SnapshotObject, Terms, TransactionId,
+    FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side,
+    SnapshotObject, Terms, TransactionId, Undo,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -293,6 +293,7 @@ pub struct BeginOptions {
 pub enum Past {
     /// It takes back what these commits changed. If that was changed again since, the begin fails
     /// with a conflict.
+    /// The service sends the conflicts in which a side is taken before the answer.
     Undo(Undo),
     /// It shows the past, and can only be aborted.
     View(PastView),
@@ -347,24 +348,6 @@ pub struct PastView {
     pub outside_since: Option<Sequence>,
     /// It gets the snapshot of this transaction, so that the two can be compared.
     pub beside: Option<TransactionId>,
-}
-
-/// The commits that a transaction takes back.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Undo {
-    pub commits: Vec<Sequence>,
-    /// Only what the commits changed at or below these paths, relative to the store's
-    /// root. If there are none: everything.
-    pub paths: Vec<Vec<u8>>,
-    /// These files count as those that the commits left.
-    pub equal: Vec<EqualFile>,
-    /// What the commits changed at or below these paths stays.
-    pub skip: Vec<Vec<u8>>,
-    /// Where something was changed again: what was there before the commits replaces it. The service
-    /// sends these conflicts, and those of `theirs`, before the answer.
-    pub mine: SidePaths,
-    /// Where something was changed again: it stays, and the rest is undone.
-    pub theirs: SidePaths,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

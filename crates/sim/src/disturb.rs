@@ -15,7 +15,7 @@ use crate::fault::{AfterFailedSync, Fault};
 use crate::opening::{SimStore, open};
 use crate::operation::{Operation, Target};
 use crate::tree::Tree;
-use crate::workload::{Driver, Step, Workload, begin};
+use crate::workload::{Driver, Step, Workload, act, begin};
 
 pub(crate) type Outcome<T> = Result<T, String>;
 
@@ -103,6 +103,42 @@ pub fn disturb_commit(
             crash_and_expect(&disk, &either, "a crash of the poisoned store")?;
             drop((store, driver, transaction));
             restart_and_expect(&disk, &either)?;
+        }
+        Err(error) => return Err(format!("the commit failed with: {error}")),
+    }
+    Ok(struck)
+}
+
+/// Disturbs a commit that finds its new objects made by an outside writer as well, who has not flushed
+/// them. The last step of the workload says which.
+pub fn disturb_equal(
+    workload: &Workload,
+    fault: &dyn Fn(u64) -> Fault,
+    after_failed_sync: AfterFailedSync,
+) -> Outcome<bool> {
+    let Some(Step::EqualUnflushed { both, mine }) = workload.steps.last() else {
+        return Err("the last step is no such commit".to_owned());
+    };
+    let mut driver = workload.driver(Ordering::Least, None);
+    driver.open();
+    let (store, disk) = (driver.store(), driver.disk.clone());
+    let transaction = begin(&store, Durability::Durable)?;
+    for operations in [both, mine] {
+        act(&*transaction, operations, 1);
+    }
+    act(&disk, both, 1);
+    disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
+    let committed = store.commit(&transaction);
+    let struck = disk.has_struck();
+    disk.set_faults(Vec::new(), after_failed_sync);
+    match committed {
+        Ok(_) => {}
+        Err(CommitError::Io { .. } | CommitError::NoSpace { .. }) => {
+            let again = store.commit(&transaction);
+            again.map_err(|error| format!("committed again: {error}"))?;
+        }
+        Err(CommitError::Logged(error) | CommitError::Store(error)) => {
+            check_poisoned(&store, &error)?;
         }
         Err(error) => return Err(format!("the commit failed with: {error}")),
     }

@@ -52,7 +52,7 @@ pub use cancelled::Cancelled;
 pub use choice::Bounds;
 pub use damage::{AtRest, damage_each_byte};
 pub use disk::{Handle, SimDisk};
-pub use disturb::{Death, disturb_commit, disturb_recovery};
+pub use disturb::{Death, disturb_commit, disturb_equal, disturb_recovery};
 pub use effect::Ordering;
 pub use expected::Expected;
 pub use explore::{

@@ -9,7 +9,7 @@ mod support;
 use atomdir_disk::Errno;
 use atomdir_sim::{
     AfterFailedSync, Death, Fault, Obstructed, Step, Workload, damage_each_byte, disturb_commit,
-    disturb_recovery, obstruct_commit, workloads,
+    disturb_equal, disturb_recovery, obstruct_commit, workloads,
 };
 use support::in_parallel;
 
@@ -49,7 +49,18 @@ fn strike_every_call(disturb: Disturb, make: Make, after: AfterFailedSync) {
     let all: Vec<Workload> = all
         .filter(|workload| matches!(workload.steps.last(), Some(Step::Commit(_))))
         .collect();
-    let struck = in_parallel(&all, |workload| {
+    let struck = strike_every_call_of(&all, disturb, make, after);
+    println!("{struck} faults in {} workloads", all.len());
+    assert!(struck > 1_000);
+}
+
+fn strike_every_call_of(
+    all: &[Workload],
+    disturb: Disturb,
+    make: Make,
+    after: AfterFailedSync,
+) -> u64 {
+    let struck = in_parallel(all, |workload| {
         for number in 0.. {
             match disturb(workload, &|first| make(first, number), after) {
                 Ok(true) => {}
@@ -63,9 +74,7 @@ fn strike_every_call(disturb: Disturb, make: Make, after: AfterFailedSync) {
         }
         0
     });
-    let struck: u64 = struck.iter().sum();
-    println!("{struck} faults in {} workloads", all.len());
-    assert!(struck > 1_000);
+    struck.iter().sum()
 }
 
 fn commit(
@@ -96,6 +105,20 @@ fn restart(
 fn io_error_at_any_call_of_a_commit_is_handled() {
     strike_every_call(commit, error_at_one_call, AfterFailedSync::Written);
     strike_every_call(commit, error_at_one_call, AfterFailedSync::Durable);
+}
+
+/// A failed flush of what an outside writer has made as well poisons the store.
+#[test]
+fn io_error_at_any_call_of_a_commit_that_finds_equal_objects_is_handled() {
+    let all = workloads::kinds().into_iter();
+    let all: Vec<Workload> = all
+        .filter(|workload| matches!(workload.steps.last(), Some(Step::EqualUnflushed { .. })))
+        .collect();
+    let disturb = |workload: &Workload, fault: &dyn Fn(u64) -> Fault, after| {
+        disturb_equal(workload, fault, after)
+    };
+    let struck = strike_every_call_of(&all, disturb, error_at_one_call, AfterFailedSync::Written);
+    assert!(struck > 100, "{struck}");
 }
 
 /// An obstacle in the base meets each call that applies a commit, one at a

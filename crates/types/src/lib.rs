@@ -41,6 +41,7 @@ mod snapshot_object;
 pub mod sync;
 mod terms;
 mod time;
+mod undo;
 
 pub use change::{Change, ChangeLine};
 pub use commit::{
@@ -62,3 +63,4 @@ pub use side::{Side, SidePaths};
 pub use snapshot_object::SnapshotObject;
 pub use terms::{CommitFilter, Terms};
 pub use time::Timestamp;
+pub use undo::Undo;

@@ -25,9 +25,7 @@ mod walk;
 
 use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, Conflict, StoreError, UndoError, label_of};
-use crate::hosting::{
-    Ticks, keep_set_aside, run_maintenance, tend_own, undo_choice, without_signals,
-};
+use crate::hosting::{Ticks, keep_set_aside, run_maintenance, tend_own, without_signals};
 use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
@@ -135,8 +133,7 @@ impl Embedded {
         let mut not_as_then = Vec::new();
         let begun = match past {
             Past::Undo(undo) => {
-                let choice = undo_choice(undo, None);
-                let undone = store.undo_choosing(&choice, options.clone());
+                let undone = store.undo_choosing(&undo, None, options.clone());
                 undone.map(|undone| {
                     not_as_then = undone.sided;
                     undone.transaction

@@ -11,7 +11,6 @@ mod patience;
 mod remedy;
 mod start_lock;
 mod ticks;
-mod undo;
 
 pub use atomdir_types::sync;
 pub use clock::now;
@@ -29,4 +28,3 @@ pub use patience::LockPatience;
 pub use remedy::with_remedy;
 pub use start_lock::StartLock;
 pub use ticks::Ticks;
-pub use undo::undo_choice;

@@ -172,8 +172,8 @@ fn compare_file<D: Disk>(view: &mut View<D>, id: NodeId, equal: &mut Equal) -> R
     };
     let core = &*view.core.clone();
     let plan = view.read_plan(id, 0, usize::MAX)?;
-    let mut mine = vec![0; plan.length.min(old.contents.len() + 1)];
     if plan.length == old.contents.len() {
+        let mut mine = vec![0; plan.length];
         plan.read(core, &mut mine)?;
         if mine == *old.contents {
             return Ok(());

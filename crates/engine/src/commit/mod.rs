@@ -191,17 +191,21 @@ impl<D: Disk> Store<D> {
         if !met.is_empty() {
             return Err(CommitError::Conflict(met));
         }
-        let mut committed = self.commit_outermost(transaction, (portion, &[]), report);
-        // A commit that was set aside is tried again anyway.
-        while !matches!(portion, Portion::AsSetAside) && self.helps_to_repeat(&committed) {
-            committed = self.commit_outermost(transaction, (portion, &[]), report);
-        }
-        if let Err(CommitError::Conflict(conflicts)) = &committed
-            && equal::may_be_equal(conflicts)
-        {
-            let conflicts = conflicts.clone();
-            committed = self.commit_outermost(transaction, (portion, &conflicts), report);
-        }
+        let mut refused = Vec::new();
+        let committed = loop {
+            let committed = self.commit_outermost(transaction, (portion, &refused), report);
+            match &committed {
+                // A commit that was set aside is tried again anyway.
+                _ if !matches!(portion, Portion::AsSetAside)
+                    && self.helps_to_repeat(&committed) => {}
+                Err(CommitError::Conflict(conflicts))
+                    if refused.is_empty() && equal::may_be_equal(conflicts) =>
+                {
+                    refused.clone_from(conflicts);
+                }
+                _ => break committed,
+            }
+        };
         let committed = committed.map_err(|error| self.with_authors(error));
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());
@@ -238,7 +242,8 @@ impl<D: Disk> Store<D> {
             Portion::Part(_) | Portion::Sides(_) => transaction.leave_to_user(),
             Portion::All | Portion::AsSetAside => {}
         }
-        let equal = equal::find(view, refused, matches!(portion, Portion::Part(_)))?;
+        let is_part = matches!(portion, Portion::Part(_));
+        let equal = equal::find(view, refused, is_part).map_err(|error| self.heed_flush(error))?;
         if equal.is_empty() && !refused.is_empty() {
             return Err(CommitError::Conflict(refused.to_vec()));
         }
@@ -278,7 +283,6 @@ impl<D: Disk> Store<D> {
             // Validation would take a mount that is still there for a change from outside.
             feasible::check_again(&self.0.core, &prepared.set, &Seen::default())?;
         }
-        let is_part = part.is_some();
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
         let logged = self.append(transaction, &mut state, validated)?;

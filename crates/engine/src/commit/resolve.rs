@@ -456,7 +456,8 @@ impl<D: Disk> Store<D> {
                 break (state, set, conflicts);
             }
             drop(state);
-            equal = Some(equal::find(view, &conflicts, false)?);
+            let found = equal::find(view, &conflicts, false);
+            equal = Some(found.map_err(|error| self.heed_flush(error))?);
         };
         self.remember(transaction, &set, &conflicts);
         // No side can be taken against a lock, so it is listed last and not remembered.

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity};
-use atomdir_types::{EqualFile, SidePaths};
+use atomdir_types::Undo;
 
 use crate::base::credentials::Credentials;
 use crate::error::{Conflict, ConflictKind, UndoError};
@@ -50,51 +50,10 @@ const IN_THE_PAST: &str = "how it was before these commits is not known, since o
                            changed what commits changed as well";
 const CAME_WHOLE: &str = "the directory above came or went as a whole with these commits";
 
-/// What is to be undone, and how.
-#[derive(Debug, Clone, Default)]
-pub struct UndoChoice {
-    pub commits: Vec<Sequence>,
-    /// Only what the commits changed at or below these paths; if there are none: everything.
-    pub paths: Vec<Vec<u8>>,
-    /// Files that count as those that the commits left.
-    pub equal: Vec<EqualFile>,
-    /// What the commits changed at or below these paths stays.
-    pub skip: Vec<Vec<u8>>,
-    /// Where something was changed again: what was there before the commits comes back.
-    pub mine: SidePaths,
-    /// Where something was changed again: it stays as it is.
-    pub theirs: SidePaths,
-    /// The user on whose behalf it is, if the service has more rights: they may bring back only what
-    /// is theirs, and their permissions are checked at the commit.
-    pub user: Option<Credentials>,
-}
-
 /// A transaction that undoes commits, and the later changes for which a side was taken.
 pub struct Undone<D: Disk> {
     pub transaction: Arc<Transaction<D>>,
     pub sided: Vec<Conflict>,
-}
-
-impl UndoChoice {
-    /// Whether a later change at this path is to be overwritten.
-    pub(super) fn overwrites(&self, path: &[u8]) -> bool {
-        let (mine, theirs) = (self.mine.closeness(path), self.theirs.closeness(path));
-        match (mine, theirs) {
-            (None, None) => self.mine == SidePaths::Others,
-            (mine, theirs) => mine > theirs,
-        }
-    }
-
-    /// Whether a later change at this path is to stay.
-    fn yields(&self, path: &[u8]) -> bool {
-        let is_named = self.theirs.closeness(path).is_some() || self.theirs == SidePaths::Others;
-        is_named && !self.overwrites(path)
-    }
-
-    /// Whether all that the commits changed is taken back.
-    fn is_whole(&self, sides: &Sides) -> bool {
-        self.paths.is_empty() && self.skip.is_empty() && sides.yielded.is_empty()
-    }
 }
 
 /// The sides that were taken because of conflicts so far.
@@ -108,8 +67,13 @@ struct Sides {
 }
 
 impl Sides {
+    /// Whether all that the commits changed is taken back.
+    fn leave_nothing_out(&self, choice: &Undo) -> bool {
+        choice.paths.is_empty() && choice.skip.is_empty() && self.yielded.is_empty()
+    }
+
     /// Takes the chosen sides in these conflicts. Fails with those in which none was chosen.
-    fn take(&mut self, choice: &UndoChoice, conflicts: Vec<Conflict>) -> Result<(), UndoError> {
+    fn take(&mut self, choice: &Undo, conflicts: Vec<Conflict>) -> Result<(), UndoError> {
         let mut others = Vec::new();
         let (yielded, restored) = (self.yielded.clone(), self.restored.clone());
         for conflict in conflicts {
@@ -158,10 +122,13 @@ fn not_left_out(path: &[u8], reason: &'static str) -> UndoError {
 
 impl<D: Disk> Store<D> {
     /// Begins a transaction that takes back what commits changed, as chosen. The caller decides
-    /// whether the user may undo these commits.
+    /// whether the user may undo these commits. `user`: on whose behalf it is, if this process has
+    /// more rights. They may bring back only what is theirs, and their permissions are checked at the
+    /// commit.
     pub fn undo_choosing(
         &self,
-        choice: &UndoChoice,
+        choice: &Undo,
+        user: Option<&Credentials>,
         options: BeginOptions,
     ) -> Result<Undone<D>, UndoError> {
         let mut transaction = self.begin(options.clone())?;
@@ -169,7 +136,7 @@ impl<D: Disk> Store<D> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let refused = match self.take_back(&transaction, choice, &mut sides) {
+            let refused = match self.take_back(&transaction, (choice, user), &mut sides) {
                 Ok(()) => {
                     let sided = self.described(std::mem::take(&mut sides.conflicts));
                     return Ok(Undone { transaction, sided });
@@ -191,7 +158,7 @@ impl<D: Disk> Store<D> {
     fn next_try(
         &self,
         transaction: &Transaction<D>,
-        (choice, sides): (&UndoChoice, &mut Sides),
+        (choice, sides): (&Undo, &mut Sides),
         conflicts: Vec<Conflict>,
         options: &BeginOptions,
     ) -> Result<Arc<Transaction<D>>, UndoError> {
@@ -207,10 +174,10 @@ impl<D: Disk> Store<D> {
     fn take_back(
         &self,
         transaction: &Transaction<D>,
-        choice: &UndoChoice,
+        (choice, user): (&Undo, Option<&Credentials>),
         sides: &mut Sides,
     ) -> Result<(), UndoError> {
-        if let Some(user) = &choice.user {
+        if let Some(user) = user {
             let restricted = transaction.restrict_to(user.clone());
             restricted.map_err(|errno| io(b"", errno))?;
         }
@@ -238,7 +205,7 @@ impl<D: Disk> Store<D> {
             reverse.choice = Some(choice);
             let reversed = reverse.run()?;
             sides.conflicts.extend(reversed.overwritten);
-            if choice.is_whole(sides) {
+            if sides.leave_nothing_out(choice) {
                 let taken_back = since.steps.iter().filter(|step| step.is_undone);
                 transaction.set_takes_back(TakenBack {
                     commits: taken_back.map(|step| step.sequence.0).collect(),
@@ -250,7 +217,7 @@ impl<D: Disk> Store<D> {
         })?;
         self.note_writes(transaction, &written);
         self.bring_back_alone(transaction, &restored)?;
-        match &choice.user {
+        match user {
             Some(user) => self.change_view(transaction, |view| crate::undo::own::check(view, user)),
             None => Ok(()),
         }
@@ -290,7 +257,7 @@ type LeftOut = (Selection, BTreeMap<Sequence, Vec<Vec<u8>>>);
 
 fn leave_out(
     since: &Since,
-    (choice, sides): (&UndoChoice, &Sides),
+    (choice, sides): (&Undo, &Sides),
     mut object_at: impl FnMut(&[u8]) -> Result<Option<Identity>, UndoError>,
 ) -> Result<LeftOut, UndoError> {
     let mut left_out = Selection::nothing();

@@ -54,10 +54,10 @@ mod untouched;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity};
-use atomdir_types::EqualFile;
 use atomdir_types::path::AnyPath;
+use atomdir_types::{EqualFile, Undo};
 
-pub use choosing::{UndoChoice, Undone};
+pub use choosing::Undone;
 pub use confirm::{Left, NotConfirmed, TakenBackOr};
 pub use look::Past;
 
@@ -89,13 +89,13 @@ impl<D: Disk> Store<D> {
         (paths, equal): (&[Vec<u8>], &[EqualFile]),
         options: BeginOptions,
     ) -> Result<Arc<Transaction<D>>, UndoError> {
-        let choice = UndoChoice {
+        let choice = Undo {
             commits: commits.to_vec(),
             paths: paths.to_vec(),
             equal: equal.to_vec(),
-            ..UndoChoice::default()
+            ..Undo::default()
         };
-        Ok(self.undo_choosing(&choice, options)?.transaction)
+        Ok(self.undo_choosing(&choice, None, options)?.transaction)
     }
 
     /// Changes a view at its user's expense.

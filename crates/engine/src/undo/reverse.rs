@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
 use atomdir_format::record::AttributesChange;
-use atomdir_types::{EqualFile, TreePath};
+use atomdir_types::{EqualFile, TreePath, Undo};
 
 use crate::base::{Base, Place};
 use crate::database;
 use crate::error::{Conflict, ConflictKind, UndoError};
 use crate::ids::{NodeId, Sequence};
 use crate::undo::changes::{ChangeRef, Changes, Key, NameUndone};
-use crate::undo::choosing::UndoChoice;
 use crate::undo::find::{Fate, Finder};
 use crate::undo::io;
 use crate::undo::old_pages::OldPages;
@@ -58,7 +57,7 @@ pub(super) struct Reverse<'a, D: Disk> {
     /// The files of outside writers that count as those that the commits left.
     pub equal: &'a [EqualFile],
     /// At which paths later changes are overwritten.
-    pub choice: Option<&'a UndoChoice>,
+    pub choice: Option<&'a Undo>,
     pub(super) overwritten: Vec<Conflict>,
     pub(super) finder: Finder<'a>,
 }

@@ -250,8 +250,7 @@ impl<D: Disk> View<D> {
 /// replaced it.
 impl<D: Disk> View<D> {
     pub(super) fn shown_entry(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
-        let shown = self.shown.as_ref();
-        match shown.and_then(|shown| shown.name(directory, name)) {
+        match self.shown_name(directory, name) {
             Some(None) => Ok(None),
             Some(Some(base)) => {
                 let stat = self.shown_stat(&base)?;

@@ -8,35 +8,35 @@ use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, create, open_history, options, seeds_and};
 use crate::undo_conflicts::{commit, put, set_mode, store};
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{CommitError, Sequence, SidePaths, Store, UndoChoice, UndoError, Undone};
+use atomdir_engine::{CommitError, Sequence, SidePaths, Store, Undo, UndoError, Undone};
 use atomdir_testing::pick;
 
 const PAGE: usize = 4096;
 
-fn choice(commits: &[u64]) -> UndoChoice {
-    UndoChoice {
+fn choice(commits: &[u64]) -> Undo {
+    Undo {
         commits: commits.iter().copied().map(Sequence).collect(),
-        ..UndoChoice::default()
+        ..Undo::default()
     }
 }
 
-fn mine(commits: &[u64]) -> UndoChoice {
-    UndoChoice {
+fn mine(commits: &[u64]) -> Undo {
+    Undo {
         mine: SidePaths::Others,
         ..choice(commits)
     }
 }
 
-fn theirs(commits: &[u64]) -> UndoChoice {
-    UndoChoice {
+fn theirs(commits: &[u64]) -> Undo {
+    Undo {
         theirs: SidePaths::Others,
         ..choice(commits)
     }
 }
 
-fn land(store: &Store<LinuxDisk>, choice: &UndoChoice) -> u64 {
+fn land(store: &Store<LinuxDisk>, choice: &Undo) -> u64 {
     let undone = store
-        .undo_choosing(choice, options())
+        .undo_choosing(choice, None, options())
         .expect("it is undone");
     let committed = store.commit(&undone.transaction).expect("it lands");
     committed.sequence.expect("something has changed").0
@@ -59,7 +59,9 @@ fn what_comes_back_is_no_mixture_of_both_sides() {
     let undone = land(&store, &mine(&[first]));
     assert_eq!(fs::read(&path).expect("it is there"), old);
     // The commit is undone, and cannot be undone twice.
-    let twice = store.undo_choosing(&mine(&[first]), options()).map(drop);
+    let twice = store
+        .undo_choosing(&mine(&[first]), None, options())
+        .map(drop);
     assert!(
         matches!(twice, Err(UndoError::AlreadyUndone { .. })),
         "{twice:?}"
@@ -87,18 +89,18 @@ fn the_nearest_path_decides_between_the_sides() {
         put(tx, "b", 0, b"two");
     });
     let named = |path: &str| SidePaths::These(vec![path.into()]);
-    let only_a = UndoChoice {
+    let only_a = Undo {
         mine: named("a"),
         ..choice(&[first])
     };
-    let refused = store.undo_choosing(&only_a, options()).map(drop);
+    let refused = store.undo_choosing(&only_a, None, options()).map(drop);
     let Err(UndoError::Conflict(left)) = refused else {
         panic!("b is in the way: {refused:?}");
     };
     assert!(left.iter().all(|one| one.path == b"b"), "{left:?}");
     land(
         &store,
-        &UndoChoice {
+        &Undo {
             theirs: SidePaths::Others,
             ..only_a
         },
@@ -152,7 +154,7 @@ impl Run {
         }
     }
 
-    fn choose(&mut self) -> UndoChoice {
+    fn choose(&mut self) -> Undo {
         let newest = self.trees.len() as u64;
         let random = &mut self.random;
         let mut one = || 1 + random.below(newest as usize) as u64;
@@ -173,7 +175,8 @@ impl Run {
         let choice = self.choose();
         let before = tree_of_base(&self.scratch.0);
         let context = format!("{}: {choice:?}", self.context);
-        let Undone { transaction, sided } = match self.store.undo_choosing(&choice, options()) {
+        let Undone { transaction, sided } = match self.store.undo_choosing(&choice, None, options())
+        {
             Ok(undone) => undone,
             Err(
                 UndoError::AlreadyUndone { .. }

@@ -8,7 +8,7 @@ use crate::rights::permissions::{Peer, Reach};
 use crate::rights::{convert, discretion};
 use crate::service::Service;
 use crate::transactions::Transaction;
-use atomdir::hosting::{prune_limits, sync, undo_choice};
+use atomdir::hosting::{prune_limits, sync};
 use atomdir_disk::{Errno, LinuxDisk, reason};
 use atomdir_engine::{
     BeginOptions, ChangedBy, CommitError, Conflict, Sequence, TreePath, UndoError,
@@ -67,8 +67,8 @@ pub(crate) fn begin(
             own = own_paths(service, &connection.peer, undo)?;
             // The records of all commits since are in memory meanwhile.
             let _alone = matches!(own, OwnPaths::These(_)).then(|| sync::lock(&UNDO_OF_USERS));
-            let choice = undo_choice(undo.clone(), connection.peer.less_than_service());
-            let undone = service.store.undo_choosing(&choice, options.clone());
+            let user = connection.peer.less_than_service();
+            let undone = (service.store).undo_choosing(undo, user.as_ref(), options.clone());
             undone.map(|undone| {
                 as_now = undone.sided;
                 undone.transaction

@@ -1,11 +1,10 @@
 //! Brings single files back in a transaction that has other changes as well.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name, Result};
 
-use super::{Outcome, Restore, changed_nodes};
+use super::{Outcome, Restore};
 use crate::base::Base;
 use crate::database;
 use crate::error::UndoError;
@@ -26,27 +25,15 @@ impl<D: Disk> Store<D> {
         paths: &[Vec<u8>],
         refused: impl Fn(&[u8]) -> UndoError,
     ) -> Outcome<()> {
-        let mut then = past.view.lock();
-        let then = then.as_mut().ok_or_else(|| io(b"", Errno::STALE))?;
-        let written = self.change_view(transaction, |now| {
-            let changed = changed_nodes(then);
-            let mut restore = Restore {
-                then,
-                now,
-                changed,
-                made: HashMap::new(),
-                depth: 0,
-            };
+        self.restoring(past, transaction, |restore| {
             for path in paths {
                 let restored = restore.file(path).map_err(|errno| io(path, errno))?;
                 if !restored {
                     return Err(refused(path));
                 }
             }
-            Ok(now.written())
-        })?;
-        self.note_writes(transaction, &written);
-        Ok(())
+            Ok(())
+        })
     }
 }
 

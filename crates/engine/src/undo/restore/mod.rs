@@ -82,17 +82,7 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         paths: &[Vec<u8>],
     ) -> Outcome<()> {
-        let mut then = past.view.lock();
-        let then = then.as_mut().ok_or_else(|| io(b"", Errno::STALE))?;
-        let written = self.change_view(transaction, |now| {
-            let changed = changed_nodes(then);
-            let mut restore = Restore {
-                then,
-                now,
-                changed,
-                made: HashMap::new(),
-                depth: 0,
-            };
+        self.restoring(past, transaction, |restore| {
             let paths = restore.with_databases(paths)?;
             restore
                 .changed
@@ -106,6 +96,28 @@ impl<D: Disk> Store<D> {
                     return Err(UndoError::Absent { path });
                 }
             }
+            Ok(())
+        })
+    }
+
+    /// Lets `act` bring things back from a view of the past.
+    fn restoring(
+        &self,
+        past: &Transaction<D>,
+        transaction: &Transaction<D>,
+        act: impl FnOnce(&mut Restore<'_, D>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let mut then = past.view.lock();
+        let then = then.as_mut().ok_or_else(|| io(b"", Errno::STALE))?;
+        let written = self.change_view(transaction, |now| {
+            let changed = changed_nodes(then);
+            act(&mut Restore {
+                then,
+                now,
+                changed,
+                made: HashMap::new(),
+                depth: 0,
+            })?;
             Ok(now.written())
         })?;
         self.note_writes(transaction, &written);
