@@ -186,7 +186,7 @@ impl Context {
         }
     }
 
-    /// Who waits in a transaction until nobody is in it waits for ever.
+    /// A command that runs in a transaction would wait for ever until nobody is in it.
     pub fn refuse_to_wait_inside(
         &self,
         connected: &mut Connected,

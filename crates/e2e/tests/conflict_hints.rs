@@ -139,7 +139,7 @@ fn other(file: &str) -> String {
     file.replace('/', "-")
 }
 
-/// What a hint advises.
+/// The advice of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Commit,

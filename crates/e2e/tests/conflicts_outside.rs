@@ -192,7 +192,7 @@ fn equal_creations_and_times_alone_do_not_conflict() {
             ] {
                 assert_eq!(read(fixture, path).as_deref(), Some(text), "{view}: {path}");
             }
-            // What the others have made is not the commit's to take back.
+            // An undo of the commit leaves alone what the others have made.
             store.call(["undo", &number_of(&committed)]).expect(0);
             assert_eq!(read(fixture, "cache").as_deref(), Some("cached\n"));
             assert!(read(fixture, "objects/ab/mine").is_none());

@@ -16,7 +16,8 @@
 //!   transaction behaves
 //! - `ended`, `deviation`, `merge`: how a transaction ended; what overlayfs has done otherwise; steps
 //!   of a nested commit into a native view
-//! - `equal_file`: files of others that are as good as those that commits left
+//! - `undo`, `equal_file`: what an undo is asked for; files of others that are as good as those that
+//!   commits left
 //! - `terms`: what users say at a commit, and which commits they want to see
 //! - `path`: paths that share what they begin with
 //! - `sync`: taking locks, also after a panic

@@ -25,7 +25,8 @@ pub(crate) fn label_of(past: &Past) -> &'static [u8] {
     }
 }
 
-/// What an undo takes back of commits, and which side it takes where something was changed again later.
+/// How much of the commits an undo takes back, and whose side it takes where something was changed again
+/// later.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UndoChoice<'a> {
     /// Only what was changed at or below these paths; if there are none: everything.

@@ -36,7 +36,7 @@ pub struct NotMerged {
     pub next: Next,
 }
 
-/// What the user can do about a conflict that was not merged.
+/// The ways out of a conflict that was not merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Edit the text in the view, which has markers now.

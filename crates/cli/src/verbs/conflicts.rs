@@ -179,7 +179,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     Ok(SUCCESS)
 }
 
-/// What can be done about all of the conflicts together.
+/// The ways out that help with all of the conflicts together.
 struct Sides {
     has_any: bool,
     /// The numbers of those in which only the side of the others can be taken.

@@ -203,7 +203,7 @@ fn name_commits(output: &Output, chosen: &Chosen) {
     }
 }
 
-/// What an undo does, for programs.
+/// The result of an undo, for programs.
 #[derive(Default, Serialize)]
 pub(super) struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]

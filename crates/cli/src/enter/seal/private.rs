@@ -44,7 +44,7 @@ struct Made {
     inside: Vec<(CString, Inside)>,
 }
 
-/// What is made in a private directory on the way to what is kept.
+/// An object that is made in a private directory on the way to a kept place.
 #[derive(Debug, PartialEq, Eq)]
 enum Inside {
     Directory,
