@@ -431,6 +431,7 @@ fn recover(
         sequence: sequence + 1,
         tree,
         has_directory_times: expected[*found].has_directory_times,
+        has_times: true,
         commits_min: expected[*found].commits_min + 1,
         undoable_from: expected[*found].undoable_from,
         is_cancelled: false,

@@ -39,7 +39,8 @@ pub fn random(seed: u64) -> Workload {
         let count = 1 + random.below(OPERATIONS_MAX);
         operations.extend(possible(&mut random, &plain, count));
         steps.push(match random.below(8) {
-            0 | 1 => Step::Lazy(operations),
+            0 => Step::Lazy(operations),
+            1 => Step::Row(row(&plain, operations, steps.len())),
             2 | 3 => Step::Native(operations),
             4 => Step::Transaction(parts(&mut random, &plain, operations)),
             _ => Step::Commit(operations),
@@ -61,6 +62,17 @@ pub fn random(seed: u64) -> Workload {
         has_directory_times: false,
         keeps_history: false,
     }
+}
+
+/// Splits the operations into commits, each of which changes something.
+fn row(plain: &SimDisk, operations: Vec<Operation>, step: usize) -> Vec<Vec<Operation>> {
+    let commits = operations.chunks(2).enumerate();
+    let commits = commits.map(|(place, operations)| {
+        let kept = Operation::File(format!("kept-{step}-{place}"), 20);
+        act(plain, std::slice::from_ref(&kept), 0);
+        operations.iter().cloned().chain([kept]).collect()
+    });
+    commits.collect()
 }
 
 /// Splits the operations into parts, some of them nested, and adds operations that are undone.

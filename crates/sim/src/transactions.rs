@@ -185,7 +185,6 @@ impl Driver {
     pub fn transaction(&mut self, acts: &[Act], salt: u64) {
         let store = self.store();
         let open = begin(&store, Durability::Durable).expect("a transaction begins");
-        self.all_is_durable();
         let mut plain = copy(&self.plain);
         play(&store, &open, &mut plain, acts, salt);
         self.plain = plain;
@@ -195,7 +194,8 @@ impl Driver {
     /// A transaction in a native view.
     pub fn native(&mut self, operations: &[Operation], salt: u64) {
         let store = self.store();
-        let open = begin(&store, Durability::Durable).expect("a transaction begins");
+        let open = store.begin_in_base(options(Isolation::Snapshot, Durability::Durable));
+        let open = open.expect("a transaction begins");
         self.all_is_durable();
         let disk = self.disk.clone();
         let overlay = Overlay::mount(&disk, &open).expect("there is nothing in the way");
@@ -210,7 +210,6 @@ impl Driver {
         let store = self.store();
         let options = options(Isolation::Serializable, Durability::Durable);
         let open = store.begin(options).expect("a transaction begins");
-        self.all_is_durable();
         reader.reads.iter().for_each(|one| read(&open, *one));
         act(&*open, &reader.writes, salt << 4);
         self.commit(&reader.meanwhile, Durability::Durable, salt);
@@ -359,6 +358,7 @@ impl Driver {
                 sequence: newest.sequence + 1,
                 tree: newest.tree.with_changes(before, &view),
                 has_directory_times: newest.has_directory_times,
+                has_times: newest.has_times,
                 commits_min: newest.commits_min + 1,
                 undoable_from: newest.undoable_from,
                 is_cancelled: false,

@@ -42,6 +42,9 @@ pub enum Step {
     /// A durable commit.
     Commit(Vec<Operation>),
     Lazy(Vec<Operation>),
+    /// Lazy commits. Each begins while those before it are on their way to the base, and nobody
+    /// looks at its view as a whole.
+    Row(Vec<Vec<Operation>>),
     /// Two concurrent transactions that do not conflict.
     Both(Vec<Operation>, Vec<Operation>),
     /// A durable commit of nested transactions and savepoints.
@@ -145,6 +148,7 @@ impl Workload {
             sequence: 0,
             tree: Tree::of_image(&disk.image()),
             has_directory_times: self.has_directory_times,
+            has_times: true,
             commits_min: 0,
             undoable_from: self.keeps_history.then_some(1),
             is_cancelled: false,
@@ -231,6 +235,7 @@ impl Driver {
     pub fn step(&mut self, step: &Step, salt: u64) {
         match step {
             Step::Commit(operations) => self.commit(operations, Durability::Durable, salt),
+            Step::Row(commits) => self.row(commits, salt),
             Step::Lazy(operations) => self.commit(operations, Durability::Lazy, salt),
             Step::Both(first, second) => self.commit_both(first, second, salt),
             Step::Transaction(acts) => self.transaction(acts, salt),
@@ -275,7 +280,6 @@ impl Driver {
             Step::Snapshot => {
                 let snapshot = begin(&self.store(), Durability::Durable);
                 self.snapshots.push(snapshot.expect("a transaction begins"));
-                self.all_is_durable();
             }
             Step::EndSnapshots => {
                 for snapshot in std::mem::take(&mut self.snapshots) {
@@ -327,11 +331,22 @@ impl Driver {
     pub fn commit(&mut self, operations: &[Operation], durability: Durability, salt: u64) {
         let store = self.store();
         let transaction = begin(&store, durability).expect("a transaction begins");
-        // Beginning a transaction makes lazy commits durable.
-        self.all_is_durable();
         act(&*transaction, operations, salt);
         act(&self.plain, operations, salt);
         self.finish(&transaction);
+    }
+
+    /// Lazy commits that begin while those before them are on their way to the base.
+    fn row(&mut self, commits: &[Vec<Operation>], salt: u64) {
+        for (place, operations) in (0..).zip(commits) {
+            let open = begin(&self.store(), Durability::Lazy).expect("a transaction begins");
+            act(&*open, operations, salt << 4 | place);
+            act(&self.plain, operations, salt << 4 | place);
+            self.expect(Tree::of_image(&self.plain.image()));
+            self.expected.last_mut().expect("it was added").has_times = false;
+            self.allow();
+            self.commit_expected(&open);
+        }
     }
 
     fn undo(&mut self, first: u64) {
@@ -435,6 +450,7 @@ impl Driver {
             sequence: newest.sequence + 1,
             tree,
             has_directory_times: self.has_directory_times,
+            has_times: true,
             commits_min: newest.commits_min + 1,
             undoable_from: newest.undoable_from,
             is_cancelled: false,
@@ -477,6 +493,7 @@ impl Driver {
             commits_min: self.newest().commits_min + 1,
             is_cancelled: false,
             surviving: None,
+            has_times: true,
             ..newest
         });
         self.allow();

@@ -11,6 +11,7 @@ use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::inode_numbers::InodeNumbers;
 use crate::base::mount_point::is_mount_point;
 use crate::base::moving::{LookedFor, Moving};
+use crate::base::on_the_way::OnTheWay;
 use crate::base::past_sizes::PastSizes;
 use crate::base::survey::Survey;
 use crate::base::{Base, Place, above};
@@ -34,6 +35,7 @@ pub(crate) struct Core<D: Disk> {
     /// Held for writing while a commit changes the base; readers of snapshots use [`Moving`].
     pub applying: RwLock<()>,
     pub moving: Moving,
+    pub on_the_way: OnTheWay,
     pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
@@ -81,6 +83,7 @@ impl<D: Disk> Core<D> {
             options,
             applying: RwLock::new(()),
             moving: Moving::default(),
+            on_the_way: OnTheWay::new(),
             inode_numbers: InodeNumbers::new(),
         })
     }

@@ -79,7 +79,7 @@ impl<D: Disk> Store<D> {
         // Under the commit lock: whoever sets it aside notes that afterwards.
         self.let_go(id);
         let pending = Pending::whole(logged, waiter, keeps_stage);
-        state.queue.commits.push_back(pending);
+        state.queue.push(&self.0.core, pending);
         self.0.has_pending.store(true, Ordering::Release);
     }
 

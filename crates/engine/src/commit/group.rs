@@ -115,7 +115,11 @@ impl<D: Disk> Store<D> {
             && let Some(mut pending) = state.queue.commits.pop_front()
         {
             match self.cancel_if_refused(state, &mut pending) {
-                Ok(true) => continue,
+                Ok(true) => {
+                    let cancelled = Sequence(pending.record.sequence);
+                    self.0.core.on_the_way.leave(cancelled);
+                    continue;
+                }
                 Ok(false) => {
                     if let Some(Returned { transaction, .. }) = pending.take_returned() {
                         self.drop_snapshot(transaction.id());
@@ -132,6 +136,10 @@ impl<D: Disk> Store<D> {
                 && let Some(landing) = pending.take_landing()
             {
                 self.finish_landing(landing, &pending);
+            }
+            if published.is_ok() {
+                let sequence = Sequence(pending.record.sequence);
+                self.0.core.on_the_way.leave(sequence);
             }
             if stalled.is_some() {
                 state.queue.commits.push_front(pending);

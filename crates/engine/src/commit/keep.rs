@@ -46,6 +46,65 @@ pub(crate) struct Keeper<'a, D: Disk> {
     pub closed: HashSet<Identity>,
 }
 
+/// For transactions that show the commit, which has not reached the base yet: they may know the
+/// files that lose a name by that name alone.
+pub(crate) fn hold_unnamed<D: Disk>(core: &Core<D>, set: &WriteSet, sequence: Sequence) {
+    let after = set.entries.iter().filter_map(|entry| match &entry.after {
+        Some(Object::Base(base)) => Some(base.serial),
+        _ => None,
+    });
+    let renamed: HashSet<u64> = after.collect();
+    let from_entries = set
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.directory {
+            Object::Base(directory) => Some((entry.before.as_ref()?, directory, &entry.name)),
+            Object::Created(_) => None,
+        });
+    let from_removed = set.removed_directories.iter().flat_map(|removed| {
+        let survivors = set.survivors(removed);
+        survivors.map(|(name, base)| (base, &removed.base, name))
+    });
+    for losing in from_entries.chain(from_removed) {
+        if !set.is_dying(losing.0) && !renamed.contains(&losing.0.serial) {
+            hold(core, sequence, losing);
+        }
+    }
+}
+
+/// Keeps an open handle of a file that goes on under other names. A name in
+/// limbo would show in its link count.
+fn hold<D: Disk>(
+    core: &Core<D>,
+    sequence: Sequence,
+    (base, directory, name): (&Arc<Base>, &Arc<Base>, &Name),
+) {
+    let target = match base.kind {
+        Kind::Symlink => core
+            .directory(directory)
+            .and_then(|directory| core.disk.read_link(&directory, name))
+            .ok(),
+        _ => None,
+    };
+    let mut state = base.state();
+    state.history_mut().changed.unnamed = Some(sequence);
+    let identity = state.identity;
+    drop(state);
+    let access = match base.kind {
+        Kind::File => Access::Read,
+        _ => Access::Path,
+    };
+    let here = Place::Entry {
+        parent: directory.clone(),
+        name: name.clone(),
+    };
+    if base.kind != Kind::Directory
+        && let Ok(handle) = core.open_at(&here, identity, access)
+    {
+        core.handles.hold(identity, Arc::new(handle), target);
+    }
+}
+
 impl<D: Disk> Keeper<'_, D> {
     pub fn keep(&mut self, set: &WriteSet) -> Result<Vec<Arc<Base>>, Errno> {
         let mut kept: Vec<Arc<Base>> = Vec::new();
@@ -120,36 +179,8 @@ impl<D: Disk> Keeper<'_, D> {
         Ok(kept)
     }
 
-    /// Keeps an open handle of a file that goes on under other names. A name in
-    /// limbo would show in its link count.
     fn hold(&self, base: &Arc<Base>, directory: &Arc<Base>, name: &Name) {
-        let target = match base.kind {
-            Kind::Symlink => self.read_link(directory, name).ok(),
-            _ => None,
-        };
-        let mut state = base.state();
-        state.history_mut().changed.unnamed = Some(self.sequence);
-        let identity = state.identity;
-        drop(state);
-        let access = match base.kind {
-            Kind::File => Access::Read,
-            _ => Access::Path,
-        };
-        let here = Place::Entry {
-            parent: directory.clone(),
-            name: name.clone(),
-        };
-        if base.kind != Kind::Directory
-            && let Ok(handle) = self.core.open_at(&here, identity, access)
-        {
-            let handle = Arc::new(handle);
-            self.core.handles.hold(identity, handle, target);
-        }
-    }
-
-    fn read_link(&self, directory: &Arc<Base>, name: &Name) -> Result<Vec<u8>, Errno> {
-        let directory = self.core.directory(directory)?;
-        self.core.disk.read_link(&directory, name)
+        hold(self.core, self.sequence, (base, directory, name));
     }
 
     /// Keeps the object that the name led to, if an open snapshot shows it. Returns whether one

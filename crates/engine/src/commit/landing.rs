@@ -98,10 +98,8 @@ impl<D: Disk> Store<D> {
         };
         state.stages.insert(id);
         // Also if the transaction is lazy: the view needs the part in the base.
-        state
-            .queue
-            .commits
-            .push_back(Pending::part(logged, landing));
+        let pending = Pending::part(logged, landing);
+        state.queue.push(&self.0.core, pending);
         let applied = self.wait_until_applied(state, sequence, meter);
         if let Err(CommitError::Logged(_)) = &applied {
             drop(self.take_landing(id));

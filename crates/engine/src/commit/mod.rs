@@ -262,6 +262,7 @@ impl<D: Disk> Store<D> {
         if prepared.set.is_empty() {
             if view.reads.is_some() || !equal.is_empty() {
                 let _held = lock(&self.0.commit);
+                view.is_validated = true;
                 let set = (&mut prepared.set, Accepted::of(equal));
                 self.refuse_conflicts(transaction, view, set)?;
             }
@@ -297,7 +298,7 @@ impl<D: Disk> Store<D> {
             Ok(None)
         } else {
             let pending = Pending::whole(logged, Waiter::Caller, keeps_stage);
-            state.queue.commits.push_back(pending);
+            state.queue.push(&self.0.core, pending);
             let applied = self.wait_until_applied(state, sequence, &mut meter);
             if !matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
                 // It was cancelled, so the transaction gets its view back.
@@ -320,10 +321,11 @@ impl<D: Disk> Store<D> {
 
     /// Takes the commit lock, with no commit on its way to the base that touches what this one
     /// does.
-    fn lock_for(&self, view: &View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
+    fn lock_for(&self, view: &mut View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
         let state = lock(&self.0.commit);
         let is_stalled = lock(&self.0.stalled).is_some();
-        if !is_stalled && state.queue.admits(set, view.reads.as_ref()) {
+        view.is_validated = true;
+        if !is_stalled && state.queue.admits(&self.0.core, set, view.reads.as_ref()) {
             return Ok(state);
         }
         drop(state);
@@ -402,7 +404,7 @@ impl<D: Disk> Store<D> {
         let (mut present, writers) = look_at_base(core, &set, writers_max, acting.as_ref())?;
         for (directory, modified) in &mut present.directory_times {
             if Rule::GroupDirectoryTimes.holds() {
-                *modified = state.queue.modified(*directory).unwrap_or(*modified);
+                *modified = core.on_the_way.modified(*directory).unwrap_or(*modified);
             }
         }
         let sequence = state.journal.newest.next();

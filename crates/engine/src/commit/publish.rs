@@ -4,13 +4,13 @@ use crate::sync;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Identity, Kind, Name, reason};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Stat, reason};
 
 use crate::apply::{Apply, ApplyError, Desired, MOUNTED, TRIES_MAX, WritableFiles};
 use crate::base::core::Core;
 use crate::base::{Base, OldBody, OwnStamp, Place, Stamp};
 use crate::commit::in_place;
-use crate::commit::keep::{Keeper, Snapshots};
+use crate::commit::keep::{Keeper, Snapshots, hold_unnamed};
 use crate::commit::stalled::correct_places;
 use crate::error::{Obstacle, Poison, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
@@ -20,7 +20,7 @@ use crate::progress::Meter;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::store::queue::{Attempt, Pending};
-use crate::write_set::{Object, Staging, WriteSet};
+use crate::write_set::{CreatedPlace, Object, Staging, WriteSet};
 
 impl<D: Disk> Store<D> {
     /// `StoreError::Stalled`: the commit is to be tried again.
@@ -52,6 +52,10 @@ impl<D: Disk> Store<D> {
         };
         let desired = Desired::of(std::slice::from_ref(&pending.record), false);
         attempt.restore_places();
+        let is_shown_early = self.is_shown_early(sequence);
+        if is_shown_early {
+            hold_unnamed(core, &pending.set, sequence);
+        }
         for (base, new) in replacements(&pending.set) {
             core.index_also(base, new);
         }
@@ -71,7 +75,16 @@ impl<D: Disk> Store<D> {
             state.journal.forgotten.note_shown(record, set, unseen);
         }
         let keeps_old = attempt.keeps_but.is_some();
-        remember_places(core, &pending.set, keeps_old.then_some(sequence));
+        remember_places(core, &pending.set);
+        let mut stamped = Vec::new();
+        if keeps_old || is_shown_early {
+            stamp_changed(core, &pending.set, sequence, &mut stamped);
+        }
+        if is_shown_early {
+            stamp_created(core, &pending.set, sequence, &mut stamped);
+            let stamped = stamped.into_iter().map(|base| (base.serial, base));
+            lock(&self.0.retained).extend(stamped);
+        }
         core.turn();
         core.moving.forget_all();
         core.control.applied.advance(&core.disk, sequence);
@@ -194,6 +207,14 @@ impl<D: Disk> Store<D> {
         })
     }
 
+    /// Whether a transaction has begun that shows the commit, and which would take what it does to
+    /// the base only now for a change from outside.
+    fn is_shown_early(&self, sequence: Sequence) -> bool {
+        let open = lock(&self.0.open);
+        let mut snapshots = open.with_snapshots();
+        snapshots.any(|transaction| transaction.at() >= sequence)
+    }
+
     fn open_snapshots(&self) -> Vec<Sequence> {
         let open = lock(&self.0.open);
         let mut snapshots: Vec<Sequence> = open
@@ -253,9 +274,8 @@ fn follow_restored<'a>(set: &WriteSet, retained: impl Iterator<Item = &'a Arc<Ba
     }
 }
 
-/// Remembers where objects are after the base has changed, and their attributes if older snapshots
-/// need them.
-fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, kept_by: Option<Sequence>) {
+/// Remembers where objects are after the base has changed.
+fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet) {
     let mut replaced: HashMap<usize, Arc<Base>> = HashMap::new();
     let mut directories: Vec<Option<Arc<Base>>> = vec![None; set.created.len()];
     for object in &set.objects {
@@ -301,9 +321,6 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, kept_by: Option<Sequ
             core.set_place(&moved, &parent, &entry.name);
         }
     }
-    if let Some(sequence) = kept_by {
-        stamp_changed(core, set, sequence);
-    }
 }
 
 /// An object that is known by the name it loses may have others. Until one of
@@ -329,11 +346,11 @@ pub(crate) fn created_directory<D: Disk>(
         return Some(base.clone());
     }
     let (parent, name) = match &set.created[index].place {
-        crate::write_set::CreatedPlace::Entry { directory, name } => (
+        CreatedPlace::Entry { directory, name } => (
             created_directory(core, set, *directory, known)?,
             name.clone(),
         ),
-        crate::write_set::CreatedPlace::Slot(_) => {
+        CreatedPlace::Slot(_) => {
             let is_it = |after: &Option<Object>| matches!(after, Some(Object::Created(created)) if *created == index);
             let entry = set.entries.iter().find(|entry| is_it(&entry.after))?;
             let parent = match &entry.directory {
@@ -352,7 +369,12 @@ pub(crate) fn created_directory<D: Disk>(
 
 /// Notes what our own change left behind, so that it is not taken for an outside
 /// writer's.
-fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet, left_by: Sequence) {
+fn stamp_changed<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+    left_by: Sequence,
+    stamped: &mut Vec<Arc<Base>>,
+) {
     let of_entries = set.entries.iter().flat_map(|entry| {
         let after = match &entry.after {
             Some(Object::Base(base)) => Some(base.clone()),
@@ -370,8 +392,52 @@ fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet, left_by: Sequence) {
         .chain(set.objects.iter().map(|object| object.base.clone()));
     for base in bases.filter(|base| base.kind != Kind::Directory) {
         if let Ok(stat) = core.stat_now(&base) {
-            let stamp = Stamp::of(&stat);
-            base.state().history_mut().changed.own_stamp = Some(OwnStamp { stamp, left_by });
+            stamp(&base, &stat, left_by);
+            stamped.push(base);
         }
     }
+}
+
+/// The same for new objects, which only transactions can see that show the commit.
+fn stamp_created<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+    left_by: Sequence,
+    stamped: &mut Vec<Arc<Base>>,
+) {
+    let mut directories: Vec<Option<Arc<Base>>> = vec![None; set.created.len()];
+    let in_new = set
+        .created
+        .iter()
+        .filter_map(|created| match &created.place {
+            CreatedPlace::Entry { directory, name } => Some((Object::Created(*directory), name)),
+            CreatedPlace::Slot(_) => None,
+        });
+    let in_old = set.entries.iter().filter_map(|entry| match &entry.after {
+        Some(Object::Created(_)) => Some((entry.directory.clone(), &entry.name)),
+        _ => None,
+    });
+    for (parent, name) in in_old.chain(in_new) {
+        let parent = match parent {
+            Object::Base(base) => Some(base),
+            Object::Created(index) => created_directory(core, set, index, &mut directories),
+        };
+        let Some(parent) = parent else {
+            continue;
+        };
+        let handle = core.directory(&parent);
+        let stat = handle.and_then(|handle| core.disk.stat_at(&handle, name));
+        if let Ok(stat) = stat
+            && stat.kind != Kind::Directory
+        {
+            let base = core.intern(&stat, &parent, name);
+            stamp(&base, &stat, left_by);
+            stamped.push(base);
+        }
+    }
+}
+
+fn stamp(base: &Base, stat: &Stat, left_by: Sequence) {
+    let stamp = Stamp::of(stat);
+    base.state().history_mut().changed.own_stamp = Some(OwnStamp { stamp, left_by });
 }

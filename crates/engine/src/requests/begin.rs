@@ -13,23 +13,58 @@ use crate::store::Store;
 use crate::store::commit_state::Guard;
 use crate::transaction::Transaction;
 
+/// Which commits a snapshot shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shows {
+    InBase,
+    /// Also those on their way there.
+    All,
+}
+
 impl<D: Disk> Store<D> {
+    /// Begins a transaction. Its snapshot shows every commit that has returned. If one of these is
+    /// not in the base yet, a read of something that it changes waits until it is there, and so
+    /// does a commit that changes the same.
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
         self.refuse_if_poisoned()?;
-        // If another commits just now, space is looked for after that.
+        self.look_for_space();
+        self.retry_stalled()?;
+        self.begin_showing(Shows::All, options)
+    }
+
+    /// Like [`Store::begin`], but waits until every commit that has returned is in the base: no
+    /// read in the transaction waits for one.
+    pub fn begin_in_base(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
+        self.refuse_if_poisoned()?;
+        self.look_for_space();
+        self.apply_pending()?;
+        self.begin_showing(Shows::InBase, options)
+    }
+
+    /// If another commits just now, space is looked for after that.
+    fn look_for_space(&self) {
         let is_short = |state: Guard<'_, D>| state.is_short_of_space(&self.0.core);
         if sync::try_lock(&self.0.commit).is_some_and(is_short) {
             self.free_space();
         }
-        // A snapshot is the base alone, so lazy and stalled commits must be in the base
-        // first.
-        self.apply_pending()?;
+    }
+
+    fn begin_showing(
+        &self,
+        shows: Shows,
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, BeginError> {
         let id = self.take_id()?;
         let not_applying = sync::read(&self.0.core.applying);
         let now = self.stamp()?;
         let mut open = lock(&self.0.open);
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
-        let transaction = Transaction::new(core, contention, id, options, open.published, now);
+        // Those on their way change the base after `now`, since none is applied at this moment.
+        let at = match shows {
+            Shows::InBase => open.published,
+            Shows::All => open.published.max(core.on_the_way.newest()),
+        };
+        let transaction = Transaction::new(core, contention, id, options, at, now);
         let transaction = Arc::new(transaction);
         open.by_id.insert(id, transaction.clone());
         drop(open);

@@ -3,8 +3,9 @@
 //! service (`survive`), and listing past commits (`history`).
 //!
 //! Invariants
-//! 1. A transaction begins only when every commit that was acknowledged is in the base: its
-//!    snapshot is the base alone.
+//! 1. A transaction's snapshot shows every commit that returned before its begin. They are in the
+//!    base by then, or get there before the transaction reads what they change
+//!    (`base::on_the_way`).
 //! 2. A lock is granted under the commit lock, when every commit before it is in the base, and
 //!    only if nothing that it covers has changed since its holder's snapshot.
 

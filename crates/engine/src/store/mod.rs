@@ -128,7 +128,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn new(core: Core<D>, state: CommitState<D>, ids: IdSupply) -> Store<D> {
         let open = OpenTransactions::new(state.journal.newest, ids);
         let flusher = Flusher::new(state.journal.newest);
-        Store(Arc::new(Inner {
+        let store = Store(Arc::new(Inner {
             core: Arc::new(core),
             contention: Arc::default(),
             commit: Mutex::new(state),
@@ -143,7 +143,17 @@ impl<D: Disk> Store<D> {
             stranded: Mutex::default(),
             dates_at_commit: AtomicBool::new(false),
             past_holds: Mutex::default(),
-        }))
+        }));
+        let inner = Arc::downgrade(&store.0);
+        let settle = move || {
+            let store = inner.upgrade().map(Store).ok_or(Errno::STALE)?;
+            store.sync().map_err(|error| match error {
+                StoreError::Stalled(_) => Errno::BUSY,
+                _ => Errno::IO,
+            })
+        };
+        store.0.core.on_the_way.settle_by(Box::new(settle));
+        store
     }
 
     pub(crate) fn refuse_if_poisoned(&self) -> Result<(), StoreError> {

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
+use atomdir_disk::{Disk, Identity, Kind};
 use atomdir_format::record::CommitRecord;
 
 use crate::apply::{ApplyProgress, WritableFiles};
-use crate::base::{Base, Place};
+use crate::base::core::Core;
+use crate::base::on_the_way::{Footprint, Looking};
+use crate::base::{Base, Place, above};
 use crate::error::CommitError;
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -157,8 +159,8 @@ impl<D: Disk> Drop for Landing<D> {
     }
 }
 
-/// With more waiting commits, the search through them would cost more than it saves.
-const COMMITS_MAX: usize = 128;
+/// They take memory, and who waits for one of them waits for all.
+const COMMITS_MAX: usize = 1024;
 const CHANGES_MAX: usize = 4096;
 
 /// A commit that has met an obstacle: the third state in `commit::stalled`.
@@ -190,20 +192,25 @@ impl Attempt {
 
 impl<D: Disk> Queue<D> {
     /// Whether a commit can be validated and appended while these wait.
-    pub fn admits(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
+    pub fn admits(&self, core: &Core<D>, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
         if self.commits.is_empty() {
             return true;
         }
-        if self.commits.len() >= COMMITS_MAX || set.entries.len() > CHANGES_MAX {
-            return false;
-        }
-        if reads.is_some_and(|reads| reads.len() > CHANGES_MAX) {
-            return false;
-        }
-        let footprint = Footprint::of(set);
-        self.commits
-            .iter()
-            .all(|pending| footprint.is_apart_from(&pending.set, reads))
+        let has_room = self.commits.len() < COMMITS_MAX;
+        let is_small = |count: usize| count <= CHANGES_MAX;
+        has_room
+            && is_small(set.entries.len())
+            && reads.is_none_or(|reads| is_small(reads.len()))
+            && core
+                .on_the_way
+                .look(|waiting| is_apart(set, reads, waiting))
+    }
+
+    /// From now on a snapshot may show the commit.
+    pub fn push(&mut self, core: &Core<D>, pending: Pending<D>) {
+        let sequence = Sequence(pending.record.sequence);
+        core.on_the_way.enter(sequence, footprint(&pending.set));
+        self.commits.push_back(pending);
     }
 
     pub fn holds(&self, sequence: Sequence) -> bool {
@@ -224,98 +231,96 @@ impl<D: Disk> Queue<D> {
             }
         }
     }
-
-    /// The modification time that the queued commits will give a directory.
-    pub fn modified(&self, serial: u64) -> Option<Timestamp> {
-        let sets = self.commits.iter().rev().map(|pending| &pending.set);
-        let mut objects = sets.flat_map(|set| &set.objects);
-        objects.find_map(|object| {
-            (object.base.serial == serial).then_some(object.attributes.modified)?
-        })
-    }
 }
 
-/// The parts of the base that a commit reads and writes while it is validated, logged and applied.
-#[derive(Default)]
-struct Footprint {
-    /// By serial; includes directories of which only the times change, because of
-    /// entries.
-    objects: HashSet<u64>,
-    /// By serial: objects of which anything else changes, or their names.
-    changed: HashSet<u64>,
-    entries: HashSet<(u64, Name)>,
-    /// Directories are moved or removed, which touches everything below them.
-    moves_directories: bool,
-}
-
-impl Footprint {
-    fn of(set: &WriteSet) -> Footprint {
-        let mut footprint = Footprint {
-            moves_directories: !set.removed_directories.is_empty(),
-            ..Footprint::default()
+/// The parts of the base that the commit touches.
+fn footprint(set: &WriteSet) -> Footprint {
+    let mut footprint = Footprint {
+        moves_directories: !set.removed_directories.is_empty(),
+        ..Footprint::default()
+    };
+    for entry in &set.entries {
+        let after = match &entry.after {
+            Some(Object::Base(base)) => Some(base),
+            _ => None,
         };
-        for entry in &set.entries {
-            if let Object::Base(directory) = &entry.directory {
-                footprint.objects.insert(directory.serial);
-                footprint
-                    .entries
-                    .insert((directory.serial, entry.name.clone()));
-            }
-            let after = match &entry.after {
-                Some(Object::Base(base)) => Some(base),
-                _ => None,
+        if let Object::Base(directory) = &entry.directory {
+            footprint.objects.insert(directory.serial);
+            let name = (directory.serial, entry.name.clone());
+            footprint.entries.insert(name);
+            let change = footprint.directories.entry(directory.serial).or_default();
+            let is_directory = |kind: Kind| i32::from(kind == Kind::Directory);
+            change.directories += match &entry.after {
+                Some(Object::Base(base)) => is_directory(base.kind),
+                Some(Object::Created(index)) => is_directory(set.created[*index].kind),
+                None => 0,
             };
-            entry
+            change.directories -= entry
                 .before
-                .iter()
-                .chain(after)
-                .for_each(|base| footprint.change(base));
+                .as_ref()
+                .map_or(0, |base| is_directory(base.kind));
         }
-        for object in &set.objects {
-            footprint.objects.insert(object.base.serial);
-            if !object.is_implied {
-                footprint.changed.insert(object.base.serial);
-            }
+        for base in entry.before.iter().chain(after) {
+            note_changed(&mut footprint, base);
         }
-        set.dying.values().for_each(|base| footprint.change(base));
-        footprint
     }
-
-    fn change(&mut self, base: &Arc<Base>) {
-        self.objects.insert(base.serial);
-        self.changed.insert(base.serial);
-        self.moves_directories |= base.kind == Kind::Directory;
-    }
-
-    fn is_apart_from(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
-        if set.entries.len() > CHANGES_MAX {
-            return false;
+    for object in &set.objects {
+        let serial = object.base.serial;
+        footprint.objects.insert(serial);
+        if !object.is_implied {
+            footprint.changed.insert(serial);
         }
-        let other = Footprint::of(set);
-        let moves_directories = self.moves_directories || other.moves_directories;
-        let meets = |rule: Rule, is_apart: bool| rule.holds() && !is_apart;
-        let touches = self.objects.is_disjoint(&other.changed);
-        let entries = self.entries.is_disjoint(&other.entries);
-        !meets(Rule::GroupMovedDirectory, !moves_directories)
-            && !meets(Rule::GroupTouchesWhatWaits, touches)
-            && !meets(Rule::GroupEntries, entries)
-            && reads.is_none_or(|reads| !reads.iter().any(|read| other.changes(read)))
+        let contents = object.contents.as_ref();
+        if contents.is_some_and(|contents| contents.replacement.is_some()) {
+            // A listing shows the number of the new inode.
+            let above = above(&object.base).next();
+            footprint
+                .objects
+                .extend(above.map(|directory| directory.serial));
+        }
+        if let Some(change) = footprint.directories.get_mut(&serial) {
+            change.modified = object.attributes.modified;
+        }
     }
+    for base in set.dying.values() {
+        note_changed(&mut footprint, base);
+    }
+    footprint
+}
 
-    /// Whether it changes anything that was read.
-    fn changes(&self, read: &ObjectReads) -> bool {
-        let serial = read.base.serial;
-        let changes_entries = match &read.entries {
-            EntriesRead::None => false,
-            EntriesRead::Names(names) => {
-                let mut names = names.keys();
-                names.any(|name| self.entries.contains(&(serial, name.clone())))
-                    && Rule::GroupReadNames.holds()
-            }
-            EntriesRead::Listed(_) | EntriesRead::Torn => {
-                self.objects.contains(&serial) && Rule::GroupReadListing.holds()
-            }
-        };
-        changes_entries || (self.changed.contains(&serial) && Rule::GroupReadChanged.holds())
-    }
+fn note_changed(footprint: &mut Footprint, base: &Base) {
+    footprint.objects.insert(base.serial);
+    footprint.changed.insert(base.serial);
+    footprint.moves_directories |= base.kind == Kind::Directory;
+}
+
+fn is_apart(set: &WriteSet, reads: Option<&ReadSet>, waiting: &Looking<'_>) -> bool {
+    let footprint = footprint(set);
+    let meets = |rule: Rule, is_apart: bool| rule.holds() && !is_apart;
+    let moves_directories = footprint.moves_directories || waiting.moves_directories();
+    let mut objects = footprint.objects.iter();
+    let touches = objects.any(|serial| waiting.changes(*serial));
+    let mut entries = footprint.entries.iter();
+    let same_entries = entries.any(|key| waiting.changes_entry(key));
+    !meets(Rule::GroupMovedDirectory, !moves_directories)
+        && !meets(Rule::GroupTouchesWhatWaits, !touches)
+        && !meets(Rule::GroupEntries, !same_entries)
+        && reads.is_none_or(|reads| !reads.iter().any(|read| has_changed(read, waiting)))
+}
+
+/// Whether a waiting commit changes anything that was read.
+fn has_changed(read: &ObjectReads, waiting: &Looking<'_>) -> bool {
+    let serial = read.base.serial;
+    let changes_entries = match &read.entries {
+        EntriesRead::None => false,
+        EntriesRead::Names(names) => {
+            let mut names = names.keys();
+            names.any(|name| waiting.changes_entry(&(serial, name.clone())))
+                && Rule::GroupReadNames.holds()
+        }
+        EntriesRead::Listed(_) | EntriesRead::Torn => {
+            waiting.touches(serial) && Rule::GroupReadListing.holds()
+        }
+    };
+    changes_entries || (waiting.changes(serial) && Rule::GroupReadChanged.holds())
 }

@@ -115,6 +115,7 @@ impl<D: Disk> ViewSlot<D> {
                 view.forget(node, count);
             }
             view.record_after_commit();
+            view.is_validated = false;
         }
         slot.view = view;
         slot.is_committing = false;

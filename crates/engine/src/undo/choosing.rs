@@ -131,7 +131,7 @@ impl<D: Disk> Store<D> {
         user: Option<&Credentials>,
         options: BeginOptions,
     ) -> Result<Undone<D>, UndoError> {
-        let mut transaction = self.begin(options.clone())?;
+        let mut transaction = self.begin_in_base(options.clone())?;
         let mut sides = Sides::default();
         let mut tries = 0;
         loop {

@@ -43,7 +43,7 @@ impl<D: Disk> Store<D> {
     /// proportion to what commits have changed since, and space for the pages that they have
     /// overwritten in place.
     pub fn past(&self, commit: Sequence, options: BeginOptions) -> Result<Past<D>, UndoError> {
-        let transaction = self.begin(plain(options))?;
+        let transaction = self.begin_in_base(plain(options))?;
         self.look_in(transaction, commit)
     }
 

@@ -31,6 +31,7 @@ pub(crate) mod read_set;
 mod reads;
 mod refresh;
 mod resolved;
+mod settled;
 mod shown;
 mod sparse;
 mod staging;
@@ -122,6 +123,8 @@ pub(crate) struct View<D: Disk> {
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
     pub frozen: bool,
+    /// The commit lock is held, so no read may settle (`base::on_the_way`).
+    pub is_validated: bool,
     /// The user whose present rights in the base limit every read of it and the commit, if
     /// the service has other rights (`base/present.rs`).
     pub restricted_to: Option<Credentials>,
@@ -165,6 +168,7 @@ impl<D: Disk> View<D> {
             shown: None,
             begun_over: BTreeMap::new(),
             frozen: false,
+            is_validated: false,
             restricted_to: None,
             restored: HashSet::new(),
             made_of_old: HashSet::new(),

@@ -130,7 +130,7 @@ impl<D: Disk> View<D> {
         if before == Some(Resolution::Missing) {
             return Ok(None);
         }
-        let found = self.snapshot().lookup(directory, name)?;
+        let found = self.settled_lookup(directory, name)?;
         if self.core.is_hidden(directory, name) {
             return Ok(found);
         }
@@ -187,7 +187,7 @@ impl<D: Disk> View<D> {
             at = match found {
                 Some(None) => return Some(None),
                 Some(Some(directory)) => directory,
-                None => self.snapshot().lookup(&at, &name).ok()??.base,
+                None => self.settled_lookup(&at, &name).ok()??.base,
             };
         }
         Some(Some(at))

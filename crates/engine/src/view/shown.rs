@@ -171,7 +171,7 @@ impl<D: Disk> View<D> {
             Some(Some(base)) => {
                 let stat = match shown.stat(&base) {
                     Some(stat) => stat,
-                    None => self.snapshot().stat(&base)?,
+                    None => self.settled_stat(&base)?,
                 };
                 Ok(Some(Found { base, stat }))
             }
@@ -192,7 +192,7 @@ impl<D: Disk> View<D> {
     }
 
     pub(super) fn show_listing(&self, directory: &Arc<Base>) -> Result<Vec<(Name, u64, Kind)>> {
-        let mut listing = self.snapshot().list(directory)?;
+        let mut listing = self.settled_list(directory)?;
         if let Some(shown) = &self.shown {
             shown.correct(directory, &mut listing);
         }
@@ -204,7 +204,7 @@ impl<D: Disk> View<D> {
         let shown = self.shown.as_ref().and_then(|shown| shown.stat(base));
         match shown {
             Some(stat) => Ok(stat),
-            None => self.snapshot().stat(base),
+            None => self.settled_stat(base),
         }
     }
 
@@ -222,6 +222,7 @@ impl<D: Disk> View<D> {
         if let Some(xattrs) = shown {
             return Ok(xattrs);
         }
+        self.settle_object(base)?;
         let xattrs = self.snapshot().xattrs(base)?;
         if let Some(shown) = &self.shown {
             shown.add_xattrs(base, &xattrs);

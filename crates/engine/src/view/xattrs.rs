@@ -30,6 +30,9 @@ impl<D: Disk> View<D> {
         if let Some(changed) = node.own().and_then(|own| own.xattrs.get(name)) {
             return changed.clone().ok_or(Errno::NODATA);
         }
+        if let Some(base) = &node.base {
+            self.settle_object(base)?;
+        }
         match node.base.clone() {
             Some(base) if self.shown.is_some() => {
                 let shown = self.show_xattrs(&base)?.into_iter();

@@ -33,6 +33,7 @@ mod model;
 mod names_of_one_file;
 mod nesting;
 mod not_surviving;
+mod on_the_way;
 mod others;
 mod outside_late;
 mod outside_moves;

@@ -263,7 +263,7 @@ fn begin_transaction(
         None => match &past {
             Some(past) => undo::begin(service, connection, past, options)?,
             None => {
-                let begun = service.store.begin(options);
+                let begun = service.store.begin_in_base(options);
                 begun.map_err(|error| convert::begin_failure(&error, peer))?
             }
         },

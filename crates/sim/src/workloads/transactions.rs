@@ -88,6 +88,26 @@ fn nested() -> Vec<Workload> {
             ],
         ),
         workload("nearly all undone", vec![Step::Transaction(nothing)]),
+        workload("a row of lazy commits", rows()),
+    ]
+}
+
+/// Some commits touch nothing of those before them, some do.
+fn rows() -> Vec<Step> {
+    vec![
+        Step::Row(vec![
+            vec![file("n1", 700)],
+            vec![file("n2", 0), mode("b", 0o600)],
+            vec![make("new", Directory), file("new/x", 30)],
+            vec![mode("f", 0o700)],
+        ]),
+        Step::Commit(vec![file("n3", 40)]),
+        Step::Row(vec![
+            vec![file("new/y", 30)],
+            vec![write("new/y", 10, 500)],
+            vec![rename("n1", "new/z"), unlink("n2")],
+            vec![unlink("new/z")],
+        ]),
     ]
 }
 

@@ -55,6 +55,7 @@ impl<D: Disk> View<D> {
             is_torn: false,
             begun_over: Default::default(),
             frozen: false,
+            is_validated: false,
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),
             made_of_old: self.made_of_old.clone(),
