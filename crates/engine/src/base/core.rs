@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat, reason};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat};
 
 use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::inode_numbers::InodeNumbers;
@@ -13,11 +13,10 @@ use crate::base::mount_point::is_mount_point;
 use crate::base::moving::{LookedFor, Moving};
 use crate::base::on_the_way::OnTheWay;
 use crate::base::past_sizes::PastSizes;
+use crate::base::stages::SpareStages;
 use crate::base::survey::Survey;
 use crate::base::{Base, Place, above};
-use crate::control;
 use crate::control::ControlHandles;
-use crate::ids::TransactionId;
 use crate::lock;
 use crate::names;
 use crate::options::Options;
@@ -36,6 +35,7 @@ pub(crate) struct Core<D: Disk> {
     pub applying: RwLock<()>,
     pub moving: Moving,
     pub on_the_way: OnTheWay,
+    pub spare_stages: SpareStages,
     pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
@@ -84,6 +84,7 @@ impl<D: Disk> Core<D> {
             applying: RwLock::new(()),
             moving: Moving::default(),
             on_the_way: OnTheWay::new(),
+            spare_stages: SpareStages::default(),
             inode_numbers: InodeNumbers::new(),
         })
     }
@@ -115,28 +116,6 @@ impl<D: Disk> Core<D> {
         let directory = disk.open(control, &name, Access::Directory)?;
         make(&directory, &names::fixed(names::OCCUPANT))?;
         Ok(self.occupied.get_or_init(|| name))
-    }
-
-    /// Removes a transaction's staging directory once nobody needs it any more.
-    pub fn drop_stage(&self, transaction: TransactionId) {
-        let name = names::transaction(transaction);
-        // Mostly a commit has moved everything out of it.
-        if self.disk.remove_directory(&self.control.stage, &name) == Ok(()) {
-            return;
-        }
-        if let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name) {
-            tracing::warn!(error = %reason(error), %transaction, "staged files are left until the next start");
-        }
-    }
-
-    /// Like [`Core::drop_stage`], for a directory in which files are left. A handle that is still
-    /// open saves finding the directory again.
-    pub fn drop_filled_stage(&self, transaction: TransactionId) {
-        if let Some(directory) = self.handles.get(HandleKey::Stage(transaction)) {
-            // If this fails, the code below finds the remaining files.
-            let _ = control::purge(&self.disk, &directory, |_| false);
-        }
-        self.drop_stage(transaction);
     }
 
     /// The control directory is never part of a snapshot.

@@ -188,6 +188,7 @@ impl<D: Disk> Store<D> {
             state.applied.clear();
         }
         state.last_commit = None;
+        core.forget_spare_stages();
         for id in std::mem::take(&mut state.stages) {
             if self.transaction(id).is_some() {
                 // It has landed a part and goes on with the rest.

@@ -24,9 +24,14 @@ use crate::store::commit_state::{CommitState, Guard};
 use crate::store::queue::{Pending, Returned};
 
 impl<D: Disk> Store<D> {
-    /// Makes lazy commits durable.
+    /// Makes lazy commits durable, and brings them into the base. Those that come meanwhile may be
+    /// left.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.lock_without_pending().map(drop)
+        let state = lock(&self.0.commit);
+        if !state.queue.commits.is_empty() {
+            drop(self.bring_to_base(state, false)?);
+        }
+        Ok(())
     }
 
     /// Like [`Store::sync`], but does nothing if no lazy or stalled commit is pending.
@@ -45,14 +50,24 @@ impl<D: Disk> Store<D> {
             if state.queue.commits.is_empty() {
                 break;
             }
-            self.refuse_if_poisoned()?;
-            let (log, newest) = (state.journal.log.file(), state.journal.newest);
-            let held = holds_lock.then_some(state);
-            self.flush_log(&log, newest)?;
-            state = held.unwrap_or_else(|| lock(&self.0.commit));
-            state.journal.log.note_durable(newest.0);
-            self.publish_queue(&mut state, newest, &mut Meter::new(&mut |_| {}))?;
+            state = self.bring_to_base(state, holds_lock)?;
         }
+        Ok(state)
+    }
+
+    /// Flushes and applies all commits that are in the log now.
+    fn bring_to_base<'a>(
+        &'a self,
+        state: Guard<'a, D>,
+        holds_lock: bool,
+    ) -> Result<Guard<'a, D>, StoreError> {
+        self.refuse_if_poisoned()?;
+        let (log, newest) = (state.journal.log.file(), state.journal.newest);
+        let held = holds_lock.then_some(state);
+        self.flush_log(&log, newest)?;
+        let mut state = held.unwrap_or_else(|| lock(&self.0.commit));
+        state.journal.log.note_durable(newest.0);
+        self.publish_queue(&mut state, newest, &mut Meter::new(&mut |_| {}))?;
         Ok(state)
     }
 

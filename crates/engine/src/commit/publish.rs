@@ -94,11 +94,18 @@ impl<D: Disk> Store<D> {
         state.journal.has_garbage |= keeps_old;
         if pending.staging == Staging::Carried && !pending.keeps_stage {
             // The record carries everything that was staged.
-            match pending.set.pages_in_place() {
-                0 => core.drop_stage(transaction),
-                _ => core.drop_filled_stage(transaction),
+            let is_filled = pending.set.pages_in_place() > 0;
+            // Another user's directory stays theirs.
+            let is_left = match &pending.record.groups {
+                None => core.spare_stage(transaction, is_filled),
+                Some(_) => {
+                    core.drop_emptied_stage(transaction, is_filled);
+                    false
+                }
+            };
+            if !is_left {
+                state.stages.remove(&transaction);
             }
-            state.stages.remove(&transaction);
         }
         state.journal.note_published(&pending.record);
         lock(&self.0.open).published = sequence;
@@ -108,9 +115,7 @@ impl<D: Disk> Store<D> {
     /// Keeps the versions that the commit replaces, as far as open snapshots show them.
     fn keep(&self, pending: &Pending<D>) -> Result<Attempt, StoreError> {
         let sequence = Sequence(pending.record.sequence);
-        let mut snapshots = Snapshots(self.open_snapshots());
-        // A transaction that lands a part sees this commit, not the versions before it.
-        snapshots.0.retain(|at| *at < sequence);
+        let snapshots = Snapshots(self.open_snapshots_before(sequence));
         let (mut unseen, mut closed) = (HashSet::new(), HashSet::new());
         let keeps_old = !snapshots.0.is_empty();
         if keeps_old {
@@ -215,12 +220,12 @@ impl<D: Disk> Store<D> {
         snapshots.any(|transaction| transaction.at() >= sequence)
     }
 
-    fn open_snapshots(&self) -> Vec<Sequence> {
+    /// A transaction that lands a part sees this commit, not the versions before it.
+    fn open_snapshots_before(&self, sequence: Sequence) -> Vec<Sequence> {
         let open = lock(&self.0.open);
-        let mut snapshots: Vec<Sequence> = open
-            .with_snapshots()
-            .flat_map(|transaction| transaction.snapshots())
-            .collect();
+        let older = open.with_snapshots().filter(|one| one.at() < sequence);
+        let snapshots = older.flat_map(|transaction| transaction.snapshots());
+        let mut snapshots: Vec<Sequence> = snapshots.filter(|at| *at < sequence).collect();
         snapshots.sort();
         snapshots
     }

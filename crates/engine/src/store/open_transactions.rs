@@ -26,7 +26,12 @@ pub(crate) struct OpenTransactions<D: Disk> {
     pub published: Sequence,
     /// The oldest snapshot for which histories were last pruned, and its begin.
     pruned_for: (Sequence, Option<Timestamp>),
+    /// How many objects had a history after that.
+    left_by_prune: usize,
 }
+
+/// So few are left until they have doubled.
+const RETAINED_MIN: usize = 64;
 
 impl<D: Disk> OpenTransactions<D> {
     /// `published` is the newest commit, which must be in the base.
@@ -37,6 +42,7 @@ impl<D: Disk> OpenTransactions<D> {
             ids,
             published,
             pruned_for: (published, None),
+            left_by_prune: 0,
         }
     }
 
@@ -119,24 +125,34 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Drops the versions that no open snapshot can read, if a snapshot has ended.
+    /// Drops the versions that no open snapshot can read, if a snapshot has ended. While others are
+    /// open, this waits until there are twice as many, so that it costs little for each.
     pub(crate) fn prune_versions(&self) {
         let prune_for = {
             let mut open = lock(&self.0.open);
-            let oldest = open.with_snapshots().map(|one| one.at()).min();
-            let begin = open.with_snapshots().map(|one| one.began_change_time());
-            let begin = begin.min();
+            let (mut oldest, mut begin) = (None, None);
+            for point in open.with_snapshots().map(|one| one.snapshot_point()) {
+                oldest = Some(oldest.map_or(point.at, |oldest: Sequence| oldest.min(point.at)));
+                begin = Some(begin.map_or(point.began, |begin: Timestamp| begin.min(point.began)));
+            }
+            let is_worth_it = begin.is_none()
+                || lock(&self.0.retained).len() >= 2 * open.left_by_prune + RETAINED_MIN;
             let prune_for = (oldest.unwrap_or(open.published), begin);
-            let is_same = std::mem::replace(&mut open.pruned_for, prune_for) == prune_for;
-            (!is_same).then_some(prune_for)
+            let is_due = is_worth_it && open.pruned_for != prune_for;
+            if is_due {
+                open.pruned_for = prune_for;
+            }
+            is_due.then_some(prune_for)
         };
         if let Some((oldest, oldest_begin)) = prune_for {
-            self.drop_versions(oldest, oldest_begin);
+            let left = self.drop_versions(oldest, oldest_begin);
+            lock(&self.0.open).left_by_prune = left;
         }
     }
 
-    fn drop_versions(&self, oldest: Sequence, oldest_begin: Option<Timestamp>) {
-        lock(&self.0.retained).retain(|_, base| {
+    fn drop_versions(&self, oldest: Sequence, oldest_begin: Option<Timestamp>) -> usize {
+        let mut retained = lock(&self.0.retained);
+        retained.retain(|_, base| {
             let mut state = base.state();
             let Some(history) = &mut state.history else {
                 return false;
@@ -147,6 +163,7 @@ impl<D: Disk> Store<D> {
             }
             !is_empty
         });
+        retained.len()
     }
 
     /// Removes the links in limbo that only snapshots needed, once no snapshot

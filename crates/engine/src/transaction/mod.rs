@@ -257,6 +257,10 @@ impl<D: Disk> Transaction<D> {
         lock(&self.snapshot).at
     }
 
+    pub(crate) fn snapshot_point(&self) -> SnapshotPoint {
+        *lock(&self.snapshot)
+    }
+
     /// When the snapshot was taken, on the file system's own clock.
     pub(crate) fn began_change_time(&self) -> Timestamp {
         lock(&self.snapshot).began

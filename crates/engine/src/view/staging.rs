@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, Result};
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result};
 
 use super::View;
 use super::node::{Dress, Own, Staged, StagedParent};
@@ -13,7 +13,6 @@ use crate::ids::NodeId;
 use crate::names;
 
 pub(super) const PRIVATE_FILE: u32 = 0o600;
-const PRIVATE_DIRECTORY: u32 = 0o700;
 
 /// With fewer files, the flush ends before another thread has found them. And files of
 /// small commits, which the log carries, should not be written at all.
@@ -23,12 +22,9 @@ impl<D: Disk> View<D> {
     /// Returns the transaction's directory below `stage`, and makes it if it is missing.
     pub(crate) fn stage(&mut self) -> Result<Arc<D::Handle>> {
         if !self.has_stage {
-            let name = names::transaction(self.stage_of);
-            let (disk, parent) = (&self.core.disk, &self.core.control.stage);
-            match disk.make(parent, &name, &NewNode::Directory, PRIVATE_DIRECTORY) {
-                // The outer transaction or a nested one made it first.
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
+            match self.restricted_to {
+                None => self.core.take_stage(self.stage_of)?,
+                Some(_) => self.core.make_stage(self.stage_of)?,
             }
             self.has_stage = true;
         }

@@ -47,6 +47,7 @@ use atomdir_types::Deviation;
 use super::View;
 use super::dress::dress;
 use crate::base::handles::HandleKey;
+use crate::control::PRIVATE_DIRECTORY;
 use crate::ids::NodeId;
 use crate::names;
 pub(crate) use barred::Bars;
@@ -55,8 +56,6 @@ use moves::{CarryOutError, Moves};
 use overlay_attributes::OverlayAttributes;
 pub use overlay_attributes::OverlayPrefix;
 pub(crate) use seen::UpperState;
-
-const PRIVATE_DIRECTORY: u32 = 0o700;
 
 impl<D: Disk> View<D> {
     /// Makes the directories that the overlay's mount needs.
