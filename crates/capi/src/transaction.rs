@@ -16,6 +16,7 @@ const SERIALIZABLE: c_int = 1;
 const LAZY: c_int = 2;
 const EARLY: c_int = 4;
 const OWN_READS: c_int = 8;
+const DEFERRED: c_int = 16;
 const SHARED: c_int = 1;
 const SUBTREE: c_int = 2;
 
@@ -49,15 +50,18 @@ fn options<'a>(
     flags: c_int,
     label: Option<&CStr>,
 ) -> Result<atomdir::TransactionOptions<'a>> {
-    if flags & !(SERIALIZABLE | LAZY | EARLY | OWN_READS) != 0 {
+    if flags & !(SERIALIZABLE | LAZY | DEFERRED | EARLY | OWN_READS) != 0 {
         return Err(Failure::invalid("the flags are unknown"));
     }
     let mut options = store.store.transaction();
     if flags & SERIALIZABLE != 0 {
         options = options.isolation(Isolation::Serializable);
     }
-    if flags & LAZY != 0 {
-        options = options.durability(Durability::Lazy);
+    match (flags & LAZY != 0, flags & DEFERRED != 0) {
+        (true, true) => return Err(Failure::invalid("it is either lazy or deferred")),
+        (true, false) => options = options.durability(Durability::Lazy),
+        (false, true) => options = options.durability(Durability::Deferred),
+        (false, false) => {}
     }
     if flags & EARLY != 0 {
         options = options.conflicts(Conflicts::Early);

@@ -29,8 +29,11 @@ pub(crate) const ISOLATIONS: &[(&str, Isolation)] = &[
     ("serializable", Isolation::Serializable),
 ];
 
-pub(crate) const DURABILITIES: &[(&str, Durability)] =
-    &[("durable", Durability::Durable), ("lazy", Durability::Lazy)];
+pub(crate) const DURABILITIES: &[(&str, Durability)] = &[
+    ("durable", Durability::Durable),
+    ("deferred", Durability::Deferred),
+    ("lazy", Durability::Lazy),
+];
 
 pub(crate) const CONFLICTS: &[(&str, Conflicts)] =
     &[("commit", Conflicts::AtCommit), ("early", Conflicts::Early)];

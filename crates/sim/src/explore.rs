@@ -430,12 +430,11 @@ fn recover(
     expected.push(Expected {
         sequence: sequence + 1,
         tree,
-        has_directory_times: expected[*found].has_directory_times,
         has_times: true,
         commits_min: expected[*found].commits_min + 1,
-        undoable_from: expected[*found].undoable_from,
         is_cancelled: false,
         surviving,
+        ..expected[*found].clone()
     });
     disk.allow(&[reopened, expected.len() - 1]);
     store

@@ -38,8 +38,9 @@ pub fn random(seed: u64) -> Workload {
         act(&plain, &operations, 0);
         let count = 1 + random.below(OPERATIONS_MAX);
         operations.extend(possible(&mut random, &plain, count));
-        steps.push(match random.below(8) {
+        steps.push(match random.below(9) {
             0 => Step::Lazy(operations),
+            8 => Step::Deferred(operations),
             1 => Step::Row(row(&plain, operations, steps.len())),
             2 | 3 => Step::Native(operations),
             4 => Step::Transaction(parts(&mut random, &plain, operations)),

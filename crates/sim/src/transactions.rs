@@ -191,6 +191,19 @@ impl Driver {
         self.finish(&open);
     }
 
+    /// Lazy commits that begin while those before them are on their way to the base.
+    pub fn row(&mut self, commits: &[Vec<Operation>], salt: u64) {
+        for (place, operations) in (0..).zip(commits) {
+            let open = begin(&self.store(), Durability::Lazy).expect("a transaction begins");
+            act(&*open, operations, salt << 4 | place);
+            act(&self.plain, operations, salt << 4 | place);
+            self.expect(Tree::of_image(&self.plain.image()));
+            self.expected.last_mut().expect("it was added").has_times = false;
+            self.allow();
+            self.commit_expected(&open);
+        }
+    }
+
     /// A transaction in a native view.
     pub fn native(&mut self, operations: &[Operation], salt: u64) {
         let store = self.store();

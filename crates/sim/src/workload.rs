@@ -42,8 +42,9 @@ pub enum Step {
     /// A durable commit.
     Commit(Vec<Operation>),
     Lazy(Vec<Operation>),
-    /// Lazy commits. Each begins while those before it are on their way to the base, and nobody
-    /// looks at its view as a whole.
+    /// A commit that is durable before it is in the base.
+    Deferred(Vec<Operation>),
+    /// Lazy commits, each of which begins while those before it are on their way to the base.
     Row(Vec<Vec<Operation>>),
     /// Two concurrent transactions that do not conflict.
     Both(Vec<Operation>, Vec<Operation>),
@@ -235,6 +236,7 @@ impl Driver {
     pub fn step(&mut self, step: &Step, salt: u64) {
         match step {
             Step::Commit(operations) => self.commit(operations, Durability::Durable, salt),
+            Step::Deferred(operations) => self.commit(operations, Durability::Deferred, salt),
             Step::Row(commits) => self.row(commits, salt),
             Step::Lazy(operations) => self.commit(operations, Durability::Lazy, salt),
             Step::Both(first, second) => self.commit_both(first, second, salt),
@@ -334,19 +336,6 @@ impl Driver {
         act(&*transaction, operations, salt);
         act(&self.plain, operations, salt);
         self.finish(&transaction);
-    }
-
-    /// Lazy commits that begin while those before them are on their way to the base.
-    fn row(&mut self, commits: &[Vec<Operation>], salt: u64) {
-        for (place, operations) in (0..).zip(commits) {
-            let open = begin(&self.store(), Durability::Lazy).expect("a transaction begins");
-            act(&*open, operations, salt << 4 | place);
-            act(&self.plain, operations, salt << 4 | place);
-            self.expect(Tree::of_image(&self.plain.image()));
-            self.expected.last_mut().expect("it was added").has_times = false;
-            self.allow();
-            self.commit_expected(&open);
-        }
     }
 
     fn undo(&mut self, first: u64) {
@@ -462,8 +451,10 @@ impl Driver {
     pub fn commit_expected(&mut self, transaction: &Transaction<SimDisk>) {
         let committed = self.store().commit(transaction);
         committed.expect("nobody is in the way");
-        if transaction.durability() == Durability::Durable {
+        if transaction.durability() != Durability::Lazy {
             self.all_is_durable();
+        }
+        if transaction.durability() == Durability::Durable {
             let difference = self.expected[self.durable].difference(&self.disk.image());
             assert_eq!(difference, None, "after the commit");
         }

@@ -15,9 +15,12 @@ pub enum Isolation {
 /// When a commit returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Durability {
-    /// Once it survives a power cut.
+    /// Once it survives a power cut and is in the base.
     #[default]
     Durable,
+    /// Once it survives a power cut: it is in the log, and in the base 100 ms later. Whoever uses
+    /// Atomdir sees it at once.
+    Deferred,
     /// At once. It survives the death of every process, and soon a power cut, too.
     Lazy,
 }

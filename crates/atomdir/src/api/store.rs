@@ -414,7 +414,7 @@ pub(super) enum WhenDurable {
 impl From<Durability> for WhenDurable {
     fn from(durability: Durability) -> WhenDurable {
         match durability {
-            Durability::Durable => WhenDurable::AtOnce,
+            Durability::Durable | Durability::Deferred => WhenDurable::AtOnce,
             Durability::Lazy => WhenDurable::Later,
         }
     }

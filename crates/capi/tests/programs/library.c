@@ -123,6 +123,9 @@ static void conflicts(void)
     uint64_t sequence = 0;
 
     begin();
+    CHECK(atomdir_begin(store, ATOMDIR_LAZY | ATOMDIR_DEFERRED, NULL, &other) != 0);
+    CHECK(atomdir_begin(store, ATOMDIR_DEFERRED, NULL, &other) == 0);
+    atomdir_abort(other);
     CHECK(atomdir_begin(store, ATOMDIR_SERIALIZABLE | ATOMDIR_LAZY, NULL, &other) == 0);
     CHECK(atomdir_write_file(tx, "a", "mine", 4) == 0);
     CHECK(atomdir_write_file(other, "a", "other", 5) == 0);

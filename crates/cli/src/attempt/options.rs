@@ -57,7 +57,12 @@ fn durability() -> impl TypedValueParser<Value = Durability> {
         (
             Durability::Durable,
             "durable",
-            "When it survives a power cut",
+            "When it survives a power cut and is in the directory",
+        ),
+        (
+            Durability::Deferred,
+            "deferred",
+            "When it survives a power cut. Programs outside see it up to 100 ms later",
         ),
         (
             Durability::Lazy,
@@ -82,14 +87,15 @@ fn conflicts() -> impl TypedValueParser<Value = Conflicts> {
     ])
 }
 
-/// One of two values, each with its word and help.
-fn choice<T: Copy + Send + Sync + 'static>(
-    choices: [(T, &'static str, &'static str); 2],
+/// One of several values, each with its word and help.
+fn choice<T: Copy + Send + Sync + 'static, const N: usize>(
+    choices: [(T, &'static str, &'static str); N],
 ) -> impl TypedValueParser<Value = T> {
     let words = choices.map(|(_, word, help)| PossibleValue::new(word).help(help));
-    let [(first, word, _), (second, ..)] = choices;
-    let parser = PossibleValuesParser::new(words);
-    parser.map(move |chosen| if chosen == word { first } else { second })
+    PossibleValuesParser::new(words).map(move |chosen| {
+        let chosen = choices.iter().find(|(_, word, _)| chosen == *word);
+        chosen.unwrap_or(&choices[0]).0
+    })
 }
 
 /// The transaction in which a new one is nested.

@@ -252,6 +252,7 @@ pub fn isolation_word(isolation: Isolation) -> &'static str {
 pub fn durability_word(durability: Durability) -> &'static str {
     match durability {
         Durability::Durable => "durable",
+        Durability::Deferred => "deferred",
         Durability::Lazy => "lazy",
     }
 }

@@ -6,7 +6,7 @@
 //! the places that the engine knows, and then removes the notes.
 //!
 //! Invariants
-//! 1. A reader of a view does not wait for apply. It may be answering overlayfs, which copies a
+//! 1. A reader of a mounted view does not wait for apply. It may be answering overlayfs, which copies a
 //!    directory of a native view up. The kernel then lets no other process rename from one
 //!    directory to another in the whole file system, and apply waits for that. Neither would ever
 //!    go on, and not even a signal that kills the service would end it.

@@ -3,7 +3,11 @@
 //! A small commit leaves its directory empty behind, and the next transaction takes it over by a
 //! rename. To make and remove one for each would cost more than all the rest of a small commit on
 //! ext4: it looks for a free inode among all those that were freed within the last seconds.
+//!
+//! Invariant: transactions that have used one directory have named nothing in it alike, so a record
+//! never leads to another one's object, whichever of the renames a crash has kept.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Access, Disk, Errno, NewNode, RenameMode, Result, reason};
@@ -18,8 +22,20 @@ use crate::names;
 /// More would be a listing that grows.
 const SPARE_MAX: usize = 1024;
 
-/// Transactions that have ended and left an empty directory. The next checkpoint removes it.
-pub(crate) type SpareStages = Mutex<Vec<TransactionId>>;
+#[derive(Default)]
+pub(crate) struct SpareStages {
+    /// Transactions that have ended and left an empty directory. The next checkpoint removes it.
+    spare: Mutex<Vec<TransactionId>>,
+    /// No slot of theirs is higher.
+    last_slot: AtomicU64,
+}
+
+impl SpareStages {
+    /// To be called before the transaction's commit is logged.
+    pub fn note_slots(&self, last: u64) {
+        self.last_slot.fetch_max(last, Ordering::Relaxed);
+    }
+}
 
 impl<D: Disk> Core<D> {
     /// Makes the directory, unless it is there.
@@ -33,26 +49,26 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Like [`Core::make_stage`], for a transaction of this process's own user. It may take over a
-    /// directory.
-    pub fn take_stage(&self, transaction: TransactionId) -> Result<()> {
+    /// Like [`Core::make_stage`], for a transaction of this process's own user that has used no slot
+    /// yet. It may take over a directory, and uses only slots after the one that is returned.
+    pub fn take_stage(&self, transaction: TransactionId) -> Result<u64> {
         // Until it is renamed, no checkpoint may remove it.
-        let mut spare = lock(&self.spare_stages);
+        let mut spare = lock(&self.spare_stages.spare);
         while let Some(last) = spare.pop() {
             let (from, to) = (names::transaction(last), names::transaction(transaction));
             let stage: &D::Handle = &self.control.stage;
             let (from, to) = ((stage, &from), (stage, &to));
             match self.disk.rename(from, to, RenameMode::NoReplace) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(self.spare_stages.last_slot.load(Ordering::Relaxed)),
                 Err(Errno::EXIST) => {
                     spare.push(last);
-                    return Ok(());
+                    return Ok(0);
                 }
                 Err(_) => {}
             }
         }
         drop(spare);
-        self.make_stage(transaction)
+        self.make_stage(transaction).map(|()| 0)
     }
 
     /// Leaves the directory to a later transaction, or to the next checkpoint. Returns whether there
@@ -65,7 +81,7 @@ impl<D: Disk> Core<D> {
             Ok(self.disk.list(&directory)?.is_empty())
         });
         self.handles.remove(HandleKey::Stage(transaction));
-        let mut spare = lock(&self.spare_stages);
+        let mut spare = lock(&self.spare_stages.spare);
         if emptied == Ok(true) && spare.len() < SPARE_MAX {
             spare.push(transaction);
         }
@@ -74,7 +90,7 @@ impl<D: Disk> Core<D> {
 
     /// From now on no transaction takes one over.
     pub fn forget_spare_stages(&self) {
-        lock(&self.spare_stages).clear();
+        lock(&self.spare_stages.spare).clear();
     }
 
     fn open_stage(&self, transaction: TransactionId) -> Result<Arc<D::Handle>> {

@@ -18,10 +18,15 @@ use atomdir_disk::Disk;
 use crate::error::{CommitError, Poison, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
+use crate::options::Durability;
 use crate::progress::Meter;
 use crate::store::Store;
 use crate::store::commit_state::{CommitState, Guard};
-use crate::store::queue::{Pending, Returned};
+use crate::store::queue::{Logged, Pending, Returned, Waiter};
+use crate::transaction::Transaction;
+use crate::transaction::view_slot::Committing;
+use crate::view::View;
+use crate::write_set::WriteSet;
 
 impl<D: Disk> Store<D> {
     /// Makes lazy commits durable, and brings them into the base. Those that come meanwhile may be
@@ -69,6 +74,57 @@ impl<D: Disk> Store<D> {
         state.journal.log.note_durable(newest.0);
         self.publish_queue(&mut state, newest, &mut Meter::new(&mut |_| {}))?;
         Ok(state)
+    }
+
+    /// Waits for what the transaction's durability asks for. If the commit is cancelled, the
+    /// transaction gets its view back.
+    pub(super) fn conclude(
+        &self,
+        transaction: &Transaction<D>,
+        (mut state, logged): (Guard<'_, D>, Logged<D>),
+        mut committing: Committing<'_, D>,
+        meter: &mut Meter<'_>,
+    ) -> Result<Option<Stalled>, CommitError> {
+        let id = transaction.id();
+        let sequence = Sequence(logged.record.sequence);
+        let keeps_stage = !state.stages.insert(id);
+        let durability = transaction.durability();
+        if durability != Durability::Durable {
+            self.return_early(&mut state, (logged, keeps_stage), committing);
+            let log = state.journal.log.file();
+            drop(state);
+            if durability == Durability::Deferred {
+                let flushed = self.flush_log(&log, sequence);
+                flushed.map_err(CommitError::Logged)?;
+            }
+            return Ok(None);
+        }
+        let pending = Pending::whole(logged, Waiter::Caller, keeps_stage);
+        state.queue.push(&self.0.core, pending);
+        let applied = self.wait_until_applied(state, sequence, meter);
+        if matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
+            committing.view = None;
+            drop(committing);
+            self.ended(id);
+        }
+        applied
+    }
+
+    /// Takes the commit lock, with no commit on its way to the base that touches what this one
+    /// does.
+    pub(super) fn lock_for(
+        &self,
+        view: &mut View<D>,
+        set: &WriteSet,
+    ) -> Result<Guard<'_, D>, StoreError> {
+        let state = lock(&self.0.commit);
+        let is_stalled = lock(&self.0.stalled).is_some();
+        view.is_validated = true;
+        if !is_stalled && state.queue.admits(&self.0.core, set, view.reads.as_ref()) {
+            return Ok(state);
+        }
+        drop(state);
+        self.lock_without_pending()
     }
 
     /// Waits until an appended commit is durable and in the base. If it or a

@@ -12,7 +12,8 @@
 //!    (`contended`). The result is `Validated`.
 //! 3. Still under the lock, the record is appended to the log, with the facts about the present
 //!    base that it must contain (`look`). The result is a `Pending` commit in the store's queue. It
-//!    is flushed together with others that wait, unless it is lazy (`group`). If the store keeps
+//!    is flushed together with others that wait, unless it is lazy (`group`), and the call returns
+//!    once it is in the base. A deferred commit returns after the flush. If the store keeps
 //!    history, the record also says what the commit replaces (`before`).
 //! 4. Once the record is durable, the versions that older snapshots show are kept (`keep`), and the
 //!    record is applied to the base (`publish`). An obstacle may have appeared in the base since
@@ -81,8 +82,8 @@ use crate::progress::{Meter, Progress};
 use crate::rules::Rule;
 use crate::seen::Seen;
 use crate::store::Store;
-use crate::store::commit_state::{CommitState, Guard};
-use crate::store::queue::{Logged, Pending, Waiter};
+use crate::store::commit_state::CommitState;
+use crate::store::queue::Logged;
 use crate::transaction::Transaction;
 use crate::transaction::listed::{Listed, Sides};
 use crate::view::part::Part;
@@ -267,8 +268,10 @@ impl<D: Disk> Store<D> {
                 self.refuse_conflicts(transaction, view, set)?;
             }
             // A durable commit makes all before it durable, even if it changes nothing.
-            if transaction.durability() == Durability::Durable {
-                self.apply_pending()?;
+            match transaction.durability() {
+                Durability::Durable => self.apply_pending()?,
+                Durability::Deferred => self.flush_newest()?,
+                Durability::Lazy => {}
             }
             drop(committing);
             if part.is_none() {
@@ -286,50 +289,20 @@ impl<D: Disk> Store<D> {
         }
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
+        self.0.core.spare_stages.note_slots(view.last_slot());
         let logged = self.append(transaction, &mut state, validated)?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
         }
         let sequence = Sequence(logged.record.sequence);
-        let keeps_stage = !state.stages.insert(transaction.id());
-        let applied = if transaction.durability() == Durability::Lazy {
-            self.return_early(&mut state, (logged, keeps_stage), committing);
-            drop(state);
-            Ok(None)
-        } else {
-            let pending = Pending::whole(logged, Waiter::Caller, keeps_stage);
-            state.queue.push(&self.0.core, pending);
-            let applied = self.wait_until_applied(state, sequence, &mut meter);
-            if !matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
-                // It was cancelled, so the transaction gets its view back.
-                return applied.map(|_| Committed::default());
-            }
-            committing.view = None;
-            drop(committing);
-            self.ended(transaction.id());
-            applied
-        };
+        let stalled = self.conclude(transaction, (state, logged), committing, &mut meter)?;
         Ok(Committed {
             sequence: Some(sequence),
             changes,
-            outdated: Vec::new(),
-            landed: Vec::new(),
             dropped: taken.dropped,
-            stalled: applied?,
+            stalled,
+            ..Committed::default()
         })
-    }
-
-    /// Takes the commit lock, with no commit on its way to the base that touches what this one
-    /// does.
-    fn lock_for(&self, view: &mut View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
-        let state = lock(&self.0.commit);
-        let is_stalled = lock(&self.0.stalled).is_some();
-        view.is_validated = true;
-        if !is_stalled && state.queue.admits(&self.0.core, set, view.reads.as_ref()) {
-            return Ok(state);
-        }
-        drop(state);
-        self.lock_without_pending()
     }
 
     /// Poisons the store if a flush of staged files has failed.

@@ -3,7 +3,8 @@
 //! `control_files` opens the control directory, and `open` makes the [`Store`]. `adopt` makes a copied
 //! store one of its own. `remake` makes
 //! objects again that the log carries and a crash has lost. `survivors` opens transactions again
-//! that survive their service, and `older` restores their snapshots. `inspect` says what recovery would
+//! that survive their service, and `older` restores their snapshots. `leftovers` empties staging
+//! directories. `inspect` says what recovery would
 //! do, and `check` verifies an open store; neither changes anything.
 //!
 //! Invariants
@@ -19,6 +20,7 @@ pub(crate) mod adopt;
 pub(crate) mod check;
 mod control_files;
 pub(crate) mod inspect;
+mod leftovers;
 pub(crate) mod older;
 mod open;
 mod privileges;
@@ -51,6 +53,7 @@ use crate::names;
 use crate::options::Options;
 use crate::progress::Meter;
 use crate::recovery::control_files::ControlFiles;
+use crate::recovery::leftovers::purge_foreign_slots;
 use crate::recovery::remake::remake;
 use crate::recovery::survivors::Survivors;
 use crate::store::commit_state::CommitState;
@@ -158,7 +161,7 @@ pub(crate) fn recover<D: Disk>(
     redo(
         &core,
         &mut state,
-        &mut tail,
+        (&mut tail, &survivors),
         read.unproven,
         read.torn_bytes > 0,
     )?;
@@ -315,7 +318,7 @@ pub(crate) fn staged<D: Disk>(
 fn redo<D: Disk>(
     core: &Core<D>,
     state: &mut CommitState<D>,
-    tail: &mut [CommitRecord],
+    (tail, survivors): (&mut [CommitRecord], &Survivors),
     unproven: u64,
     torn: bool,
 ) -> Result<(), StoreError> {
@@ -396,6 +399,7 @@ fn redo<D: Disk>(
             },
         })?;
         core.flush_base().map_err(unflushed)?;
+        purge_foreign_slots(core, &survivors.stages(), tail)?;
         state.journal.remade = identities;
     }
     if state.journal.log.length() > 0 {

@@ -102,6 +102,15 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// Makes everything durable that is in the log, without the commit lock.
+    pub(crate) fn flush_newest(&self) -> Result<(), StoreError> {
+        let (log, newest) = {
+            let state = lock(&self.0.commit);
+            (state.journal.log.file(), state.journal.newest)
+        };
+        self.flush_log(&log, newest)
+    }
+
     /// Makes everything durable that is in the log.
     #[track_caller]
     pub(crate) fn flush_appended(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {

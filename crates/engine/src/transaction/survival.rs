@@ -75,6 +75,7 @@ impl<D: Disk> Transaction<D> {
             began: self.began,
             began_change_time: self.began_change_time(),
             user: options.owner,
+            // A deferred one waits for the base after all, once its service has died.
             is_lazy: options.durability == Durability::Lazy,
             has_early_conflicts: options.conflicts == Conflicts::Early,
             first_try: options.first_try.map(|first| first.0),

@@ -33,6 +33,11 @@ impl Numbers {
         self.last_slot.load(Ordering::Relaxed)
     }
 
+    /// From now on higher ones are used.
+    pub fn skip_slots(&self, to: u64) {
+        self.last_slot.fetch_max(to, Ordering::Relaxed);
+    }
+
     pub fn new_slot(&self) -> u64 {
         self.last_slot.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -22,9 +22,12 @@ impl<D: Disk> View<D> {
     /// Returns the transaction's directory below `stage`, and makes it if it is missing.
     pub(crate) fn stage(&mut self) -> Result<Arc<D::Handle>> {
         if !self.has_stage {
-            match self.restricted_to {
-                None => self.core.take_stage(self.stage_of)?,
-                Some(_) => self.core.make_stage(self.stage_of)?,
+            let is_own = self.restricted_to.is_none();
+            match is_own && self.numbers.last_slot() == 0 {
+                true => self
+                    .numbers
+                    .skip_slots(self.core.take_stage(self.stage_of)?),
+                false => self.core.make_stage(self.stage_of)?,
             }
             self.has_stage = true;
         }
@@ -74,7 +77,7 @@ impl<D: Disk> View<D> {
         self.numbers.new_slot()
     }
 
-    pub(super) fn last_slot(&self) -> u64 {
+    pub(crate) fn last_slot(&self) -> u64 {
         self.numbers.last_slot()
     }
 

@@ -6,7 +6,7 @@ use crate::support::{
     self, EVERYTHING, Scratch, SetClock, begin, create, open, open_timed, open_with,
 };
 use atomdir_disk::Errno;
-use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId};
+use atomdir_engine::{BeginOptions, CommitError, Durability, NewNode, NodeId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -156,4 +156,52 @@ fn empty_durable_commit_flushes_lazy_commits() {
     store.commit(&durable).expect("nothing was changed");
     assert!(disk.take_changes().contains(&"sync_data"));
     assert!(scratch.0.join("made").exists());
+}
+
+#[test]
+fn deferred_commits_are_durable_before_they_are_in_the_base() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let disk = FailingDisk::new(Errno::IO, true);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let log_flushes = || {
+        let changes = disk.take_changes().into_iter();
+        changes.filter(|change| *change == "sync_data").count()
+    };
+    let commit = |name: &str, durability| {
+        let transaction = store.begin(options(durability)).expect("it begins");
+        let node = NewNode::File;
+        let made = transaction.create(NodeId::ROOT, name.as_bytes(), node, 0o644, 0, caller());
+        made.expect("the name is free");
+        store.commit(&transaction).expect("nobody is in the way");
+    };
+    commit("lazy", Durability::Lazy);
+    log_flushes();
+    commit("deferred", Durability::Deferred);
+    assert_eq!(log_flushes(), 1, "for both");
+    assert!(!scratch.0.join("lazy").exists() && !scratch.0.join("deferred").exists());
+    // One that changes nothing also makes those before it durable.
+    commit("also lazy", Durability::Lazy);
+    let empty = store
+        .begin(options(Durability::Deferred))
+        .expect("it begins");
+    store.commit(&empty).expect("nobody is in the way");
+    assert_eq!(log_flushes(), 1);
+    store.sync().expect("nothing is in the way");
+    assert_eq!(log_flushes(), 0, "everything is durable");
+    assert!(scratch.0.join("deferred").exists() && scratch.0.join("also lazy").exists());
+
+    // A flush that fails is reported, and nobody knows whether the commit has happened.
+    commit("measured", Durability::Deferred);
+    let changes = disk.take_changes();
+    let before = changes.iter().position(|change| *change == "sync_data");
+    disk.fail_after(before.expect("the log is flushed") as i64);
+    let transaction = store
+        .begin(options(Durability::Deferred))
+        .expect("it begins");
+    let made = transaction.create(NodeId::ROOT, b"lost", NewNode::File, 0o644, 0, caller());
+    made.expect("the name is free");
+    let failed = store.commit(&transaction);
+    assert!(matches!(failed, Err(CommitError::Logged(_))), "{failed:?}");
+    assert!(store.status().poisoned.is_some());
 }

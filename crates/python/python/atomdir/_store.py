@@ -253,7 +253,8 @@ class Store:
         """Begins a transaction.
 
         `isolation` is "snapshot", or "serializable": then a commit also fails if others have changed
-        something that the transaction has read. `durability` is "durable", or "lazy": then the commit
+        something that the transaction has read. `durability` is "durable", "deferred": the commit
+        is durable when it returns, and in the directory up to 100 ms later, or "lazy": then the commit
         does not wait for the disk, and is durable within a tenth of a second. With
         `conflicts="early"` a write fails at once if an open transaction has written the same part.
         `label` is the transaction's name in the log; by default, the program's name.

@@ -101,7 +101,7 @@ fn rows() -> Vec<Step> {
             vec![make("new", Directory), file("new/x", 30)],
             vec![mode("f", 0o700)],
         ]),
-        Step::Commit(vec![file("n3", 40)]),
+        Step::Deferred(vec![file("n3", 40)]),
         Step::Row(vec![
             vec![file("new/y", 30)],
             vec![write("new/y", 10, 500)],
