@@ -112,7 +112,7 @@ static void own_reads(void)
     CHECK(atomdir_file_close(file) == 0);
     CHECK(atomdir_commit(tx, NULL) == 0);
     CHECK(atomdir_commit(reader, NULL) == 0);
-    CHECK(atomdir_begin(store, 16, NULL, &tx) == -EINVAL);
+    CHECK(atomdir_begin(store, 32, NULL, &tx) == -EINVAL);
 }
 
 static void conflicts(void)
