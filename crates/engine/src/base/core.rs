@@ -212,8 +212,19 @@ impl<D: Disk> Core<D> {
             }
             Place::Limbo(_) | Place::Held => false,
         };
-        if !is_there {
-            self.set_place(base, parent, name);
+        if is_there || !base.state().place.is_same(&place) {
+            return;
+        }
+        self.set_place(base, parent, name);
+        // A commit may have taken it from there since the caller found it, and have noted where it
+        // is now.
+        let present = self.directory(parent);
+        let present = present.and_then(|parent| self.stat_entry(&parent, name));
+        if !present.is_ok_and(|stat| stat.identity == identity) {
+            let mut state = base.state();
+            if state.place.is_entry(parent, name) {
+                state.place = place;
+            }
         }
     }
 

@@ -264,6 +264,15 @@ pub(crate) fn space_of(stat: &Stat) -> u64 {
 }
 
 impl Place {
+    pub fn is_same(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Entry { parent, name }, other) => other.is_entry(parent, name),
+            (Place::Limbo(one), Place::Limbo(other)) => one == other,
+            (Place::Root, Place::Root) | (Place::Held, Place::Held) => true,
+            _ => false,
+        }
+    }
+
     pub fn is_entry(&self, directory: &Arc<Base>, of: &Name) -> bool {
         matches!(self, Place::Entry { parent, name } if Arc::ptr_eq(parent, directory) && name == of)
     }

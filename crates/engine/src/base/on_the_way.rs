@@ -179,6 +179,12 @@ impl OnTheWay {
         Sequence(self.newest.load(Ordering::SeqCst))
     }
 
+    /// The oldest commit that is on the way.
+    pub fn oldest(&self) -> Option<Sequence> {
+        let oldest = self.oldest.load(Ordering::SeqCst);
+        (oldest != u64::MAX).then_some(Sequence(oldest))
+    }
+
     /// Whether a snapshot shows a commit that is on the way.
     pub fn is_shown_at(&self, at: Sequence) -> bool {
         self.oldest.load(Ordering::SeqCst) <= at.0

@@ -62,7 +62,8 @@ impl<D: Disk> Core<D> {
                 Ok(()) => return Ok(self.spare_stages.last_slot.load(Ordering::Relaxed)),
                 Err(Errno::EXIST) => {
                     spare.push(last);
-                    return Ok(0);
+                    // Another nested transaction of the same outer one has just taken one over.
+                    return Ok(self.spare_stages.last_slot.load(Ordering::Relaxed));
                 }
                 Err(_) => {}
             }

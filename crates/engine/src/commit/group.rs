@@ -39,6 +39,25 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// Brings everything into the base that is on the way (`base::on_the_way`), or fails. Who gets no
+    /// error may look again, so it must not succeed if nothing brings a commit there any more.
+    pub(crate) fn settle_commits(&self) -> Result<(), StoreError> {
+        self.refuse_if_poisoned()?;
+        let state = lock(&self.0.commit);
+        if !state.queue.commits.is_empty() {
+            drop(self.bring_to_base(state, false)?);
+            return Ok(());
+        }
+        match self.0.core.on_the_way.oldest() {
+            None => Ok(()),
+            // An error has poisoned the store just now, or the thread that took it out panicked.
+            Some(sequence) => Err(self.poison(Poison::NotApplied {
+                sequence,
+                obstacle: None,
+            })),
+        }
+    }
+
     /// Like [`Store::sync`], but does nothing if no lazy or stalled commit is pending.
     pub(crate) fn apply_pending(&self) -> Result<(), StoreError> {
         if self.0.has_pending.load(Ordering::Acquire) {
@@ -214,6 +233,8 @@ impl<D: Disk> Store<D> {
             }
             if stalled.is_some() {
                 state.queue.commits.push_front(pending);
+            } else if published.is_err() {
+                state.queue.failed = Some(pending.set);
             }
             self.note_stalled(stalled);
         }

@@ -147,7 +147,7 @@ impl<D: Disk> Store<D> {
         let inner = Arc::downgrade(&store.0);
         let settle = move || {
             let store = inner.upgrade().map(Store).ok_or(Errno::STALE)?;
-            Store::sync(&store).map_err(|error| match error {
+            store.settle_commits().map_err(|error| match error {
                 StoreError::Stalled(_) => Errno::BUSY,
                 _ => Errno::IO,
             })

@@ -128,25 +128,20 @@ impl<D: Disk> Store<D> {
     /// Drops the versions that no open snapshot can read, if a snapshot has ended. While others are
     /// open, this waits until there are twice as many, so that it costs little for each.
     pub(crate) fn prune_versions(&self) {
-        let prune_for = {
-            let mut open = lock(&self.0.open);
-            let (mut oldest, mut begin) = (None, None);
-            for point in open.with_snapshots().map(|one| one.snapshot_point()) {
-                oldest = Some(oldest.map_or(point.at, |oldest: Sequence| oldest.min(point.at)));
-                begin = Some(begin.map_or(point.began, |begin: Timestamp| begin.min(point.began)));
-            }
-            let is_worth_it = begin.is_none()
-                || lock(&self.0.retained).len() >= 2 * open.left_by_prune + RETAINED_MIN;
-            let prune_for = (oldest.unwrap_or(open.published), begin);
-            let is_due = is_worth_it && open.pruned_for != prune_for;
-            if is_due {
-                open.pruned_for = prune_for;
-            }
-            is_due.then_some(prune_for)
-        };
-        if let Some((oldest, oldest_begin)) = prune_for {
-            let left = self.drop_versions(oldest, oldest_begin);
-            lock(&self.0.open).left_by_prune = left;
+        let mut open = lock(&self.0.open);
+        let (mut oldest, mut begin) = (None, None);
+        for point in open.with_snapshots().map(|one| one.snapshot_point()) {
+            oldest = Some(oldest.map_or(point.at, |oldest: Sequence| oldest.min(point.at)));
+            begin = Some(begin.map_or(point.began, |begin: Timestamp| begin.min(point.began)));
+        }
+        let is_worth_it = begin.is_none()
+            || lock(&self.0.retained).len() >= 2 * open.left_by_prune + RETAINED_MIN;
+        let prune_for = (oldest.unwrap_or(open.published), begin);
+        if is_worth_it && open.pruned_for != prune_for {
+            open.pruned_for = prune_for;
+            // Under this lock no transaction can begin and need what is dropped: a commit that it
+            // shows may reach the base meanwhile, and what that leaves behind is noted for it.
+            open.left_by_prune = self.drop_versions(prune_for.0, prune_for.1);
         }
     }
 

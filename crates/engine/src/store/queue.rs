@@ -128,6 +128,9 @@ pub(crate) struct Queue<D: Disk> {
     /// Commits that were cancelled, and why, until the threads that wait for them have learned
     /// it.
     pub cancelled: BTreeMap<Sequence, CommitError>,
+    /// What could not be applied, which has poisoned the store. It stays on the way, so its objects
+    /// must stay known: who finds one anew may not read it either.
+    pub failed: Option<WriteSet>,
 }
 
 impl<D: Disk> Default for Queue<D> {
@@ -135,6 +138,7 @@ impl<D: Disk> Default for Queue<D> {
         Queue {
             commits: VecDeque::new(),
             cancelled: BTreeMap::new(),
+            failed: None,
         }
     }
 }
@@ -284,6 +288,12 @@ fn footprint(set: &WriteSet) -> Footprint {
     }
     for base in set.dying.values() {
         note_changed(&mut footprint, base);
+    }
+    for removed in &set.removed_directories {
+        // They have fewer names afterwards.
+        for (_, base) in set.survivors(removed) {
+            note_changed(&mut footprint, base);
+        }
     }
     footprint
 }

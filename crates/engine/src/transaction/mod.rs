@@ -436,7 +436,7 @@ impl<D: Disk> Transaction<D> {
 
     /// The owner and group of the store's root directory.
     pub fn root_owner(&self) -> Result<Owner> {
-        self.wait_with(|view| Ok(view.snapshot_stat(&view.core.root_base)?.attributes.owner))
+        self.wait_with(|view| Ok(view.settled_stat(&view.core.root_base)?.attributes.owner))
     }
 
     /// The space of the file system that the store is on.

@@ -32,7 +32,7 @@ impl<D: Disk> View<D> {
         })
     }
 
-    pub(super) fn settled_stat(&self, base: &Arc<Base>) -> Result<Stat> {
+    pub(crate) fn settled_stat(&self, base: &Arc<Base>) -> Result<Stat> {
         self.settling(|| {
             if self.waits(|way| way.changes(base.serial, self.at)) {
                 return Ok(None);

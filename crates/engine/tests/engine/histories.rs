@@ -15,15 +15,15 @@ use atomdir_engine::{
 use atomdir_testing::history::{self, History, Key, Level, Operation, Outcome, check};
 use atomdir_testing::pick;
 
-const REGISTERS: u32 = 8;
-const LISTS: u32 = 3;
-const SETS: u32 = 3;
+pub const REGISTERS: u32 = 8;
+pub const LISTS: u32 = 3;
+pub const SETS: u32 = 3;
 const OPEN_MAX: usize = 4;
 const PAGE: u64 = 4096;
 
 type View = Transaction<LinuxDisk>;
 
-fn keys() -> Vec<Key> {
+pub fn keys() -> Vec<Key> {
     let registers = (0..REGISTERS).map(Key::Register);
     let lists = (0..LISTS).map(Key::List);
     registers
@@ -64,7 +64,7 @@ fn read_all(view: &View, node: NodeId, offset: u64, length: usize) -> Vec<u64> {
     values.filter(|value| *value != 0).collect()
 }
 
-fn read(view: &View, key: Key) -> Vec<u64> {
+pub fn read(view: &View, key: Key) -> Vec<u64> {
     match key {
         Key::Register(number) => match number % 4 {
             0 => {
@@ -101,7 +101,7 @@ fn read(view: &View, key: Key) -> Vec<u64> {
     }
 }
 
-fn write(view: &View, key: Key, value: u64) {
+pub fn write(view: &View, key: Key, value: u64) {
     let bytes = value.to_le_bytes();
     let new_file = |parent, name: &str| {
         let made = view.create(parent, name.as_bytes(), NewNode::File, 0o644, 0, caller());

@@ -5,6 +5,9 @@
 mod allocation;
 mod apply_errors;
 mod apply_order;
+mod attack_on_the_way;
+mod attack_threads;
+mod attack_twins;
 mod beyond_overlay;
 mod cancelled;
 mod carried_pages;

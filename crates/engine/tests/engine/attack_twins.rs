@@ -1,0 +1,339 @@
+//! Random transactions, twice: once they begin at once, and once they wait until every commit is in
+//! the base. Nothing that they see and no conflict differs. `ATOMDIR_SEED=n` replays one run.
+
+use std::fs;
+use std::sync::Arc;
+
+use crate::attack_on_the_way::open_scripted;
+use crate::support::failing::FailingDisk;
+use crate::support::model::caller;
+use crate::support::script::{tree, try_inside};
+use crate::support::trees::{tree_of_base, tree_of_view};
+use crate::support::{self, Random, Scratch, create, seeds};
+use atomdir_disk::Kind;
+use atomdir_engine::{BeginOptions, CommitError, Durability, Isolation, Store, Transaction};
+
+type View = Transaction<FailingDisk>;
+
+/// A random run, twice: with transactions that begin at once, and with those that wait.
+struct Twin {
+    scratch: Scratch,
+    store: Store<FailingDisk>,
+    at_once: bool,
+    views: Vec<Option<Arc<View>>>,
+    nested: Vec<Option<Arc<View>>>,
+}
+
+const OPEN: usize = 3;
+
+impl Twin {
+    fn new(at_once: bool) -> Twin {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        for directory in ["a", "b", "a/c"] {
+            fs::create_dir(scratch.0.join(directory)).expect("made");
+        }
+        for file in ["f", "a/f", "b/g", "a/c/h"] {
+            fs::write(scratch.0.join(file), file.repeat(3000)).expect("written");
+        }
+        fs::hard_link(scratch.0.join("f"), scratch.0.join("b/f")).expect("linked");
+        let store = open_scripted(&scratch);
+        Twin {
+            scratch,
+            store,
+            at_once,
+            views: (0..OPEN).map(|_| None).collect(),
+            nested: (0..OPEN).map(|_| None).collect(),
+        }
+    }
+
+    fn begin(&mut self, which: usize, options: BeginOptions) {
+        let begun = match self.at_once {
+            true => self.store.begin(options),
+            false => self.store.begin_in_base(options),
+        };
+        self.views[which] = Some(begun.expect("a transaction begins"));
+    }
+
+    fn view(&self, which: usize) -> Arc<View> {
+        let nested = self.nested[which].clone();
+        nested.or_else(|| self.views[which].clone()).expect("open")
+    }
+
+    fn end(&mut self, which: usize, commits: bool) -> String {
+        if let Some(nested) = self.nested[which].take() {
+            if commits {
+                return outcome(self.store.commit(&nested).map(drop));
+            }
+            self.store.abort(&nested);
+            return "aborted nested".to_owned();
+        }
+        let view = self.views[which].take().expect("open");
+        if !commits {
+            self.store.abort(&view);
+            return "aborted".to_owned();
+        }
+        let committed = outcome(self.store.commit(&view).map(drop));
+        if committed != "committed" {
+            self.store.abort(&view);
+        }
+        committed
+    }
+}
+
+fn outcome(result: Result<(), CommitError>) -> String {
+    match result {
+        Ok(()) => "committed".to_owned(),
+        Err(CommitError::Conflict(conflicts)) => {
+            let lines = conflicts.iter().map(|one| {
+                let path = one.path.escape_ascii();
+                format!("{path} {:?} {}", one.what, by(&one.by))
+            });
+            lines.collect::<Vec<_>>().join("; ")
+        }
+        Err(error) => format!("failed: {error}"),
+    }
+}
+
+fn by(by: &atomdir_engine::ChangedBy) -> String {
+    match by {
+        atomdir_engine::ChangedBy::Commit { sequence, .. } => format!("commit {sequence}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn describe(view: &View, path: &str) -> String {
+    let Ok(Some(node)) = view.resolve(path.as_bytes()) else {
+        return "missing".to_owned();
+    };
+    let one = view.attributes(node).expect("it is there");
+    let xattr = view.xattr(node, b"user.k");
+    let text = match one.kind {
+        Kind::Directory => {
+            let mut names: Vec<_> = view.list(node).expect("it is listed");
+            names.sort_by(|a, b| a.name.cmp(&b.name));
+            let names = names
+                .iter()
+                .map(|one| one.name.as_bytes().escape_ascii().to_string());
+            names.collect::<Vec<_>>().join(",")
+        }
+        _ => {
+            let mut text = vec![0; one.length as usize];
+            let read = view.read(node, 0, &mut text, caller());
+            format!(
+                "{read:?} {}",
+                text.iter()
+                    .fold(7u64, |sum, byte| sum.wrapping_mul(31) ^ u64::from(*byte))
+            )
+        }
+    };
+    // A directory's length stays as it is until the commit is in the base.
+    let length = if one.kind == Kind::Directory {
+        0
+    } else {
+        one.length
+    };
+    let touched = (one.modified.seconds < 1000).then_some(one.modified.seconds);
+    format!(
+        "{:?} {:o} {} {} {xattr:?} {touched:?} {text}",
+        one.kind, one.mode, one.links, length
+    )
+}
+
+fn path(random: &mut Random) -> String {
+    let depth = [1, 1, 2, 2, 2, 3][random.below(6)];
+    let names = ["a", "b", "c", "f"];
+    let parts: Vec<&str> = (0..depth)
+        .map(|_| names[random.below(names.len())])
+        .collect();
+    parts.join("/")
+}
+
+fn words(random: &mut Random) -> Vec<String> {
+    let (one, two) = (path(random), path(random));
+    let number = random.below(4).to_string();
+    let letter = ["x", "y", "z"][random.below(3)].to_owned();
+    let mode = ["600", "644", "755", "700"][random.below(4)].to_owned();
+    let word = |word: &str| word.to_owned();
+    match random.below(20) {
+        0 | 1 => vec![word("put"), one, letter],
+        2 | 3 => vec![word("append"), one, letter],
+        4 => vec![word("page"), one, number, letter],
+        5 => vec![word("chmod"), one, mode],
+        6 => vec![word("setx"), one, letter],
+        7 => vec![word("mkdir"), one],
+        8 => vec![word("rm"), one],
+        9 => vec![word("rmdir"), one],
+        10 => vec![word("rm-r"), one],
+        11 | 12 => vec![word("ln"), one, two],
+        13 | 14 => vec![word("mv"), one, two],
+        15 => vec![word("renew"), one, letter],
+        16 => vec![word("cut"), one, number],
+        17 => vec![word("touch"), one, number],
+        18 => vec![word("ls"), one],
+        _ => vec![word("setx"), word("."), letter],
+    }
+}
+
+#[test]
+fn attack_twins_agree() {
+    for seed in seeds(400) {
+        let (mut fast, mut slow) = (Twin::new(true), Twin::new(false));
+        let mut random = Random::new(seed);
+        let mut log: Vec<String> = Vec::new();
+        for _ in 0..60 {
+            let which = random.below(OPEN);
+            let mut both =
+                |log: &mut Vec<String>, what: String, act: &mut dyn FnMut(&mut Twin) -> String| {
+                    let (one, two) = (act(&mut fast), act(&mut slow));
+                    log.push(format!("{which} {what}: {one}"));
+                    assert_eq!(one, two, "ATOMDIR_SEED={seed}\n{}", log.join("\n"));
+                    one
+                };
+            let is_open = both(&mut log, "is open".to_owned(), &mut |twin| {
+                twin.views[which].is_some().to_string()
+            }) == "true";
+            log.pop();
+            if !is_open {
+                let options = BeginOptions {
+                    durability: [
+                        Durability::Lazy,
+                        Durability::Lazy,
+                        Durability::Deferred,
+                        Durability::Durable,
+                    ][random.below(4)],
+                    isolation: [
+                        Isolation::Snapshot,
+                        Isolation::Snapshot,
+                        Isolation::Serializable,
+                    ][random.below(3)],
+                    ..support::options()
+                };
+                both(
+                    &mut log,
+                    format!("begin {:?} {:?}", options.durability, options.isolation),
+                    &mut |twin| {
+                        twin.begin(which, options.clone());
+                        String::new()
+                    },
+                );
+                continue;
+            }
+            match random.below(24) {
+                0..=4 => {
+                    both(&mut log, "commit".to_owned(), &mut |twin| {
+                        twin.end(which, true)
+                    });
+                }
+                5 => {
+                    both(&mut log, "abort".to_owned(), &mut |twin| {
+                        twin.end(which, false)
+                    });
+                }
+                6 => {
+                    both(&mut log, "nest".to_owned(), &mut |twin| {
+                        if twin.nested[which].is_none() {
+                            let outer = twin.views[which].clone().expect("open");
+                            let begun = twin.store.begin_nested(&outer, support::options());
+                            twin.nested[which] = Some(begun.expect("nested"));
+                        }
+                        String::new()
+                    });
+                }
+                7 => {
+                    let at = path(&mut random);
+                    both(&mut log, format!("land {at}"), &mut |twin| {
+                        let view = twin.view(which);
+                        outcome(
+                            twin.store
+                                .commit_part(&view, &[at.clone().into_bytes()], &mut |_| {})
+                                .map(drop),
+                        )
+                    });
+                }
+                8 => {
+                    both(&mut log, "refresh".to_owned(), &mut |twin| {
+                        let view = twin.view(which);
+                        match twin.store.refresh(&view) {
+                            Ok(_) => "fresh".to_owned(),
+                            Err(atomdir_engine::RefreshError::Commit(error)) => outcome(Err(error)),
+                            Err(error) => format!("{error}"),
+                        }
+                    });
+                }
+                9 => {
+                    both(&mut log, "save".to_owned(), &mut |twin| {
+                        format!("{:?}", twin.view(which).set_savepoint(b"s").is_ok())
+                    });
+                }
+                10 => {
+                    both(&mut log, "roll back".to_owned(), &mut |twin| {
+                        format!("{:?}", twin.view(which).roll_back(b"s").is_ok())
+                    });
+                }
+                11..=14 => {
+                    let at = path(&mut random);
+                    both(&mut log, format!("look {at}"), &mut |twin| {
+                        describe(&twin.view(which), &at)
+                    });
+                }
+                15 => {
+                    if random.below(3) == 0 {
+                        both(&mut log, "tree".to_owned(), &mut |twin| {
+                            format!("{:?}", tree_of_view(&twin.view(which)))
+                        });
+                    }
+                }
+                16 if random.below(3) == 0 => {
+                    both(&mut log, "sync".to_owned(), &mut |twin| {
+                        twin.store.sync().expect("well");
+                        String::new()
+                    });
+                }
+                17 if random.below(4) == 0 => {
+                    both(&mut log, "checkpoint".to_owned(), &mut |twin| {
+                        twin.store.checkpoint().expect("well");
+                        String::new()
+                    });
+                }
+                _ => {
+                    let words = words(&mut random);
+                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                    both(&mut log, words.join(" "), &mut |twin| {
+                        format!("{:?}", try_inside(&twin.view(which), &words))
+                    });
+                }
+            }
+        }
+        for twin in [&fast, &slow] {
+            twin.store.sync().expect("well");
+            let problems = twin.store.check().problems;
+            assert_eq!(problems, Vec::<String>::new(), "ATOMDIR_SEED={seed}");
+        }
+        assert_eq!(
+            tree_of_base(&fast.scratch.0),
+            tree_of_base(&slow.scratch.0),
+            "ATOMDIR_SEED={seed}\n{}",
+            log.join("\n")
+        );
+        for twin in [fast, slow] {
+            let before = tree(&twin.scratch.0);
+            let Twin {
+                scratch,
+                store,
+                views,
+                nested,
+                ..
+            } = twin;
+            drop((views, nested, store));
+            let store = open_scripted(&scratch);
+            assert_eq!(
+                tree(&scratch.0),
+                before,
+                "recovered, ATOMDIR_SEED={seed}\n{}",
+                log.join("\n")
+            );
+            assert_eq!(store.check().problems, Vec::<String>::new(), "seed {seed}");
+        }
+    }
+}
