@@ -18,8 +18,8 @@ pub enum MountError {
     )]
     NoFusermount,
     #[error(
-        "not permitted to mount on {path}; this needs root, or the setuid program fusermount3 \
-         and a directory of your own"
+        "not permitted to mount on {path}; this needs root (in a container: CAP_SYS_ADMIN, as \
+         `--cap-add SYS_ADMIN` gives it), or the setuid program fusermount3 and a directory of your own"
     )]
     NotPermitted { path: PathBuf },
     #[error("fusermount3 could not mount on {path}: {message}")]

@@ -1,5 +1,7 @@
 //! What docs/agents.md shows, and the tools of `atomdir mcp` as a client of the protocol uses them.
 
+mod container;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
