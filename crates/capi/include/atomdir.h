@@ -152,8 +152,7 @@ int atomdir_sync(atomdir_store *store);
 #define ATOMDIR_EARLY 4        /* a write fails at once if an open transaction has written there */
 #define ATOMDIR_OWN_READS 8    /* with ATOMDIR_SERIALIZABLE, if only this library reads the files, not
                                   in the view: with a service, too, single pages count as read */
-#define ATOMDIR_DEFERRED 16    /* the commit is durable when it returns, and in the directory up to
-                                  100 ms later */
+#define ATOMDIR_DEFERRED 16    /* the commit is durable, and in the directory up to 100 ms later */
 
 /* Begins a transaction. `label` is its name in the log, or NULL. */
 int atomdir_begin(atomdir_store *store, int flags, const char *label, atomdir_tx **tx);

@@ -4,10 +4,19 @@
 use std::path::Path;
 use std::process::Command;
 
-use atomdir_testing::{Scratch, User, binary, capture_output, for_each_owner, shell, tools_present};
+use atomdir_testing::{
+    Scratch, User, binary, capture_output, for_each_owner, shell, tools_present,
+};
 
 /// Those that container engines give by themselves.
-const CAPABILITIES: [&str; 6] = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID"];
+const CAPABILITIES: [&str; 6] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "SETGID",
+    "SETUID",
+];
 const DEVICE: [&str; 3] = ["--dev-bind", "/dev/fuse", "/dev/fuse"];
 const RIGHT: [&str; 2] = ["--cap-add", "CAP_SYS_ADMIN"];
 
@@ -15,9 +24,23 @@ fn container(user: &User, project: &Path, extra: &[&str], script: &str) -> Comma
     let mut command = Command::new("bwrap");
     user.dress(&mut command);
     command
-        .args(["--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc"])
-        .args(["--dev", "/dev", "--tmpfs", "/run", "--uid", "0", "--gid", "0"])
-        .args(CAPABILITIES.iter().flat_map(|one| ["--cap-add".to_owned(), format!("CAP_{one}")]))
+        .args([
+            "--unshare-all",
+            "--die-with-parent",
+            "--ro-bind",
+            "/",
+            "/",
+            "--proc",
+            "/proc",
+        ])
+        .args([
+            "--dev", "/dev", "--tmpfs", "/run", "--uid", "0", "--gid", "0",
+        ])
+        .args(
+            CAPABILITIES
+                .iter()
+                .flat_map(|one| ["--cap-add".to_owned(), format!("CAP_{one}")]),
+        )
         .args(["--bind"])
         .args([project, project])
         .args(extra)

@@ -282,7 +282,8 @@ fn footprint(set: &WriteSet) -> Footprint {
                 .objects
                 .extend(above.map(|directory| directory.serial));
         }
-        if let Some(change) = footprint.directories.get_mut(&serial) {
+        if object.base.kind == Kind::Directory && object.attributes.modified.is_some() {
+            let change = footprint.directories.entry(serial).or_default();
             change.modified = object.attributes.modified;
         }
     }

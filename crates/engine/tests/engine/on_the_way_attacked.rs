@@ -49,7 +49,7 @@ fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stat
 
 /// Once a commit could not be applied, the store is poisoned and nothing is in the queue.
 #[test]
-fn attack_reads_end_after_any_failure_of_an_apply() {
+fn reads_end_after_any_failure_of_an_apply() {
     for fails_at in 0..60 {
         let scratch = Scratch::new();
         create(&scratch.0);
@@ -92,7 +92,7 @@ fn attack_reads_end_after_any_failure_of_an_apply() {
 
 /// Also if the failure comes while a commit is cancelled.
 #[test]
-fn attack_reads_end_after_any_failure_of_a_cancel() {
+fn reads_end_after_any_failure_of_a_cancel() {
     for fails_at in 0..12 {
         let scratch = Scratch::new();
         create(&scratch.0);
@@ -117,7 +117,7 @@ fn attack_reads_end_after_any_failure_of_a_cancel() {
 
 /// A file goes on under a name that the commit does not mention.
 #[test]
-fn attack_links_of_a_survivor_of_a_removed_directory() {
+fn links_of_a_survivor_of_a_removed_directory() {
     let scratch = Scratch::new();
     create(&scratch.0);
     fs::create_dir(scratch.0.join("d")).expect("made");
@@ -138,7 +138,7 @@ fn attack_links_of_a_survivor_of_a_removed_directory() {
 }
 
 #[test]
-fn attack_root_attributes_of_a_commit_on_the_way() {
+fn root_attributes_of_a_commit_on_the_way() {
     let scratch = Scratch::new();
     create(&scratch.0);
     fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).expect("set");
@@ -175,7 +175,7 @@ fn attack_root_attributes_of_a_commit_on_the_way() {
 /// The next process cannot tell what a commit on the way has changed since the begin from changes of
 /// outside writers. So a transaction that is to survive begins in the base.
 #[test]
-fn attack_survivors_begin_in_the_base() {
+fn survivors_begin_in_the_base() {
     for in_base in [true, false] {
         let scratch = Scratch::new();
         create(&scratch.0);
@@ -215,7 +215,7 @@ fn attack_survivors_begin_in_the_base() {
 /// Lazy commits and outside writers append to few files. Whatever was committed and is not set
 /// aside is there in the end, and so is all that outside writers did.
 #[test]
-fn attack_no_update_is_lost_to_outside_writers() {
+fn no_update_is_lost_to_outside_writers() {
     for seed in seeds(200) {
         let scratch = Scratch::new();
         create(&scratch.0);
@@ -322,7 +322,7 @@ fn attack_no_update_is_lost_to_outside_writers() {
 
 /// A transaction that shows a commit on the way locks what that has changed, and an older one cannot.
 #[test]
-fn attack_locks_over_commits_on_the_way() {
+fn locks_over_commits_on_the_way() {
     let scratch = Scratch::new();
     create(&scratch.0);
     fs::write(scratch.0.join("f"), "f").expect("written");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::attack_on_the_way::open_scripted;
+use crate::on_the_way_attacked::open_scripted;
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
 use crate::support::script::{tree, try_inside};
@@ -176,7 +176,7 @@ fn words(random: &mut Random) -> Vec<String> {
 }
 
 #[test]
-fn attack_twins_agree() {
+fn begins_agree_whether_they_wait_or_not() {
     for seed in seeds(400) {
         let (mut fast, mut slow) = (Twin::new(true), Twin::new(false));
         let mut random = Random::new(seed);

@@ -165,14 +165,14 @@ fn client(
 }
 
 #[test]
-fn attack_threads_serializable() {
+fn threads_are_serializable() {
     for seed in seeds(60) {
         threaded(seed, Isolation::Serializable, Level::Serializable);
     }
 }
 
 #[test]
-fn attack_threads_snapshot() {
+fn threads_see_snapshots() {
     for seed in seeds(60) {
         threaded(seed, Isolation::Snapshot, Level::Snapshot);
     }
