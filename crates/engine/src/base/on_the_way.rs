@@ -33,6 +33,8 @@ pub(crate) struct Footprint {
     /// By serial: objects of which anything else changes, or their names.
     pub changed: HashSet<u64>,
     pub entries: HashSet<(u64, Name)>,
+    /// By serial: directories in which an entry leads to another inode.
+    pub listings: HashSet<u64>,
     /// By serial.
     pub directories: HashMap<u64, DirectoryChange>,
     /// Directories are moved or removed, which touches everything below them.
@@ -65,6 +67,7 @@ struct State {
     objects: Touched<u64>,
     changed: Touched<u64>,
     entries: Touched<(u64, Name)>,
+    listings: Touched<u64>,
     directories: HashMap<u64, VecDeque<(Sequence, DirectoryChange)>>,
     moves: VecDeque<Sequence>,
 }
@@ -138,6 +141,7 @@ impl OnTheWay {
         state.objects.enter(&footprint.objects, sequence);
         state.changed.enter(&footprint.changed, sequence);
         state.entries.enter(&footprint.entries, sequence);
+        state.listings.enter(&footprint.listings, sequence);
         for (directory, change) in &footprint.directories {
             let changes = state.directories.entry(*directory).or_default();
             changes.push_back((sequence, *change));
@@ -160,6 +164,7 @@ impl OnTheWay {
         state.objects.leave(&footprint.objects, sequence);
         state.changed.leave(&footprint.changed, sequence);
         state.entries.leave(&footprint.entries, sequence);
+        state.listings.leave(&footprint.listings, sequence);
         for directory in footprint.directories.keys() {
             take_out(&mut state.directories, directory, |(one, _)| {
                 *one == sequence
@@ -201,7 +206,11 @@ impl OnTheWay {
     }
 
     pub fn changes_listing(&self, directory: u64, at: Sequence) -> bool {
-        self.is_shown_at(at) && lock(&self.state).objects.has_until(&directory, at)
+        if !self.is_shown_at(at) {
+            return false;
+        }
+        let state = lock(&self.state);
+        state.objects.has_until(&directory, at) || state.listings.has_until(&directory, at)
     }
 
     /// The modification time that a directory will have.

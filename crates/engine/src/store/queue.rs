@@ -279,7 +279,7 @@ fn footprint(set: &WriteSet) -> Footprint {
             // A listing shows the number of the new inode.
             let above = above(&object.base).next();
             footprint
-                .objects
+                .listings
                 .extend(above.map(|directory| directory.serial));
         }
         if object.base.kind == Kind::Directory && object.attributes.modified.is_some() {

@@ -175,146 +175,141 @@ fn words(random: &mut Random) -> Vec<String> {
     }
 }
 
-#[test]
-fn begins_agree_whether_they_wait_or_not() {
-    for seed in seeds(400) {
-        let (mut fast, mut slow) = (Twin::new(true), Twin::new(false));
-        let mut random = Random::new(seed);
-        let mut log: Vec<String> = Vec::new();
-        for _ in 0..60 {
-            let which = random.below(OPEN);
-            let mut both =
-                |log: &mut Vec<String>, what: String, act: &mut dyn FnMut(&mut Twin) -> String| {
-                    let (one, two) = (act(&mut fast), act(&mut slow));
-                    log.push(format!("{which} {what}: {one}"));
-                    assert_eq!(one, two, "ATOMDIR_SEED={seed}\n{}", log.join("\n"));
-                    one
-                };
-            let is_open = both(&mut log, "is open".to_owned(), &mut |twin| {
-                twin.views[which].is_some().to_string()
-            }) == "true";
-            log.pop();
-            if !is_open {
-                let options = BeginOptions {
-                    durability: [
-                        Durability::Lazy,
-                        Durability::Lazy,
-                        Durability::Deferred,
-                        Durability::Durable,
-                    ][random.below(4)],
-                    isolation: [
-                        Isolation::Snapshot,
-                        Isolation::Snapshot,
-                        Isolation::Serializable,
-                    ][random.below(3)],
-                    ..support::options()
-                };
-                both(
-                    &mut log,
-                    format!("begin {:?} {:?}", options.durability, options.isolation),
-                    &mut |twin| {
-                        twin.begin(which, options.clone());
-                        String::new()
-                    },
-                );
-                continue;
+/// The same is done with both, and must come out alike.
+struct Pair {
+    fast: Twin,
+    slow: Twin,
+    seed: u64,
+    log: Vec<String>,
+}
+
+impl Pair {
+    fn both(&mut self, which: usize, what: String, act: &mut dyn FnMut(&mut Twin) -> String) {
+        let (one, two) = (act(&mut self.fast), act(&mut self.slow));
+        self.log.push(format!("{which} {what}: {one}"));
+        assert_eq!(one, two, "{}", self.told());
+    }
+
+    fn told(&self) -> String {
+        format!("ATOMDIR_SEED={}\n{}", self.seed, self.log.join("\n"))
+    }
+
+    fn begin(&mut self, random: &mut Random, which: usize) {
+        let (lazy, snapshot) = (Durability::Lazy, Isolation::Snapshot);
+        let durabilities = [lazy, lazy, Durability::Deferred, Durability::Durable];
+        let isolations = [snapshot, snapshot, Isolation::Serializable];
+        let options = BeginOptions {
+            durability: durabilities[random.below(4)],
+            isolation: isolations[random.below(3)],
+            ..support::options()
+        };
+        let what = format!("begin {:?} {:?}", options.durability, options.isolation);
+        self.both(which, what, &mut |twin| {
+            twin.begin(which, options.clone());
+            String::new()
+        });
+    }
+
+    fn step(&mut self, random: &mut Random, which: usize) {
+        match random.below(24) {
+            0..=4 => {
+                self.both(which, "commit".to_owned(), &mut |twin| {
+                    twin.end(which, true)
+                });
             }
-            match random.below(24) {
-                0..=4 => {
-                    both(&mut log, "commit".to_owned(), &mut |twin| {
-                        twin.end(which, true)
-                    });
-                }
-                5 => {
-                    both(&mut log, "abort".to_owned(), &mut |twin| {
-                        twin.end(which, false)
-                    });
-                }
-                6 => {
-                    both(&mut log, "nest".to_owned(), &mut |twin| {
-                        if twin.nested[which].is_none() {
-                            let outer = twin.views[which].clone().expect("open");
-                            let begun = twin.store.begin_nested(&outer, support::options());
-                            twin.nested[which] = Some(begun.expect("nested"));
-                        }
-                        String::new()
-                    });
-                }
-                7 => {
-                    let at = path(&mut random);
-                    both(&mut log, format!("land {at}"), &mut |twin| {
-                        let view = twin.view(which);
-                        outcome(
-                            twin.store
-                                .commit_part(&view, &[at.clone().into_bytes()], &mut |_| {})
-                                .map(drop),
-                        )
-                    });
-                }
-                8 => {
-                    both(&mut log, "refresh".to_owned(), &mut |twin| {
-                        let view = twin.view(which);
-                        match twin.store.refresh(&view) {
-                            Ok(_) => "fresh".to_owned(),
-                            Err(atomdir_engine::RefreshError::Commit(error)) => outcome(Err(error)),
-                            Err(error) => format!("{error}"),
-                        }
-                    });
-                }
-                9 => {
-                    both(&mut log, "save".to_owned(), &mut |twin| {
-                        format!("{:?}", twin.view(which).set_savepoint(b"s").is_ok())
-                    });
-                }
-                10 => {
-                    both(&mut log, "roll back".to_owned(), &mut |twin| {
-                        format!("{:?}", twin.view(which).roll_back(b"s").is_ok())
-                    });
-                }
-                11..=14 => {
-                    let at = path(&mut random);
-                    both(&mut log, format!("look {at}"), &mut |twin| {
-                        describe(&twin.view(which), &at)
-                    });
-                }
-                15 => {
-                    if random.below(3) == 0 {
-                        both(&mut log, "tree".to_owned(), &mut |twin| {
-                            format!("{:?}", tree_of_view(&twin.view(which)))
-                        });
+            5 => {
+                self.both(which, "abort".to_owned(), &mut |twin| {
+                    twin.end(which, false)
+                });
+            }
+            6 => {
+                self.both(which, "nest".to_owned(), &mut |twin| {
+                    if twin.nested[which].is_none() {
+                        let outer = twin.views[which].clone().expect("open");
+                        let begun = twin.store.begin_nested(&outer, support::options());
+                        twin.nested[which] = Some(begun.expect("nested"));
                     }
-                }
-                16 if random.below(3) == 0 => {
-                    both(&mut log, "sync".to_owned(), &mut |twin| {
-                        twin.store.sync().expect("well");
-                        String::new()
+                    String::new()
+                });
+            }
+            7 => {
+                let at = path(random);
+                self.both(which, format!("land {at}"), &mut |twin| {
+                    let view = twin.view(which);
+                    outcome(
+                        twin.store
+                            .commit_part(&view, &[at.clone().into_bytes()], &mut |_| {})
+                            .map(drop),
+                    )
+                });
+            }
+            8 => {
+                self.both(which, "refresh".to_owned(), &mut |twin| {
+                    let view = twin.view(which);
+                    match twin.store.refresh(&view) {
+                        Ok(_) => "fresh".to_owned(),
+                        Err(atomdir_engine::RefreshError::Commit(error)) => outcome(Err(error)),
+                        Err(error) => format!("{error}"),
+                    }
+                });
+            }
+            9 => {
+                self.both(which, "save".to_owned(), &mut |twin| {
+                    format!("{:?}", twin.view(which).set_savepoint(b"s").is_ok())
+                });
+            }
+            10 => {
+                self.both(which, "roll back".to_owned(), &mut |twin| {
+                    format!("{:?}", twin.view(which).roll_back(b"s").is_ok())
+                });
+            }
+            11..=14 => {
+                let at = path(random);
+                self.both(which, format!("look {at}"), &mut |twin| {
+                    describe(&twin.view(which), &at)
+                });
+            }
+            15 => {
+                if random.below(3) == 0 {
+                    self.both(which, "tree".to_owned(), &mut |twin| {
+                        format!("{:?}", tree_of_view(&twin.view(which)))
                     });
                 }
-                17 if random.below(4) == 0 => {
-                    both(&mut log, "checkpoint".to_owned(), &mut |twin| {
-                        twin.store.checkpoint().expect("well");
-                        String::new()
-                    });
-                }
-                _ => {
-                    let words = words(&mut random);
-                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                    both(&mut log, words.join(" "), &mut |twin| {
-                        format!("{:?}", try_inside(&twin.view(which), &words))
-                    });
-                }
+            }
+            16 if random.below(3) == 0 => {
+                self.both(which, "sync".to_owned(), &mut |twin| {
+                    twin.store.sync().expect("well");
+                    String::new()
+                });
+            }
+            17 if random.below(4) == 0 => {
+                self.both(which, "checkpoint".to_owned(), &mut |twin| {
+                    twin.store.checkpoint().expect("well");
+                    String::new()
+                });
+            }
+            _ => {
+                let words = words(random);
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                self.both(which, words.join(" "), &mut |twin| {
+                    format!("{:?}", try_inside(&twin.view(which), &words))
+                });
             }
         }
+    }
+
+    fn end(self) {
+        let told = self.told();
+        let Pair { fast, slow, .. } = self;
         for twin in [&fast, &slow] {
             twin.store.sync().expect("well");
             let problems = twin.store.check().problems;
-            assert_eq!(problems, Vec::<String>::new(), "ATOMDIR_SEED={seed}");
+            assert_eq!(problems, Vec::<String>::new(), "{told}");
         }
         assert_eq!(
             tree_of_base(&fast.scratch.0),
             tree_of_base(&slow.scratch.0),
-            "ATOMDIR_SEED={seed}\n{}",
-            log.join("\n")
+            "{told}"
         );
         for twin in [fast, slow] {
             let before = tree(&twin.scratch.0);
@@ -327,13 +322,31 @@ fn begins_agree_whether_they_wait_or_not() {
             } = twin;
             drop((views, nested, store));
             let store = open_scripted(&scratch);
-            assert_eq!(
-                tree(&scratch.0),
-                before,
-                "recovered, ATOMDIR_SEED={seed}\n{}",
-                log.join("\n")
-            );
-            assert_eq!(store.check().problems, Vec::<String>::new(), "seed {seed}");
+            assert_eq!(tree(&scratch.0), before, "recovered, {told}");
+            assert_eq!(store.check().problems, Vec::<String>::new(), "{told}");
         }
+    }
+}
+
+#[test]
+fn begins_agree_whether_they_wait_or_not() {
+    for seed in seeds(400) {
+        let mut pair = Pair {
+            fast: Twin::new(true),
+            slow: Twin::new(false),
+            seed,
+            log: Vec::new(),
+        };
+        let mut random = Random::new(seed);
+        for _ in 0..60 {
+            let which = random.below(OPEN);
+            let is_open = |twin: &Twin| twin.views[which].is_some();
+            assert_eq!(is_open(&pair.fast), is_open(&pair.slow), "{}", pair.told());
+            match is_open(&pair.fast) {
+                true => pair.step(&mut random, which),
+                false => pair.begin(&mut random, which),
+            }
+        }
+        pair.end();
     }
 }
