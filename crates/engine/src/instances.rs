@@ -64,7 +64,7 @@ pub fn of_store() -> Vec<*const ()> {
         Linux::stranded as *const (),
         Linux::survive as *const (),
         Linux::sync as *const (),
-        Linux::take_back_due as *const (),
+        Linux::take_back_due_or as *const (),
         Linux::transaction as *const (),
         Linux::transactions as *const (),
         Linux::unconfirmed as *const (),

@@ -27,6 +27,7 @@ use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, Conflict, StoreError, UndoError, label_of};
 use crate::hosting::{Ticks, keep_set_aside, run_maintenance, tend_own, without_signals};
 use crate::process::Opener;
+use crate::resolvers;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
 use atomdir_protocol::Past;
@@ -133,7 +134,7 @@ impl Embedded {
         let mut not_as_then = Vec::new();
         let begun = match past {
             Past::Undo(undo) => {
-                let undone = store.undo_choosing(&undo, None, options.clone());
+                let undone = resolvers::take_back(store, &undo, &options);
                 undone.map(|undone| {
                     not_as_then = undone.sided;
                     undone.transaction

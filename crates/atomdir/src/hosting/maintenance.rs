@@ -2,6 +2,7 @@
 //! durable and runs checkpoints while there is work; otherwise it sleeps.
 
 use crate::hosting::ticks::Ticks;
+use crate::resolvers::take_back_unconfirmed;
 use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{NotConfirmed, SpaceWatch, Store, StoreError, SurvivalError, TakenBackOr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +39,7 @@ pub fn tend_unconfirmed(store: &Store<LinuxDisk>) -> bool {
     if !store.awaits_confirmation() {
         return false;
     }
-    for NotConfirmed { commit, outcome } in store.take_back_due() {
+    for NotConfirmed { commit, outcome } in take_back_unconfirmed(store) {
         match outcome {
             TakenBackOr::TakenBack(None) => {}
             TakenBackOr::TakenBack(Some(by)) => {

@@ -11,6 +11,7 @@
 //!
 //! The format is git's `Documentation/gitformat-index.adoc`, versions 2 to 4, with SHA-1.
 
+use super::{File, Object};
 use std::collections::BTreeMap;
 
 const HEADER_LENGTH: usize = 12;
@@ -21,23 +22,12 @@ const IS_EXTENDED: u16 = 1 << 14;
 /// The length of the name, which is known from the name.
 const NAME_LENGTH_BITS: u16 = 0xfff;
 const STAGE_BITS: u16 = 0x3000;
-const FILE: u32 = 0o100_644;
+const PLAIN: u32 = 0o100_644;
 const EXECUTABLE: u32 = 0o100_755;
 const SYMLINK: u32 = 0o120_000;
 
 /// Extensions that git makes again from the rest and from the work tree.
 const DERIVED: [&[u8; 4]; 5] = [b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT"];
-
-/// The object at a path in the work tree.
-pub enum InTree {
-    Nothing,
-    File {
-        is_executable: bool,
-        contents: Vec<u8>,
-    },
-    Symlink(Vec<u8>),
-    Unknown,
-}
 
 #[derive(Debug, PartialEq, Eq)]
 struct Index<'a> {
@@ -62,7 +52,7 @@ pub fn work_tree_of(path: &[u8]) -> Option<&[u8]> {
 
 /// Whether putting `before` in the place of `now` loses nothing but what the work tree has. `in_tree`
 /// knows only files that change together with the index.
-pub fn is_taken_back(before: &[u8], now: &[u8], in_tree: impl Fn(&[u8]) -> InTree) -> bool {
+pub fn is_taken_back(before: &[u8], now: &[u8], in_tree: impl Fn(&[u8]) -> Object) -> bool {
     let (Some(before), Some(now)) = (parse(before), parse(now)) else {
         return false;
     };
@@ -75,20 +65,21 @@ pub fn is_taken_back(before: &[u8], now: &[u8], in_tree: impl Fn(&[u8]) -> InTre
 fn says_work_tree(
     (path, stage): &(Vec<u8>, u16),
     entry: Option<&Entry>,
-    in_tree: impl Fn(&[u8]) -> InTree,
+    in_tree: impl Fn(&[u8]) -> Object,
 ) -> bool {
     let found = in_tree(path);
     let Some(entry) = entry else {
-        return matches!(found, InTree::Nothing);
+        return matches!(found, Object::Nothing);
     };
     let (mode, contents) = match found {
-        InTree::File {
+        Object::File(File {
             is_executable: true,
             contents,
-        } => (EXECUTABLE, contents),
-        InTree::File { contents, .. } => (FILE, contents),
-        InTree::Symlink(target) => (SYMLINK, target),
-        InTree::Nothing | InTree::Unknown => return false,
+            ..
+        }) => (EXECUTABLE, contents),
+        Object::File(File { contents, .. }) => (PLAIN, contents),
+        Object::Symlink(target) => (SYMLINK, target),
+        Object::Nothing | Object::Directory | Object::Unknown => return false,
     };
     *stage == 0 && entry.flags == (0, 0) && entry.mode == mode && entry.hash == blob(&contents)
 }
@@ -188,6 +179,7 @@ fn varint(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atomdir_protocol::Timestamp;
 
     /// An index with these entries: a path, its contents, and a time of the file.
     fn index(version: u32, entries: &[(&str, &str, u32)]) -> Vec<u8> {
@@ -204,7 +196,7 @@ mod tests {
                 0,
                 1,
                 *time,
-                FILE,
+                PLAIN,
                 0,
                 0,
                 contents.len() as u32,
@@ -228,12 +220,16 @@ mod tests {
         bytes
     }
 
-    fn tree(files: &'static [(&str, &str)]) -> impl Fn(&[u8]) -> InTree {
+    fn tree(files: &'static [(&str, &str)]) -> impl Fn(&[u8]) -> Object {
         move |path| {
             let found = files.iter().find(|file| file.0.as_bytes() == path);
-            found.map_or(InTree::Nothing, |file| InTree::File {
-                is_executable: false,
-                contents: file.1.into(),
+            found.map_or(Object::Nothing, |file| {
+                Object::File(File {
+                    is_executable: false,
+                    contents: file.1.into(),
+                    inode: 0,
+                    changed: Timestamp::default(),
+                })
             })
         }
     }

@@ -1,228 +1,192 @@
-//! Kinds of files for which it can be known that a change by an outside writer is none.
+//! Kinds of files for which it can be known that a change by others is none, or how it goes
+//! together with one's own.
 //!
-//! A resolver answers one question: is this file, for the programs that use it, equal to the one
-//! that commits have left, or that a transaction has found? It never chooses a side and never drops a change, so if it cannot tell,
-//! the conflict stays. The engine knows nothing of kinds of files: it learns which file, with which
-//! inode number and change time, counts as the one that was left, or in which conflict the commit
-//! takes the transaction's side.
+//! A resolver answers one question: do the files of others mean the same, to the programs that use
+//! them, as those that commits have left, or that a transaction has found? Or else, what are they with
+//! both changes? It never drops a change, so if it cannot tell, the conflict stays. The engine knows
+//! nothing of kinds of files: it learns which file, with which inode number and change time, counts as
+//! the one that was left, and in which conflicts the commit or the undo takes which side.
 //!
 //! Modules
 //! - `git_index`: git's index, which git writes again by itself with other times of files in it
+//! - `git_packed`: what `git gc` and the like do with objects, references and their logs
+//! - `git_log`: the logs of references
+//! - `appended`: files to which both sides have only appended
+//! - `undone`: undos in the way of which such changes are, through a service
+//! - `in_process`: the same where this process has the store open
+//! - `committed`: commits likewise, through a service
 
+mod appended;
+mod committed;
 mod git_index;
+mod git_log;
+mod git_packed;
+mod in_process;
+mod undone;
 
-use crate::choosing::Sides;
-use crate::connection::Connection;
-use crate::error::CommitError;
-use crate::transaction::Transaction;
+pub(crate) use appended::Patterns;
+pub(crate) use in_process::{take_back, take_back_unconfirmed};
+
 use atomdir_protocol::{
-    BeginOptions, ChangeLine, ChangedBy, Committed, Conflict, ConflictKind, EqualFile, Numbers,
-    Others, PastView, Progress, Sequence, Timestamp, TransactionId, Undo,
+    Change, ChangeLine, ChangedBy, Conflict, ConflictKind, EqualFile, SidePaths, Timestamp, Undo,
 };
-use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
-use rustix::io::{Errno, read};
-use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer files are not compared, since they are held in memory.
 const LENGTH_MAX: u64 = 256 << 20;
 
-/// The conflicts that a resolver may know something about. `None`: there is another one.
-fn known(conflicts: &[Conflict]) -> Option<BTreeSet<&[u8]>> {
-    let mut paths = BTreeSet::new();
-    for Conflict { path, what, by } in conflicts {
-        let is_of_file = matches!(
-            what,
-            ConflictKind::Entry | ConflictKind::Replaced | ConflictKind::Contents
-        );
-        let is_known = is_of_file
-            && matches!(by, ChangedBy::Outside)
-            && git_index::work_tree_of(path).is_some();
-        if !is_known {
-            return None;
-        }
-        paths.insert(&path[..]);
-    }
-    (!paths.is_empty()).then_some(paths)
+/// The object at a path.
+pub(crate) enum Object {
+    Nothing,
+    Directory,
+    File(File),
+    Symlink(Vec<u8>),
+    /// Something else, or it cannot be read, or it is not known what was there.
+    Unknown,
 }
 
-/// Compares the files of the store with those that take their place. `changed`: the paths that change
-/// with them. `None`: one is not equal, or it is not known.
-fn equal_files(
-    connection: &Connection,
-    instead: &Transaction,
-    paths: &BTreeSet<&[u8]>,
-    changed: &[ChangeLine],
-) -> Option<Vec<EqualFile>> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let store = open(connection.store(), flags, Mode::empty()).ok()?;
-    let both = |line: &'_ ChangeLine| [Some(line.path.clone()), line.from.clone()];
-    let changed: BTreeSet<Vec<u8>> = changed.iter().flat_map(both).flatten().collect();
-    let mut equal = Vec::new();
-    for path in paths {
-        let (now, stat) = read_file(&store, path)?;
-        let (instead, _) = read_file(instead.root().ok()?, path)?;
-        let work_tree = git_index::work_tree_of(path)?;
-        let in_tree = |name: &[u8]| {
-            let path = [work_tree, name].concat();
-            match changed.contains(&path) {
-                true => look(&store, &path),
-                false => git_index::InTree::Unknown,
-            }
+pub(crate) struct File {
+    pub is_executable: bool,
+    pub contents: Vec<u8>,
+    /// Of a file in the store.
+    pub inode: u64,
+    pub changed: Timestamp,
+}
+
+/// The two states that a resolver compares.
+pub(crate) trait Sight {
+    /// What the store has at a path.
+    fn now(&self, path: &[u8]) -> Object;
+    /// What takes its place: the state before the commits that are undone, or the view of the
+    /// transaction that is committed.
+    fn instead(&self, path: &[u8]) -> Object;
+}
+
+/// New contents of a file, in the view of the undo.
+pub(crate) struct Rewrite {
+    pub path: Vec<u8>,
+    /// What was compared. If the view shows anything else, the undo is refused.
+    pub found: Vec<u8>,
+    /// `None`: the file goes.
+    pub contents: Option<Vec<u8>>,
+}
+
+/// How an undo goes together with what others have changed.
+#[derive(Default)]
+pub(crate) struct Resolution {
+    equal: Vec<EqualFile>,
+    /// Where the later change stays.
+    leave: Vec<Vec<u8>>,
+    pub rewrites: Vec<Rewrite>,
+    /// Directories that go if nothing is in them.
+    pub emptied: Vec<Vec<u8>>,
+}
+
+impl Resolution {
+    /// The undo with this. `None`: its user has chosen the side of the others everywhere, so no
+    /// conflict was found.
+    pub fn of(&self, undo: &Undo) -> Option<Undo> {
+        let mut undo = undo.clone();
+        let SidePaths::These(theirs) = &mut undo.theirs else {
+            return None;
         };
-        if !git_index::is_taken_back(&instead, &now, in_tree) {
+        theirs.extend(self.leave.iter().cloned());
+        undo.equal.extend(self.equal.iter().cloned());
+        Some(undo)
+    }
+
+    /// Whether this is why the later change at a path stays.
+    pub fn leaves(&self, path: &[u8]) -> bool {
+        self.leave.iter().any(|left| left == path)
+    }
+}
+
+/// What commits have changed, by path.
+pub(crate) type Changes = BTreeMap<Vec<u8>, Change>;
+
+/// Adds what a commit has changed after these.
+pub(crate) fn add_changes(changes: &mut Changes, lines: Vec<ChangeLine>) {
+    for line in lines {
+        if let Some(from) = line.from {
+            note_change(changes, from, Change::Deleted);
+        }
+        note_change(changes, line.path, line.change);
+    }
+}
+
+/// What was added at first is added by all of them together, and the like.
+fn note_change(changes: &mut Changes, path: Vec<u8>, change: Change) {
+    match changes.get(&path) {
+        Some(Change::Added) if change == Change::Deleted => {
+            changes.remove(&path);
+        }
+        Some(Change::Added) => {}
+        _ => {
+            changes.insert(path, change);
+        }
+    }
+}
+
+fn by_path(lines: &[ChangeLine]) -> Changes {
+    let mut changes = Changes::new();
+    add_changes(&mut changes, lines.to_vec());
+    changes
+}
+
+/// Finds how an undo of commits goes together with the changes that are in its way.
+pub(crate) fn resolve(
+    sight: &impl Sight,
+    conflicts: &[Conflict],
+    changes: &Changes,
+) -> Option<Resolution> {
+    let mut resolution = Resolution::default();
+    let mut repositories: BTreeMap<&[u8], BTreeSet<&[u8]>> = BTreeMap::new();
+    for conflict in conflicts {
+        let path = &conflict.path[..];
+        if conflict.by != ChangedBy::Outside {
             return None;
         }
-        equal.push(EqualFile {
-            path: path.to_vec(),
-            inode: stat.st_ino,
-            changed: Timestamp::of_fields(stat.st_ctime, stat.st_ctime_nsec),
-        });
+        if is_of_index(conflict) {
+            let equal = equal_index(sight, path, changes)?;
+            resolution.equal.push(equal);
+        } else {
+            let repository = git_packed::repository_of(path)?;
+            repositories.entry(repository).or_default().insert(path);
+        }
     }
-    Some(equal)
-}
-
-/// Looks at a path in the work tree.
-fn look(root: impl AsFd, path: &[u8]) -> git_index::InTree {
-    use git_index::InTree;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let object = match openat2(&root, path, flags, Mode::empty(), resolve()) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return InTree::Nothing,
-        Err(_) => return InTree::Unknown,
-        Ok(object) => object,
-    };
-    let Ok(stat) = fstat(&object) else {
-        return InTree::Unknown;
-    };
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => match read_file(root, path) {
-            Some((contents, _)) => InTree::File {
-                is_executable: stat.st_mode & 0o100 != 0,
-                contents,
-            },
-            None => InTree::Unknown,
-        },
-        FileType::Symlink => match rustix::fs::readlinkat(&object, c"", Vec::new()) {
-            Ok(target) => InTree::Symlink(target.into_bytes()),
-            Err(_) => InTree::Unknown,
-        },
-        _ => InTree::Unknown,
+    for (repository, paths) in repositories {
+        git_packed::resolve(sight, (repository, changes), &paths, &mut resolution)?;
     }
+    Some(resolution)
 }
 
-fn resolve() -> ResolveFlags {
-    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS
+/// Whether the resolver for git's index may know something about this conflict.
+fn is_of_index(conflict: &Conflict) -> bool {
+    let is_of_file = matches!(
+        conflict.what,
+        ConflictKind::Entry | ConflictKind::Replaced | ConflictKind::Contents
+    );
+    is_of_file && git_index::work_tree_of(&conflict.path).is_some()
 }
 
-fn read_file(root: impl AsFd, path: &[u8]) -> Option<(Vec<u8>, Stat)> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file: OwnedFd = openat2(root, path, flags, Mode::empty(), resolve()).ok()?;
-    let stat = fstat(&file).ok()?;
-    let length = u64::try_from(stat.st_size).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || length > LENGTH_MAX {
+/// Compares an index of the store with the one that takes its place. `changes`: what changes with
+/// it. `None`: they are not equal, or it is not known.
+fn equal_index(sight: &impl Sight, path: &[u8], changes: &Changes) -> Option<EqualFile> {
+    let work_tree = git_index::work_tree_of(path)?;
+    let (Object::File(now), Object::File(instead)) = (sight.now(path), sight.instead(path)) else {
         return None;
-    }
-    // One more than it had, so that a file that grows meanwhile is seen to.
-    let mut contents = vec![0; usize::try_from(length).ok()? + 1];
-    let mut filled = 0;
-    while filled < contents.len() {
-        match read(&file, &mut contents[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
+    };
+    let in_tree = |name: &[u8]| {
+        let path = [work_tree, name].concat();
+        match changes.contains_key(&path) {
+            true => sight.now(&path),
+            false => Object::Unknown,
         }
-    }
-    contents.truncate(filled);
-    (filled as u64 == length).then_some((contents, stat))
-}
-
-impl Connection {
-    /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
-    /// with a conflict if that was changed again since, by a later commit or from outside. Files that
-    /// programs write again by themselves, and that mean the same as before, are no conflict. Also
-    /// returns the later changes for which the undo takes a side, as it was chosen.
-    pub fn undo(
-        &mut self,
-        undo: Undo,
-        options: &BeginOptions,
-    ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        let refused = match self.take_back(undo.clone(), options) {
-            Err(refused @ CommitError::Conflict { .. }) => refused,
-            begun => return begun,
-        };
-        let CommitError::Conflict { conflicts, .. } = &refused else {
-            return Err(refused);
-        };
-        match self.equal_to_left(&undo, conflicts) {
-            Some(equal) => self.take_back(Undo { equal, ..undo }, options),
-            None => Err(refused),
-        }
-    }
-
-    /// The files in the way of an undo that are equal to those that the commits left.
-    fn equal_to_left(&mut self, undo: &Undo, conflicts: &[Conflict]) -> Option<Vec<EqualFile>> {
-        let paths = known(conflicts)?;
-        let mut changed = Vec::new();
-        for commit in &undo.commits {
-            changed.extend(self.show(*commit).ok()?.changes);
-        }
-        let first = undo.commits.iter().min()?;
-        let past = PastView {
-            commit: Sequence(first.0.saturating_sub(1)),
-            outside_as_now: true,
-            outside_since: None,
-            beside: None,
-        };
-        let options = BeginOptions {
-            opened: true,
-            ..BeginOptions::default()
-        };
-        let (before, _) = self.past(past, &options).ok()?;
-        let equal = equal_files(self, &before, &paths, &changed);
-        self.abort(before.id).ok()?;
-        equal
-    }
-
-    /// Like [`commit`](Self::commit), for a transaction that others may hold.
-    pub fn commit_with(
-        &mut self,
-        transaction: TransactionId,
-        others: Others,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Committed, CommitError> {
-        let refused = match self.commit_if_untouched(transaction, others, progress) {
-            Err(refused @ CommitError::Conflict { .. }) => refused,
-            committed => return committed,
-        };
-        let CommitError::Conflict { conflicts, .. } = &refused else {
-            return Err(refused);
-        };
-        let Some(mine) = self.equal_to_snapshot(transaction, conflicts) else {
-            return Err(refused);
-        };
-        let sides = Sides {
-            mine: Numbers::These(mine),
-            theirs: Numbers::These(Vec::new()),
-        };
-        let committed = self.commit_with_sides(transaction, &sides, others, progress);
-        committed.map(|(committed, _)| committed)
-    }
-
-    /// The numbers of the conflicts in which the files of others are equal to what the transaction
-    /// has found. Whatever others change after the list is made refuses the commit.
-    fn equal_to_snapshot(
-        &mut self,
-        transaction: TransactionId,
-        conflicts: &[Conflict],
-    ) -> Option<Vec<u64>> {
-        known(conflicts)?;
-        let listed = self.list_conflicts(transaction).ok()?;
-        let paths = known(&listed)?;
-        let changed = self.changes(transaction).ok()?;
-        let view = self.open_view(transaction).ok()?;
-        equal_files(self, &view, &paths, &changed)?;
-        Some((1..=listed.len() as u64).collect())
-    }
+    };
+    let is_equal = git_index::is_taken_back(&instead.contents, &now.contents, in_tree);
+    is_equal.then(|| EqualFile {
+        path: path.to_vec(),
+        inode: now.inode,
+        changed: now.changed,
+    })
 }

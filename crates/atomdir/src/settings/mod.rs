@@ -10,6 +10,7 @@ pub use history::History;
 
 use crate::StoreLocation;
 use crate::api::StoreError;
+use crate::resolvers::Patterns;
 use atomdir_disk::reason;
 use atomdir_protocol::ViewChoice;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
@@ -42,11 +43,15 @@ pub const TIMES: &str = "times";
 /// The words of [`TIMES`]; the first is the default.
 pub const TIMES_WORDS: [&str; 2] = ["write", "commit"];
 
+/// The names of files to which programs only append, so that a commit appends to what others have
+/// appended.
+pub const APPEND: &str = "append";
+
 /// All keys, in the order in which they are shown.
-pub const KEYS: [&str; 5] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE, TIMES];
+pub const KEYS: [&str; 6] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE, TIMES, APPEND];
 
 /// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
-const KEPT_OF_COPY: [&str; 3] = [VIEW, HISTORY_AGE, TIMES];
+const KEPT_OF_COPY: [&str; 4] = [VIEW, HISTORY_AGE, TIMES, APPEND];
 
 const VIEWS: [(&str, ViewChoice); 3] = [
     ("auto", ViewChoice::Auto),
@@ -191,6 +196,11 @@ impl Settings {
         parse_times(self.value(TIMES))
     }
 
+    /// The files to which both sides may append.
+    pub(crate) fn appended(&self) -> Patterns {
+        Patterns::parse(self.value(APPEND))
+    }
+
     /// The value as users see it.
     pub fn show(&self, key: &str) -> Result<String, SettingsError> {
         Ok(match known(key)? {
@@ -198,6 +208,7 @@ impl Settings {
             HISTORY_AGE => history::show_age(history::parse_age(self.value(HISTORY_AGE))?),
             HISTORY_SPACE => history::parse_space(self.value(HISTORY_SPACE))?.to_string(),
             TIMES => times_name(self.times_at_commit()?).to_owned(),
+            APPEND => self.appended().shown(),
             _ => view_name(self.view()?).to_owned(),
         })
     }
@@ -222,6 +233,7 @@ impl Settings {
             HISTORY_AGE => history::show_age(history::parse_age(value)?),
             HISTORY_SPACE => history::parse_space(value)?.to_string(),
             TIMES => times_name(parse_times(value)?).to_owned(),
+            APPEND => parse_append(value)?.shown(),
             _ => view_name(parse_view(value)?).to_owned(),
         };
         if key == ALLOW && store.owner != 0 && !encoded.is_empty() {
@@ -318,6 +330,17 @@ fn parse_view(text: &str) -> Result<ViewChoice, SettingsError> {
             key: VIEW,
             value: text.to_owned(),
             reason: "it is one of auto, exact and native".to_owned(),
+        }),
+    }
+}
+
+fn parse_append(text: &str) -> Result<Patterns, SettingsError> {
+    match text.contains('\n') {
+        false => Ok(Patterns::parse(text)),
+        true => Err(SettingsError::BadValue {
+            key: APPEND,
+            value: text.to_owned(),
+            reason: "it is a list of names on one line".to_owned(),
         }),
     }
 }

@@ -18,16 +18,19 @@ use std::io::{self, Write};
 /// or off; by default 7d. `history-space` says how much space that may take: 500M, 2G, 10%
 /// (of the file system) or the like, or auto (the default): the lesser of 1G and 5%. The
 /// oldest commits are forgotten first. `times` says which time files get that a transaction has
-/// written: that of the write (the default) or of the commit.
+/// written: that of the write (the default) or of the commit. `append` names files to which programs
+/// only append, as *.log,var/journal/**: if others have appended to one as well, a commit appends
+/// to that.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
   atomdir config allow +bob,-@staff
   atomdir config view exact
   atomdir config history-age 30d
+  atomdir config append '*.log'
   atomdir config -C /srv/site")]
 pub struct Arguments {
-    /// The setting: allow, view, history-age, history-space or times; by default all
+    /// The setting: allow, view, history-age, history-space, times or append; by default all
     #[arg(value_name = "KEY", add = setting_keys())]
     key: Option<String>,
     /// The new value; empty: the default

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind, Result};
+use atomdir_disk::{Disk, Errno, Kind, Result, Timestamp};
 use atomdir_types::Side;
 
 use crate::base::acl;
@@ -190,6 +190,15 @@ impl<D: Disk> Transaction<D> {
                 Ok(now) => own.is_none_or(|own| own.stamp != now) && is_late(now.changed()),
                 Err(_) => changed.is_none_or(|changed| changed.removed.is_none()),
             }
+    }
+
+    /// The inode number and the change time of what the base has at a path now, for [`EqualFile`].
+    ///
+    /// [`EqualFile`]: atomdir_types::EqualFile
+    pub fn seen_in_base(&self, path: &[u8]) -> Result<Option<(u64, Timestamp)>> {
+        let landed = self.landed()?;
+        let found = self.state_of(Side::Newest, &landed).resolve(path)?;
+        Ok(found.map(|(_, stat)| (stat.identity.inode, stat.changed)))
     }
 
     fn state_of<'a>(&'a self, side: Side, landed: &'a Landed) -> Snapshot<'a, D> {

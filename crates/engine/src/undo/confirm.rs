@@ -12,6 +12,7 @@
 //! 3. If the clock is set back, no commit waits longer than it was given, counted from the moment at
 //!    which this is noticed. If it is set forward, a commit may be taken back too early.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Disk, Errno};
@@ -26,6 +27,7 @@ use crate::log::annotations::{AnnotationFile, later};
 use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::store::Store;
+use crate::transaction::{TakenBack, Transaction};
 
 /// What a store holds besides its files and its history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,6 +55,10 @@ pub enum TakenBackOr {
     /// The next call tries again.
     NotYet(String),
 }
+
+/// Begins a transaction that takes back a commit in the way of which these conflicts are.
+pub type Otherwise<'a, D> =
+    dyn Fn(Sequence, &[Conflict], &BeginOptions) -> Option<Arc<Transaction<D>>> + 'a;
 
 /// How one attempt ended.
 enum Attempt {
@@ -111,6 +117,12 @@ impl<D: Disk> Store<D> {
 
     /// Takes back the commits that nobody has confirmed in time, the newest first.
     pub fn take_back_due(&self) -> Vec<NotConfirmed> {
+        self.take_back_due_or(&|_, _, _| None)
+    }
+
+    /// Likewise. If something is in the way of an undo, the caller may begin a transaction that
+    /// takes the commit back nevertheless, because it knows that what is in the way means nothing.
+    pub fn take_back_due_or(&self, otherwise: &Otherwise<'_, D>) -> Vec<NotConfirmed> {
         let mut results: Vec<NotConfirmed> = Vec::new();
         let mut again = false;
         loop {
@@ -124,7 +136,7 @@ impl<D: Disk> Store<D> {
             let mut has_taken_back = false;
             for one in due {
                 let commit = Sequence(one.sequence);
-                let outcome = self.take_back_one(&one);
+                let outcome = self.take_back_one(&one, otherwise);
                 has_taken_back |= matches!(outcome, TakenBackOr::TakenBack(Some(_)));
                 results.retain(|earlier| earlier.commit != commit);
                 results.push(NotConfirmed { commit, outcome });
@@ -159,7 +171,7 @@ impl<D: Disk> Store<D> {
         Ok(due)
     }
 
-    fn take_back_one(&self, one: &UnconfirmedCommit) -> TakenBackOr {
+    fn take_back_one(&self, one: &UnconfirmedCommit, otherwise: &Otherwise<'_, D>) -> TakenBackOr {
         let commit = Sequence(one.sequence);
         {
             let mut state = lock(&self.0.commit);
@@ -171,7 +183,7 @@ impl<D: Disk> Store<D> {
             annotations.taking_back = Some(commit.0);
         }
         let attempt = match self.has_happened(one) {
-            Ok(Some(true)) => self.try_to_take_back(commit),
+            Ok(Some(true)) => self.try_to_take_back(commit, otherwise),
             Ok(Some(false)) => Attempt::Done(None),
             Ok(None) => Attempt::Refused(0),
             Err(error) => Attempt::Failed(error.to_string()),
@@ -239,7 +251,7 @@ impl<D: Disk> Store<D> {
         Ok(found)
     }
 
-    fn try_to_take_back(&self, commit: Sequence) -> Attempt {
+    fn try_to_take_back(&self, commit: Sequence, otherwise: &Otherwise<'_, D>) -> Attempt {
         let options = BeginOptions {
             owner: self.0.core.options.privileges.user,
             isolation: Isolation::Snapshot,
@@ -248,9 +260,19 @@ impl<D: Disk> Store<D> {
             first_try: None,
             label: format!("take back commit {commit}: nobody has confirmed it").into_bytes(),
         };
-        let undo = match self.undo(&[commit], &[], options) {
+        let undo = match self.undo(&[commit], &[], options.clone()) {
             Ok(undo) => undo,
-            Err(UndoError::Conflict(conflicts)) => return in_the_way(&conflicts),
+            Err(UndoError::Conflict(conflicts)) => {
+                let Some(undo) = otherwise(commit, &conflicts, &options) else {
+                    return in_the_way(&conflicts);
+                };
+                // If the process dies before this is noted, the next one finds it in the log.
+                undo.set_takes_back(TakenBack {
+                    commits: vec![commit.0],
+                    leaves_traces: true,
+                });
+                undo
+            }
             Err(UndoError::AlreadyUndone { by, .. }) if self.waits(by) => {
                 return Attempt::Failed(format!("commit {by} has undone it, and waits itself"));
             }
