@@ -1,10 +1,9 @@
 //! Files to which both a transaction and others have only appended.
 
 use std::fs;
-use std::process::Command;
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, Outcome, capture_output};
+use atomdir_testing::{Fixture, Outcome};
 
 const PREPARE: &str = "mkdir logs; seq 3 > logs/app.log; seq 3 > ledger; seq 3 > in-place.log";
 
@@ -20,14 +19,6 @@ fn prepared(test: &str, check: impl Fn(&Fixture)) {
     });
 }
 
-/// Runs a script outside every view, as the store's owner.
-fn outside(fixture: &Fixture, script: &str) -> Outcome {
-    let mut command = Command::new("/bin/sh");
-    fixture.store.user().dress(&mut command);
-    command.current_dir(&fixture.base);
-    capture_output(command.args(["-ec", script])).expect(0)
-}
-
 /// Runs a script in a transaction, and another one meanwhile, by a commit or outside.
 fn append(fixture: &Fixture, view: &str, (mine, theirs): (&str, &str), by_commit: bool) -> Outcome {
     let store = &fixture.store;
@@ -35,7 +26,7 @@ fn append(fixture: &Fixture, view: &str, (mine, theirs): (&str, &str), by_commit
     store.run_with(&options, mine).expect(0);
     match by_commit {
         true => drop(store.run(theirs).expect(0)),
-        false => drop(outside(fixture, theirs)),
+        false => drop(fixture.store.outside(theirs)),
     }
     store.call(["commit"])
 }
@@ -97,7 +88,7 @@ fn whatever_else_both_have_done_is_a_conflict_and_nothing_is_written() {
                 assert!(!diff.contains("theirs"), "{mine}, {theirs}: {diff}");
                 store.call(["abort"]).expect(0);
                 let prepare = PREPARE.replace("mkdir logs;", "");
-                outside(fixture, &prepare);
+                fixture.store.outside(&prepare);
             }
         }
     });

@@ -2,14 +2,10 @@
 //! below a repository's root. `programs/git.rs` compares what git does in views and outside.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use atomdir_testing::documents::code_blocks;
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{
-    Fixture, Outcome, Store, binary, capture_output, for_each_owner, tools_present,
-};
+use atomdir_testing::{Fixture, Store, binary, for_each_owner, tools_present};
 
 const REPOSITORY: &str = "
 git init -q . -b main && git config user.email a@example.org && git config user.name a
@@ -24,7 +20,7 @@ fn for_each_repository(test: &str, check: impl Fn(&Fixture)) {
     }
     for_each_owner(test, |owner| {
         let fixture = Fixture::owned_by(test, owner, "true");
-        outside(&fixture.store, REPOSITORY);
+        fixture.store.outside(REPOSITORY);
         // The second `init` finds a repository, as the first does for most users.
         fixture.store.call(["service", "stop"]).expect(0);
         fs::remove_dir_all(fixture.store.control()).expect("removed");
@@ -37,18 +33,6 @@ fn for_each_repository(test: &str, check: impl Fn(&Fixture)) {
         check(&fixture);
         fixture.store.assert_at_rest();
     });
-}
-
-/// Runs a script in the store's root, outside every view, as the store's owner.
-fn outside(store: &Store, script: &str) -> Outcome {
-    outside_in(store, store.path(), script)
-}
-
-fn outside_in(store: &Store, directory: &Path, script: &str) -> Outcome {
-    let mut command = Command::new("/bin/sh");
-    store.user().dress(&mut command);
-    command.current_dir(directory);
-    capture_output(command.args(["-ec", script])).expect(0)
 }
 
 #[test]
@@ -68,7 +52,7 @@ fn the_page_on_git_holds() {
         let run = |block: &str| {
             let root = store.path().to_str().expect("text");
             let script = block.replace("/srv/site", root);
-            outside(store, &format!("PATH={}:$PATH\n{script}", bin.display()))
+            store.outside(&format!("PATH={}:$PATH\n{script}", bin.display()))
         };
         let done = run(&blocks[0]);
         assert!(done.text().contains("a new line\n"), "{done}");
@@ -76,8 +60,7 @@ fn the_page_on_git_holds() {
         assert!(undone.text().ends_with("first\n"), "{undone}");
         assert!(!undone.text().contains(" M "), "{undone}");
         run(&blocks[2]);
-        outside(
-            store,
+        store.outside(
             "printf '#!/bin/sh\necho x >> page; git commit -qam x' > agent; chmod +x agent",
         );
         run(&blocks[3]);
@@ -89,17 +72,14 @@ fn the_page_on_git_holds() {
         run(&blocks[3]);
         store.commit(&view).expect(CONFLICT);
         run(&blocks[4].replace("12", &view.id));
-        let subjects = outside(
-            store,
-            "git log --format=%s; git status --short; git fsck --strict",
-        );
+        let subjects = store.outside("git log --format=%s; git status --short; git fsck --strict");
         assert!(
             subjects
                 .text()
                 .starts_with("the same change again\nx\nx\nfirst\n"),
             "{subjects}"
         );
-        assert_eq!(outside(store, "cat other").text(), "mine\n");
+        assert_eq!(store.outside("cat other").text(), "mine\n");
     });
 }
 
@@ -114,7 +94,7 @@ fn init_changes_the_settings_of_no_other_repository() {
              grep -q trustctime $HOME/mine/.git/config; {0} service stop",
             binary().display()
         );
-        outside(store, &script);
+        store.outside(&script);
     });
 }
 
@@ -126,16 +106,13 @@ fn git_finds_nothing_changed_after_a_commit_and_its_undo_works() {
             // Git notes whole seconds only.
             let script = "git checkout -q -b new; echo new > page; git commit -qam new; sleep 1.1";
             store.run_with(&["--view", view], script).expect(0);
-            outside(
-                store,
-                "git diff-index --quiet HEAD; git status; git diff --quiet",
-            );
+            store.outside("git diff-index --quiet HEAD; git status; git diff --quiet");
             let log = store.call(["--json", "log", "-n", "1"]).expect(0).text();
             let log: serde_json::Value = serde_json::from_str(&log).expect("JSON");
             let commit = log["commits"][0]["commit"].to_string();
             store.call(["undo", &commit]).expect(0);
             let script = "git diff-index --quiet HEAD; git branch --show-current; cat page; git status --short";
-            assert_eq!(outside(store, script).text(), "main\nold\n");
+            assert_eq!(store.outside(script).text(), "main\nold\n");
         }
     });
 }
@@ -145,31 +122,28 @@ fn git_finds_nothing_changed_after_a_commit_and_its_undo_works() {
 fn an_index_that_git_has_written_again_keeps_nobody_from_an_undo() {
     for_each_repository("git-index", |fixture| {
         let store = &fixture.store;
-        outside(
-            store,
-            "git config --unset core.checkStat; git config --unset core.trustctime",
-        );
+        store.outside("git config --unset core.checkStat; git config --unset core.trustctime");
         let script =
             "echo new > page; echo x > added; git rm -q other; git add .; git commit -qm new";
         store.run_with(&["--view", "exact"], script).expect(0);
         let rewritten = "before=$(stat -c %i .git/index); sleep 1.1; git status > /dev/null
                          test $before != $(stat -c %i .git/index)";
-        outside(store, rewritten);
+        store.outside(rewritten);
         store.call(["undo", "1"]).expect(0);
         let script = "git status --short; git log --format=%s; cat page other; git fsck --strict";
-        assert_eq!(outside(store, script).text(), "first\nold\nold\n");
+        assert_eq!(store.outside(script).text(), "first\nold\nold\n");
 
         // What somebody has staged since is not lost.
         store.call(["undo", "2"]).expect(0);
-        outside(store, "echo staged > more; git add more");
+        store.outside("echo staged > more; git add more");
         store
             .call(["undo", "3"])
             .expect(CONFLICT)
             .says(&[".git/index"]);
-        outside(store, "git rm -q -f more");
+        store.outside("git rm -q -f more");
         store.call(["undo", "3"]).expect(0);
         assert_eq!(
-            outside(store, "cat page; git status --short").text(),
+            store.outside("cat page; git status --short").text(),
             "old\n"
         );
     });
@@ -179,31 +153,28 @@ fn an_index_that_git_has_written_again_keeps_nobody_from_an_undo() {
 fn an_index_that_git_has_written_again_keeps_nobody_from_a_commit() {
     for_each_repository("git-index-commit", |fixture| {
         let store = &fixture.store;
-        outside(
-            store,
-            "git config --unset core.checkStat; git config --unset core.trustctime",
-        );
+        store.outside("git config --unset core.checkStat; git config --unset core.trustctime");
         let rewrite = "touch -d 1990-01-01 other; git status > /dev/null";
         let view = store.begin();
         store
             .exec(&view, "echo new > page; git commit -qam new")
             .expect(0);
-        outside(store, rewrite);
+        store.outside(rewrite);
         store.commit(&view).expect(0);
         let script = "git status --short; git log --format=%s; cat page; git fsck --strict";
-        assert_eq!(outside(store, script).text(), "new\nfirst\nnew\n");
+        assert_eq!(store.outside(script).text(), "new\nfirst\nnew\n");
 
         // What somebody has staged meanwhile is not lost.
         let view = store.begin();
         store
             .exec(&view, "echo newer > page; git commit -qam newer")
             .expect(0);
-        outside(store, "echo staged > more; git add more");
+        store.outside("echo staged > more; git add more");
         store.commit(&view).expect(CONFLICT).says(&[".git/index"]);
-        outside(store, "git rm -q -f more");
+        store.outside("git rm -q -f more");
         store.commit(&view).expect(0);
         assert_eq!(
-            outside(store, "cat page; git status --short").text(),
+            store.outside("cat page; git status --short").text(),
             "newer\n"
         );
     });
@@ -213,7 +184,7 @@ fn an_index_that_git_has_written_again_keeps_nobody_from_a_commit() {
 fn two_agents_commit_at_once() {
     for_each_repository("git-two", |fixture| {
         let store = &fixture.store;
-        outside(store, "mkfifo $HOME/begun $HOME/go");
+        store.outside("mkfifo $HOME/begun $HOME/go");
         // The first try waits until the other agent has committed.
         let slow =
             "if [ ! -e $HOME/tried ]; then touch $HOME/tried; echo > $HOME/begun; cat $HOME/go; fi
@@ -221,15 +192,15 @@ fn two_agents_commit_at_once() {
         let mut command =
             store.command(["run", "-q", "--retry", "3", "--", "/bin/sh", "-ec", slow]);
         let mut waiting = command.spawn().expect("started");
-        outside(store, "cat $HOME/begun");
+        store.outside("cat $HOME/begun");
         store
             .run("echo quick > page; git commit -qam quick")
             .expect(0);
-        outside(store, "echo > $HOME/go");
+        store.outside("echo > $HOME/go");
         assert!(waiting.wait().expect("ended").success());
         let script = "git log --format=%s; cat page other; git status --short; git fsck --strict";
         assert_eq!(
-            outside(store, script).text(),
+            store.outside(script).text(),
             "slow\nquick\nfirst\nquick\nslow\n"
         );
 
@@ -258,7 +229,7 @@ fn git_finds_a_repository_above_the_store() {
     for_each_owner(TEST, |owner| {
         let fixture = Fixture::owned_by(TEST, owner, "mkdir part; echo old > part/file");
         let store = &fixture.store;
-        outside(store, REPOSITORY);
+        store.outside(REPOSITORY);
         fs::remove_dir_all(store.control()).expect("removed");
         let part = Store::init(&store.path().join("part"), store.user());
         for view in ["auto", "exact"] {

@@ -1,11 +1,8 @@
 //! What git does by itself in a repository after a commit keeps nobody from taking the commit back.
 
-use std::path::Path;
-use std::process::Command;
-
 use atomdir::{Door, Sequence, StoreOptions};
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, Outcome, Store, capture_output, tools_present, wait_until};
+use atomdir_testing::{Fixture, shell_as, tools_present, wait_until};
 
 const REPOSITORY: &str = "
 git init -q . -b main && git config user.email a@example.org && git config user.name a
@@ -36,17 +33,6 @@ const BY_ITSELF: [&str; 6] = [
     "git gc; git status; git gc --aggressive",
 ];
 
-fn outside(store: &Store, script: &str) -> Outcome {
-    outside_in(store, store.path(), script)
-}
-
-fn outside_in(store: &Store, directory: &Path, script: &str) -> Outcome {
-    let mut command = Command::new("/bin/sh");
-    store.user().dress(&mut command);
-    command.current_dir(directory);
-    capture_output(command.args(["-ec", script])).expect(0)
-}
-
 /// For each owner, a repository without packs and one with everything in a pack.
 fn for_each_repository(test: &str, check: impl Fn(&Fixture)) {
     if !tools_present(test, &["git"]) {
@@ -54,7 +40,7 @@ fn for_each_repository(test: &str, check: impl Fn(&Fixture)) {
     }
     for packed in ["true", "git gc -q"] {
         Fixture::for_each_owner(test, "true", |fixture| {
-            outside(&fixture.store, &format!("{REPOSITORY}{packed}"));
+            fixture.store.outside(&format!("{REPOSITORY}{packed}"));
             check(fixture);
         });
     }
@@ -64,18 +50,18 @@ fn for_each_repository(test: &str, check: impl Fn(&Fixture)) {
 fn an_undo_works_after_anything_that_git_does_by_itself() {
     for_each_repository("git-packed", |fixture| {
         let store = &fixture.store;
-        let before = outside(store, STATE).text();
+        let before = store.outside(STATE).text();
         for (number, script) in BY_ITSELF.iter().enumerate() {
             let view = ["exact", "auto"][number % 2];
             // Git may make the same commit twice in a second, and the pack has the first one.
             let work = WORK.replace("-qam ", &format!("-qam {number}"));
             store.run_with(&["--view", view], &work).expect(0);
-            let done = outside(store, STATE).text();
+            let done = store.outside(STATE).text();
             assert!(done.contains("refs/heads/feature/x"), "{done}");
-            outside(store, script);
+            store.outside(script);
             let said = store.call(["undo", "last"]).expect(0);
             assert!(!said.text().contains(".git"), "{said}");
-            assert_eq!(outside(store, STATE).text(), before, "after {script}");
+            assert_eq!(store.outside(STATE).text(), before, "after {script}");
         }
     });
 }
@@ -88,15 +74,15 @@ fn commits_of_a_repository_deeper_in_the_tree_are_undone_together() {
     }
     Fixture::for_each_owner("git-packed-deep", "mkdir -p a/b", |fixture| {
         let (store, deep) = (&fixture.store, fixture.store.path().join("a/b"));
-        outside_in(store, &deep, REPOSITORY);
-        let before = outside_in(store, &deep, STATE).text();
+        shell_as(store.user(), &deep, REPOSITORY);
+        let before = shell_as(store.user(), &deep, STATE).text();
         store.run(&format!("cd a/b; {WORK}")).expect(0);
         store
             .run("cd a/b; echo 2 >> other; git commit -qam later")
             .expect(0);
-        outside_in(store, &deep, "git gc; git status");
+        shell_as(store.user(), &deep, "git gc; git status");
         store.call(["undo", "1.."]).expect(0);
-        assert_eq!(outside_in(store, &deep, STATE).text(), before);
+        assert_eq!(shell_as(store.user(), &deep, STATE).text(), before);
     });
 }
 
@@ -133,16 +119,15 @@ fn what_others_have_done_since_is_no_work_of_gits() {
         {
             let work = WORK.replace("-qam ", &format!("-qam {number}"));
             store.run(&work).expect(0);
-            outside(store, script);
-            let before = outside(store, STATE).text();
+            store.outside(script);
+            let before = store.outside(STATE).text();
             store
                 .call(["undo", "last", "--all"])
                 .expect(CONFLICT)
                 .says(&[path]);
-            assert_eq!(outside(store, STATE).text(), before, "after {script}");
+            assert_eq!(store.outside(STATE).text(), before, "after {script}");
             // For the next one.
-            outside(
-                store,
+            store.outside(
                 "git checkout -q -f main; git reset -q --hard HEAD~1; rm -f added same
                  for branch in side feature/x; do git branch -D $branch || true; done",
             );
@@ -155,16 +140,16 @@ fn what_others_have_done_since_is_no_work_of_gits() {
 fn an_unconfirmed_commit_is_taken_back_after_git_has_packed() {
     for_each_repository("git-packed-unconfirmed", |fixture| {
         let store = &fixture.store;
-        let before = outside(store, STATE).text();
+        let before = store.outside(STATE).text();
         store.run_with(&["--confirm", "2s"], WORK).expect(0);
         // Nobody takes it back before the next service begins.
         store.call(["service", "stop"]).expect(0);
-        outside(store, "git gc --prune=now; touch third; git status");
+        store.outside("git gc --prune=now; touch third; git status");
         wait_until("the commit is taken back", || {
             let log = store.call(["log", "--oneline"]).expect(0).text();
             log.contains("nobody has confirmed it")
         });
-        assert_eq!(outside(store, STATE).text(), before);
+        assert_eq!(store.outside(STATE).text(), before);
         store
             .call(["undo", "1"])
             .expect(64)
@@ -181,10 +166,10 @@ fn a_program_undoes_in_its_own_process_after_git_has_packed() {
     }
     let fixture = Fixture::new(TEST, REPOSITORY);
     let store = &fixture.store;
-    let before = outside(store, STATE).text();
+    let before = store.outside(STATE).text();
     store.run(WORK).expect(0);
     store.call(["service", "stop"]).expect(0);
-    outside(store, "git gc --prune=now; touch third; git status");
+    store.outside("git gc --prune=now; touch third; git status");
     let opened = StoreOptions::new()
         .door(Door::Embedded)
         .open(store.path())
@@ -193,5 +178,5 @@ fn a_program_undoes_in_its_own_process_after_git_has_packed() {
     let undo = undo.expect("nothing is in the way");
     undo.commit().expect("it lands");
     opened.close().expect("closed");
-    assert_eq!(outside(store, STATE).text(), before);
+    assert_eq!(store.outside(STATE).text(), before);
 }

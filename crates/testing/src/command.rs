@@ -123,6 +123,14 @@ pub fn shell(directory: &Path, script: &str) -> Outcome {
     capture_output(&mut command).expect(0)
 }
 
+/// Likewise, as a user.
+#[track_caller]
+pub fn shell_as(user: &User, directory: &Path, script: &str) -> Outcome {
+    let mut command = Command::new("/bin/sh");
+    user.dress(&mut command);
+    capture_output(command.args(["-ec", script]).current_dir(directory)).expect(0)
+}
+
 /// Runs `atomdir` as root, without naming a store.
 #[track_caller]
 pub fn atomdir<A: AsRef<OsStr>>(

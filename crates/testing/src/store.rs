@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal};
 
-use crate::command::{Outcome, binary, capture_output};
+use crate::command::{Outcome, binary, capture_output, shell_as};
 use crate::mounts::{Mount, mounts, unmount};
 use crate::user::User;
 use crate::wait_until::{look_long, wait_until};
@@ -106,6 +106,13 @@ impl Store {
         let mut command = Command::new(binary());
         self.user.dress(&mut command);
         capture_output(command.current_dir("/").args(arguments))
+    }
+
+    /// Runs a shell script in the store's root, outside every view, as the store's owner. Expects it
+    /// to succeed.
+    #[track_caller]
+    pub fn outside(&self, script: &str) -> Outcome {
+        shell_as(self.user(), self.path(), script)
     }
 
     /// `atomdir run -- sh -ec SCRIPT` at the store's root.

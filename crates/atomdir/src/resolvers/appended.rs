@@ -50,34 +50,45 @@ fn fits(pattern: &[u8], path: &[u8]) -> bool {
 /// `*` stands for any characters but a slash, `**` for any, `?` for one that is no slash.
 fn fits_text(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern_at, mut text_at) = (0, 0);
-    // Where the last star is, how far it reaches, and whether it passes slashes.
-    let mut star: Option<(usize, usize, bool)> = None;
+    // Behind the last `*` and the last `**`, with how far in the text each reaches. If a `*` cannot
+    // reach further, the `**` before it can.
+    let mut star: Option<(usize, usize)> = None;
+    let mut stars = star;
     loop {
         match (pattern.get(pattern_at), text.get(text_at)) {
             (None, None) => return true,
-            (Some(b'*'), _) => {
-                let passes = pattern.get(pattern_at + 1) == Some(&b'*');
-                pattern_at += if passes { 2 } else { 1 };
-                star = Some((pattern_at, text_at, passes));
-                continue;
+            (Some(b'*'), _) if pattern.get(pattern_at + 1) == Some(&b'*') => {
+                pattern_at += 2;
+                (star, stars) = (None, Some((pattern_at, text_at)));
             }
-            (Some(b'?'), Some(found)) if *found != b'/' => {}
-            (Some(wanted), Some(found)) if wanted == found => {}
+            (Some(b'*'), _) => {
+                pattern_at += 1;
+                star = Some((pattern_at, text_at));
+            }
+            (Some(b'?'), Some(found)) if *found != b'/' => {
+                (pattern_at, text_at) = (pattern_at + 1, text_at + 1);
+            }
+            (Some(wanted), Some(found)) if wanted == found => {
+                (pattern_at, text_at) = (pattern_at + 1, text_at + 1);
+            }
             _ => {
-                let Some((after, reached, passes)) = star else {
-                    return false;
+                let is_in_name = |(_, reached): &(usize, usize)| {
+                    text.get(*reached).is_some_and(|found| *found != b'/')
                 };
-                match text.get(reached) {
-                    Some(found) if passes || *found != b'/' => {}
+                star = star.filter(is_in_name);
+                let last = match star {
+                    Some(_) => &mut star,
+                    None => &mut stars,
+                };
+                match last {
+                    Some((after, reached)) if *reached < text.len() => {
+                        *reached += 1;
+                        (pattern_at, text_at) = (*after, *reached);
+                    }
                     _ => return false,
                 }
-                star = Some((after, reached + 1, passes));
-                (pattern_at, text_at) = (after, reached + 1);
-                continue;
             }
         }
-        pattern_at += 1;
-        text_at += 1;
     }
 }
 
@@ -105,13 +116,15 @@ mod tests {
 
     #[test]
     fn names_fit_patterns() {
-        let patterns = Patterns::parse("*.log, var/*/out?,deep/**/x ,,");
+        let patterns = Patterns::parse("*.log, var/*/out?,deep/**/x ,,**/run*/out");
         for path in [
             "a.log",
             "dir/.log",
             "var/a/out1",
             "deep/a/b/x",
             ".git/logs/HEAD",
+            // The `**` reaches further once the `*` cannot.
+            "a/run1/b/run2/out",
         ] {
             assert!(patterns.have(path.as_bytes()), "{path}");
         }
@@ -123,12 +136,13 @@ mod tests {
             "var/a/out",
             "x/var/a/out1",
             "deep/x",
+            "a/run1/b/out",
             ".git/logs/refs/stash",
             ".git/index",
         ] {
             assert!(!patterns.have(path.as_bytes()), "{path}");
         }
-        assert_eq!(patterns.shown(), "*.log,var/*/out?,deep/**/x");
+        assert_eq!(patterns.shown(), "*.log,var/*/out?,deep/**/x,**/run*/out");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Commits through a service.
 
-use super::undone::{Views, overwrite};
-use super::{Patterns, appended, by_path, equal_index, is_of_index};
+use super::undone::{Views, read_file, write};
+use super::{Patterns, Rewrite, appended, by_path, equal_index, is_of_index};
 use crate::choosing::Sides;
 use crate::connection::Connection;
 use crate::error::{CommitError, RequestError};
@@ -11,15 +11,10 @@ use crate::transaction::Transaction;
 use atomdir_protocol::{
     ChangedBy, Committed, Conflict, Isolation, Numbers, Others, Progress, TransactionId,
 };
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
-use rustix::io::{Errno, pread};
+use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 
 const SAVEPOINT: &[u8] = b"before both have appended";
-
-/// A file to which both have appended, open in the view, with what it gets there.
-type Both = (OwnedFd, Vec<u8>);
 
 impl Connection {
     /// Like [`commit`](Self::commit), for a transaction that others may hold.
@@ -80,7 +75,7 @@ impl Connection {
                 return None;
             }
         }
-        self.append(transaction, &texts)?;
+        self.append(&view, &texts)?;
         Some((1..=listed.len() as u64).collect())
     }
 
@@ -96,38 +91,38 @@ impl Connection {
             .unwrap_or_default()
     }
 
-    fn both_appended(&mut self, view: &Transaction, conflict: &Conflict) -> Option<Both> {
+    /// A file to which both have appended, as it is to be in the view.
+    fn both_appended(&mut self, view: &Transaction, conflict: &Conflict) -> Option<Rewrite> {
         let path = &conflict.path[..];
         let mut versions = InConflict {
             connection: self,
             view,
         };
         let texts = ThreeWay::look_up(&mut versions, path, conflict.what);
-        let contents = appended::both(&texts.ok()?.ok()?)?;
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let root = view.root().ok()?;
-        let file = openat2(root, path, flags, Mode::empty(), BENEATH).ok()?;
-        Some((file, contents))
+        let texts = texts.ok()?.ok()?;
+        Some(Rewrite {
+            path: path.to_vec(),
+            contents: Some(appended::both(&texts)?),
+            found: texts.mine,
+        })
     }
 
     /// Writes the files in the view, or none.
-    fn append(&mut self, transaction: TransactionId, texts: &[Both]) -> Option<()> {
+    fn append(&mut self, view: &Transaction, texts: &[Rewrite]) -> Option<()> {
         if texts.is_empty() {
             return Some(());
         }
-        self.set_savepoint(transaction, SAVEPOINT).ok()?;
-        let written = |(file, contents): &Both| overwrite(file, contents).is_some();
-        match texts.iter().all(written) {
+        let root = view.root().ok()?;
+        self.set_savepoint(view.id, SAVEPOINT).ok()?;
+        match texts.iter().all(|one| write(root, one).is_some()) {
             true => Some(()),
             false => {
-                self.roll_back(transaction, SAVEPOINT).ok()?;
+                self.roll_back(view.id, SAVEPOINT).ok()?;
                 None
             }
         }
     }
 }
-
-const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 struct InConflict<'a> {
     connection: &'a mut Connection,
@@ -146,26 +141,10 @@ impl Versions for InConflict<'_> {
         self.connection.object_of(side, path, TEXT_LENGTH_MAX)
     }
 
-    /// What cannot be read counts as no file.
+    /// A file that cannot be read counts as none.
     fn in_view(&mut self, path: &[u8]) -> Result<InView, RequestError> {
-        let read = || {
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            let root = self.view.root()?;
-            let file = openat2(root, path, flags, Mode::empty(), BENEATH)?;
-            let length = fstat(&file)?.st_size as u64;
-            if length > TEXT_LENGTH_MAX {
-                return Ok(InView::LongFile);
-            }
-            let mut contents = vec![0; length as usize];
-            let mut filled = 0;
-            while filled < contents.len() {
-                match pread(&file, &mut contents[filled..], filled as u64)? {
-                    0 => return Err(Errno::IO),
-                    count => filled += count,
-                }
-            }
-            Ok(InView::File(contents))
-        };
-        Ok(read().unwrap_or(InView::NoFile))
+        let root = self.view.root().ok();
+        let read = root.and_then(|root| read_file(root, path, TEXT_LENGTH_MAX));
+        Ok(read.map_or(InView::NoFile, |(contents, _)| InView::File(contents)))
     }
 }

@@ -14,7 +14,7 @@ struct Move<'a> {
     to: &'a [u8],
 }
 
-/// What commits have added to a log.
+/// A log, compared with the one before the commits.
 pub struct Moves {
     /// The log without their lines.
     pub left: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What git does by itself in a repository: it moves objects into packs and references into one file
+//! Changes that git makes by itself in a repository: it moves objects into packs and references into one file
 //! (`git gc`, `git repack`, `git pack-refs`), and writes the logs of references again.
 //!
 //! An undo then finds that what the commits made has gone. It need not bring that back to remove it:
@@ -125,7 +125,7 @@ impl<S: Sight> Search<'_, S> {
             (None, Object::File(_)) => is_file && !is_pack,
             _ => false,
         };
-        // What else the commits removed must come back, perhaps into a directory that stays.
+        // Other objects that the commits removed must come back, perhaps into a directory that stays.
         let objects = [self.repository, b"objects/"].concat();
         let is_removed = |change| !matches!(change, Change::Added | Change::Modified);
         let has_removed = self.below(&objects).any(|(_, change)| is_removed(change));
@@ -142,7 +142,7 @@ impl<S: Sight> Search<'_, S> {
         }
     }
 
-    /// What the commits have changed at paths with this beginning.
+    /// The changes of the commits at paths with this beginning.
     fn below<'b>(
         &self,
         start: &'b [u8],
@@ -210,7 +210,7 @@ impl<S: Sight> Search<'_, S> {
         }
     }
 
-    /// What a reference must be among the packed ones, and what it was before the commits.
+    /// The value that a reference must have among the packed ones, and the one before the commits.
     fn values(&self, name: &[u8], change: Change) -> Option<(Vec<u8>, Vec<u8>)> {
         let path = [self.repository, b"logs/", name].concat();
         let Object::File(log) = self.sight.now(&path) else {

@@ -44,7 +44,7 @@ impl Sight for Views {
     }
 }
 
-/// Who opens a store may read all of it.
+/// The process that has the store open may read all of it.
 fn caller(transaction: &Transaction) -> Caller {
     Caller {
         user: transaction.owner(),
@@ -52,7 +52,7 @@ fn caller(transaction: &Transaction) -> Caller {
     }
 }
 
-/// What a view has at a path. The view has no mount.
+/// The object of a view at a path. The view has no mount.
 fn look(transaction: &Transaction, path: &[u8]) -> Object {
     let found = || {
         let Some(node) = transaction.resolve(path)? else {

@@ -48,24 +48,24 @@ pub(crate) enum Object {
 pub(crate) struct File {
     pub is_executable: bool,
     pub contents: Vec<u8>,
-    /// Of a file in the store.
+    /// Like the change time, known only of a file in the store.
     pub inode: u64,
     pub changed: Timestamp,
 }
 
 /// The two states that a resolver compares.
 pub(crate) trait Sight {
-    /// What the store has at a path.
+    /// The store's object at a path.
     fn now(&self, path: &[u8]) -> Object;
-    /// What takes its place: the state before the commits that are undone, or the view of the
-    /// transaction that is committed.
+    /// The one that takes its place: that of before the commits that are undone, or that in the view
+    /// of the transaction that is committed.
     fn instead(&self, path: &[u8]) -> Object;
 }
 
-/// New contents of a file, in the view of the undo.
+/// New contents of a file, in the view of an undo or of a commit.
 pub(crate) struct Rewrite {
     pub path: Vec<u8>,
-    /// What was compared. If the view shows anything else, the undo is refused.
+    /// What was compared. If the view shows anything else, the undo or the commit is refused.
     pub found: Vec<u8>,
     /// `None`: the file goes.
     pub contents: Option<Vec<u8>>,
@@ -101,7 +101,7 @@ impl Resolution {
     }
 }
 
-/// What commits have changed, by path.
+/// The changes of commits, by path.
 pub(crate) type Changes = BTreeMap<Vec<u8>, Change>;
 
 /// Adds what a commit has changed after these.

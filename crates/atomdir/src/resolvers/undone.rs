@@ -49,7 +49,7 @@ impl Sight for Views<'_> {
     }
 }
 
-/// What a tree has at a path.
+/// The object of a tree at a path.
 fn look(root: impl AsFd, path: &[u8]) -> Object {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let object = match openat2(&root, path, flags, Mode::empty(), resolve_flags()) {
@@ -61,7 +61,7 @@ fn look(root: impl AsFd, path: &[u8]) -> Object {
         return Object::Unknown;
     };
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => match read_file(root, path) {
+        FileType::RegularFile => match read_file(root, path, LENGTH_MAX) {
             Some((contents, stat)) => Object::File(File {
                 is_executable: stat.st_mode & 0o100 != 0,
                 contents,
@@ -83,16 +83,17 @@ fn resolve_flags() -> ResolveFlags {
     ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS
 }
 
-fn read_file(root: impl AsFd, path: &[u8]) -> Option<(Vec<u8>, Stat)> {
+/// Reads a file of at most this length.
+pub(super) fn read_file(root: impl AsFd, path: &[u8], length_max: u64) -> Option<(Vec<u8>, Stat)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file: OwnedFd = openat2(root, path, flags, Mode::empty(), resolve_flags()).ok()?;
-    read_open(&file)
+    read_open(&file, length_max)
 }
 
-fn read_open(file: &OwnedFd) -> Option<(Vec<u8>, Stat)> {
+fn read_open(file: &OwnedFd, length_max: u64) -> Option<(Vec<u8>, Stat)> {
     let stat = fstat(file).ok()?;
     let length = u64::try_from(stat.st_size).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || length > LENGTH_MAX {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || length > length_max {
         return None;
     }
     // One more than it had, so that a file that grows meanwhile is seen to.
@@ -110,9 +111,8 @@ fn read_open(file: &OwnedFd) -> Option<(Vec<u8>, Stat)> {
     (filled as u64 == length).then_some((contents, stat))
 }
 
-/// Writes to the view of an undo. `None`: it shows something else than was compared, or cannot be
-/// written.
-fn write(root: BorrowedFd<'_>, rewrite: &Rewrite) -> Option<()> {
+/// Writes to a view. `None`: it shows something else than was compared, or cannot be written.
+pub(super) fn write(root: BorrowedFd<'_>, rewrite: &Rewrite) -> Option<()> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat2(
         root,
@@ -122,7 +122,7 @@ fn write(root: BorrowedFd<'_>, rewrite: &Rewrite) -> Option<()> {
         resolve_flags(),
     )
     .ok()?;
-    let (found, _) = read_open(&file)?;
+    let (found, _) = read_open(&file, LENGTH_MAX)?;
     if found != rewrite.found {
         return None;
     }
@@ -133,7 +133,7 @@ fn write(root: BorrowedFd<'_>, rewrite: &Rewrite) -> Option<()> {
 }
 
 /// Replaces the contents of a file.
-pub(super) fn overwrite(file: &OwnedFd, contents: &[u8]) -> Option<()> {
+fn overwrite(file: &OwnedFd, contents: &[u8]) -> Option<()> {
     let mut written = 0;
     while written < contents.len() {
         match pwrite(file, &contents[written..], written as u64) {
