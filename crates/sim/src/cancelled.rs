@@ -1,12 +1,12 @@
 //! A commit that meets an obstacle right before it is applied. It is cancelled or, if it is lazy,
 //! set aside.
 
-use atomdir_engine::{CommitError, Committed, Durability, Isolation, Transaction};
+use atomdir_engine::{CommitError, Committed, Durability, Transaction};
 
 use crate::disk::SimDisk;
 use crate::expected::Expected;
 use crate::group::{Company, Moment};
-use crate::opening::options;
+use crate::opening::begin_in_base;
 use crate::operation::Operation;
 use crate::tree::Tree;
 use crate::workload::{Driver, act};
@@ -47,8 +47,7 @@ impl Driver {
             true => Durability::Lazy,
             false => Durability::Durable,
         };
-        let begun = store.begin_in_base(options(Isolation::Snapshot, durability));
-        let transaction = begun.expect("a transaction begins");
+        let transaction = begin_in_base(&store, durability).expect("a transaction begins");
         self.all_is_durable();
         act(&*transaction, operations, salt);
         let tree = Tree::of_view(&transaction).expect("a view can be read");

@@ -4,7 +4,7 @@
 //! Each check returns whether the fault struck, or how a promise was broken.
 
 use atomdir_disk::Errno;
-use atomdir_engine::{CommitError, Durability, Isolation, StoreError};
+use atomdir_engine::{CommitError, Durability, StoreError};
 
 use crate::choice::Bounds;
 use crate::disk::SimDisk;
@@ -12,10 +12,10 @@ use crate::effect::Ordering;
 use crate::expected::Expected;
 use crate::explore::{Plan, restart};
 use crate::fault::{AfterFailedSync, Fault};
-use crate::opening::{SimStore, open, options};
+use crate::opening::{SimStore, begin, begin_in_base, open};
 use crate::operation::{Operation, Target};
 use crate::tree::Tree;
-use crate::workload::{Driver, Step, Workload, act, begin};
+use crate::workload::{Driver, Step, Workload, act};
 
 pub(crate) type Outcome<T> = Result<T, String>;
 
@@ -47,8 +47,7 @@ pub fn disturb_commit(
 ) -> Outcome<bool> {
     let (driver, operations) = up_to_last_commit(workload)?;
     let (store, disk) = (driver.store(), driver.disk.clone());
-    let begun = store.begin_in_base(options(Isolation::Snapshot, Durability::Durable));
-    let transaction = begun.map_err(|error| format!("begin: {error}"))?;
+    let transaction = begin_in_base(&store, Durability::Durable)?;
     disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
     let staged = try_all(&*transaction, operations);
     if let Err(errno) = staged {
@@ -123,8 +122,7 @@ pub fn disturb_equal(
     let mut driver = workload.driver(Ordering::Least, None);
     driver.open();
     let (store, disk) = (driver.store(), driver.disk.clone());
-    let begun = store.begin_in_base(options(Isolation::Snapshot, Durability::Durable));
-    let transaction = begun.map_err(|error| format!("begin: {error}"))?;
+    let transaction = begin_in_base(&store, Durability::Durable)?;
     for operations in [both, mine] {
         act(&*transaction, operations, 1);
     }

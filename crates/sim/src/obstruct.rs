@@ -13,9 +13,9 @@ use crate::disk::SimDisk;
 use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all, up_to_last_commit};
 use crate::expected::Expected;
 use crate::fault::{AfterFailedSync, Fault};
-use crate::opening::SimStore;
+use crate::opening::{SimStore, begin};
 use crate::tree::Tree;
-use crate::workload::{Workload, begin};
+use crate::workload::Workload;
 
 /// What the obstacle caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

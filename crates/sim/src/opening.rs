@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atomdir_disk::Name;
 use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, HistoryLimits, Isolation, Options,
-    Privileges, Recovery, Store, StoreError,
+    Privileges, Recovery, Store, StoreError, Transaction,
 };
 
 use crate::disk::SimDisk;
@@ -58,6 +58,8 @@ pub(crate) fn open_with(
     )
 }
 
+type Begun = Result<Arc<Transaction<SimDisk>>, String>;
+
 pub(crate) fn options(isolation: Isolation, durability: Durability) -> BeginOptions {
     BeginOptions {
         conflicts: Conflicts::AtCommit,
@@ -67,4 +69,15 @@ pub(crate) fn options(isolation: Isolation, durability: Durability) -> BeginOpti
         durability,
         label: b"simulated".to_vec(),
     }
+}
+
+pub(crate) fn begin(store: &SimStore, durability: Durability) -> Begun {
+    let begun = store.begin(options(Isolation::Snapshot, durability));
+    begun.map_err(|error| format!("begin: {error}"))
+}
+
+/// Likewise, with every commit that has returned in the base.
+pub(crate) fn begin_in_base(store: &SimStore, durability: Durability) -> Begun {
+    let begun = store.begin_in_base(options(Isolation::Snapshot, durability));
+    begun.map_err(|error| format!("begin: {error}"))
 }

@@ -7,11 +7,11 @@ use atomdir_engine::{Durability, Transaction};
 
 use crate::disk::SimDisk;
 use crate::expected::Expected;
-use crate::opening::SimStore;
+use crate::opening::{SimStore, begin};
 use crate::operation::Operation;
 use crate::transactions::{commit_nested, copy, work_beside};
 use crate::tree::Tree;
-use crate::workload::{Driver, act, begin};
+use crate::workload::{Driver, act};
 
 /// What is done in a transaction that survives. Each operation is one call of a program.
 #[derive(Debug, Clone)]

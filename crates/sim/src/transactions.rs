@@ -11,11 +11,11 @@ use atomdir_engine::{
 use crate::disk::SimDisk;
 use crate::expected::Expected;
 use crate::group::{Company, Moment};
-use crate::opening::{SimStore, options};
+use crate::opening::{SimStore, begin, begin_in_base, options};
 use crate::operation::Operation;
 use crate::overlay::Overlay;
 use crate::tree::{CALLER, Tree};
-use crate::workload::{Driver, Step, act, begin};
+use crate::workload::{Driver, Step, act};
 
 /// One part of a transaction.
 #[derive(Debug, Clone)]
@@ -207,8 +207,7 @@ impl Driver {
     /// A transaction in a native view.
     pub fn native(&mut self, operations: &[Operation], salt: u64) {
         let store = self.store();
-        let open = store.begin_in_base(options(Isolation::Snapshot, Durability::Durable));
-        let open = open.expect("a transaction begins");
+        let open = begin_in_base(&store, Durability::Durable).expect("a transaction begins");
         self.all_is_durable();
         let disk = self.disk.clone();
         let overlay = Overlay::mount(&disk, &open).expect("there is nothing in the way");

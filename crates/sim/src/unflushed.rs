@@ -3,9 +3,10 @@
 
 use atomdir_engine::Durability;
 
+use crate::opening::begin;
 use crate::operation::Operation;
 use crate::tree::Tree;
-use crate::workload::{Driver, act, begin};
+use crate::workload::{Driver, act};
 
 impl Driver {
     pub fn commit_same_unflushed(&mut self, operations: &[Operation], salt: u64) {

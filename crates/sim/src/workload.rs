@@ -14,7 +14,7 @@ use crate::effect::Ordering;
 use crate::expected::Expected;
 use crate::group::Moment;
 use crate::image::Image;
-use crate::opening::{HISTORY, SimStore, open_with, options};
+use crate::opening::{HISTORY, SimStore, begin, open_with, options};
 use crate::operation::{Operation, Target};
 use crate::survivors::{Surviving, Survivor};
 use crate::trace::Trace;
@@ -109,14 +109,6 @@ pub struct Run {
     pub trace: Trace,
     pub expected: Vec<Expected>,
     pub sites: Vec<Site>,
-}
-
-pub(crate) fn begin(
-    store: &SimStore,
-    durability: Durability,
-) -> Result<Arc<Transaction<SimDisk>>, String> {
-    let begun = store.begin(options(Isolation::Snapshot, durability));
-    begun.map_err(|error| format!("begin: {error}"))
 }
 
 impl Workload {

@@ -217,15 +217,7 @@ impl<D: Disk> Apply<'_, D> {
                 if let Some(known) = self.stages.get(&transaction) {
                     return Ok(known.clone());
                 }
-                let handle = match self.core.handles.get(HandleKey::Stage(transaction)) {
-                    Some(handle) => Some(handle),
-                    None => {
-                        let name = names::transaction(transaction);
-                        let (disk, stage) = (&self.core.disk, &self.core.control.stage);
-                        let opened = disk.open(stage, &name, Access::Directory);
-                        absent_is_none(opened)?.map(Arc::new)
-                    }
-                };
+                let handle = absent_is_none(self.core.open_stage(transaction))?;
                 self.stages.insert(transaction, handle.clone());
                 Ok(handle)
             }

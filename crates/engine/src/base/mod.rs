@@ -10,9 +10,10 @@
 //! open, `inode_numbers` are the numbers that views show, `present` and `acl` say what a user may do
 //! to an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps the
 //! engine off what is mounted inside the store, `older` finds objects for transactions that have
-//! survived, `on_the_way` knows what commits change that are not yet in the base, `stages` makes and drops staging
-//! directories, `survey` those that an ordinary user's overlay cannot copy up, `users` asks whether
-//! other programs use a file, and `rights` opens staged objects that are closed to their owner.
+//! survived, `survey` those that an ordinary user's overlay cannot copy up, `on_the_way` knows what
+//! commits change that are not yet in the base, `stages` makes and drops staging directories,
+//! `users` asks whether other programs use a file, and `rights` opens staged objects that are closed
+//! to their owner.
 //!
 //! Invariants
 //! 1. A version "until N" is installed before commit N changes the base, and

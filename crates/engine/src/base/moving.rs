@@ -6,8 +6,8 @@
 //! the places that the engine knows, and then removes the notes.
 //!
 //! Invariants
-//! 1. A reader of a mounted view does not wait for apply. It may be answering overlayfs, which copies a
-//!    directory of a native view up. The kernel then lets no other process rename from one
+//! 1. A reader of a mounted view does not wait for apply. It may be answering overlayfs, which
+//!    copies a directory of a native view up. The kernel then lets no other process rename from one
 //!    directory to another in the whole file system, and apply waits for that. Neither would ever
 //!    go on, and not even a signal that kills the service would end it.
 //! 2. For the same reason no thread takes `commit` or `applying` while it has locked the view that
@@ -22,7 +22,6 @@ use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
 use crate::base::handles::HandleKey;
 use crate::lock;
-use crate::names;
 
 #[derive(Default)]
 pub(crate) struct Moving(Mutex<HashMap<Identity, Vec<EntryPlace>>>);
@@ -88,11 +87,8 @@ impl<D: Disk> Core<D> {
         match parent {
             Parent::Limbo => Ok(self.control.limbo.clone()),
             Parent::Stage(transaction) => {
-                let name = names::transaction(transaction);
-                let opened = self
-                    .disk
-                    .open(&self.control.stage, &name, Access::Directory);
-                opened.map(Arc::new).map_err(super::core::gone_is_stale)
+                let opened = self.open_stage(transaction);
+                opened.map_err(super::core::gone_is_stale)
             }
             Parent::Directory(identity) => {
                 if let Some(known) = self.known(identity) {

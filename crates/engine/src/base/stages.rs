@@ -59,14 +59,12 @@ impl<D: Disk> Core<D> {
             let stage: &D::Handle = &self.control.stage;
             let (from, to) = ((stage, &from), (stage, &to));
             match self.disk.rename(from, to, RenameMode::NoReplace) {
-                Ok(()) => return Ok(self.spare_stages.last_slot.load(Ordering::Relaxed)),
-                Err(Errno::EXIST) => {
-                    spare.push(last);
-                    // Another nested transaction of the same outer one has just taken one over.
-                    return Ok(self.spare_stages.last_slot.load(Ordering::Relaxed));
-                }
-                Err(_) => {}
+                Ok(()) => {}
+                // Another nested transaction of the same outer one has just taken one over.
+                Err(Errno::EXIST) => spare.push(last),
+                Err(_) => continue,
             }
+            return Ok(self.spare_stages.last_slot.load(Ordering::Relaxed));
         }
         drop(spare);
         self.make_stage(transaction).map(|()| 0)
@@ -94,7 +92,8 @@ impl<D: Disk> Core<D> {
         lock(&self.spare_stages.spare).clear();
     }
 
-    fn open_stage(&self, transaction: TransactionId) -> Result<Arc<D::Handle>> {
+    /// Opens the directory, or takes the handle that is still open.
+    pub fn open_stage(&self, transaction: TransactionId) -> Result<Arc<D::Handle>> {
         let key = HandleKey::Stage(transaction);
         if let Some(handle) = self.handles.get(key) {
             return Ok(handle);

@@ -32,23 +32,15 @@ impl<D: Disk> Store<D> {
     /// Makes lazy commits durable, and brings them into the base. Those that come meanwhile may be
     /// left.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let state = lock(&self.0.commit);
-        if !state.queue.commits.is_empty() {
-            drop(self.bring_to_base(state, false)?);
-        }
-        Ok(())
+        self.bring_queue_to_base().map(drop)
     }
 
     /// Brings everything into the base that is on the way (`base::on_the_way`), or fails. Who gets no
     /// error may look again, so it must not succeed if nothing brings a commit there any more.
     pub(crate) fn settle_commits(&self) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
-        let state = lock(&self.0.commit);
-        if !state.queue.commits.is_empty() {
-            drop(self.bring_to_base(state, false)?);
-            return Ok(());
-        }
-        match self.0.core.on_the_way.oldest() {
+        let held = self.bring_queue_to_base()?;
+        match held.and_then(|_held| self.0.core.on_the_way.oldest()) {
             None => Ok(()),
             // An error has poisoned the store just now, or the thread that took it out panicked.
             Some(sequence) => Err(self.poison(Poison::NotApplied {
@@ -77,6 +69,15 @@ impl<D: Disk> Store<D> {
             state = self.bring_to_base(state, holds_lock)?;
         }
         Ok(state)
+    }
+
+    /// If nothing was queued, returns the commit lock, under which that is known.
+    fn bring_queue_to_base(&self) -> Result<Option<Guard<'_, D>>, StoreError> {
+        let state = lock(&self.0.commit);
+        if state.queue.commits.is_empty() {
+            return Ok(Some(state));
+        }
+        self.bring_to_base(state, false).map(|_| None)
     }
 
     /// Flushes and applies all commits that are in the log now.
@@ -204,10 +205,10 @@ impl<D: Disk> Store<D> {
             && state.queue.commits.front().is_some_and(is_durable)
             && let Some(mut pending) = state.queue.commits.pop_front()
         {
+            let sequence = Sequence(pending.record.sequence);
             match self.cancel_if_refused(state, &mut pending) {
                 Ok(true) => {
-                    let cancelled = Sequence(pending.record.sequence);
-                    self.0.core.on_the_way.leave(cancelled);
+                    self.0.core.on_the_way.leave(sequence);
                     continue;
                 }
                 Ok(false) => {
@@ -228,7 +229,6 @@ impl<D: Disk> Store<D> {
                 self.finish_landing(landing, &pending);
             }
             if published.is_ok() {
-                let sequence = Sequence(pending.record.sequence);
                 self.0.core.on_the_way.leave(sequence);
             }
             if stalled.is_some() {

@@ -46,8 +46,8 @@ pub(crate) struct Keeper<'a, D: Disk> {
     pub closed: HashSet<Identity>,
 }
 
-/// For transactions that show the commit, which has not reached the base yet: they may know the
-/// files that lose a name by that name alone.
+/// Keeps the files open that lose a name and have others, for open transactions: those whose
+/// snapshots are older, and those that show the commit, may know a file by that name alone.
 pub(crate) fn hold_unnamed<D: Disk>(core: &Core<D>, set: &WriteSet, sequence: Sequence) {
     let after = set.entries.iter().filter_map(|entry| match &entry.after {
         Some(Object::Base(base)) => Some(base.serial),
@@ -109,14 +109,6 @@ impl<D: Disk> Keeper<'_, D> {
     pub fn keep(&mut self, set: &WriteSet) -> Result<Vec<Arc<Base>>, Errno> {
         let mut kept: Vec<Arc<Base>> = Vec::new();
         let mut seen: HashSet<u64> = HashSet::new();
-        let renamed: HashSet<u64> = set
-            .entries
-            .iter()
-            .filter_map(|entry| match &entry.after {
-                Some(Object::Base(base)) => Some(base.serial),
-                _ => None,
-            })
-            .collect();
         for object in &set.objects {
             self.keep_object(object)?;
             kept.push(object.base.clone());
@@ -147,9 +139,6 @@ impl<D: Disk> Keeper<'_, D> {
                     seen.insert(before.serial);
                 }
                 drop(state);
-                if !set.is_dying(before) && !renamed.contains(&before.serial) {
-                    self.hold(before, directory, &entry.name);
-                }
                 kept.push(before.clone());
             }
         }
@@ -158,9 +147,6 @@ impl<D: Disk> Keeper<'_, D> {
             for (name, base) in set.survivors(removed) {
                 self.keep_attributes(base)?;
                 self.keep_name(&removed.base, name, Some(base.clone()));
-                if !renamed.contains(&base.serial) {
-                    self.hold(base, &removed.base, name);
-                }
                 kept.push(base.clone());
             }
             kept.push(removed.base.clone());
@@ -177,10 +163,6 @@ impl<D: Disk> Keeper<'_, D> {
         self.unseen.extend(unseen.map(|base| base.identity()));
         kept.retain(|base| !set.is_dying(base) || !self.unseen.contains(&base.identity()));
         Ok(kept)
-    }
-
-    fn hold(&self, base: &Arc<Base>, directory: &Arc<Base>, name: &Name) {
-        hold(self.core, self.sequence, (base, directory, name));
     }
 
     /// Keeps the object that the name led to, if an open snapshot shows it. Returns whether one

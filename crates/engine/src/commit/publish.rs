@@ -53,7 +53,7 @@ impl<D: Disk> Store<D> {
         let desired = Desired::of(std::slice::from_ref(&pending.record), false);
         attempt.restore_places();
         let is_shown_early = self.is_shown_early(sequence);
-        if is_shown_early {
+        if is_shown_early || attempt.keeps_but.is_some() {
             hold_unnamed(core, &pending.set, sequence);
         }
         for (base, new) in replacements(&pending.set) {
@@ -96,14 +96,11 @@ impl<D: Disk> Store<D> {
             // The record carries everything that was staged.
             let is_filled = pending.set.pages_in_place() > 0;
             // Another user's directory stays theirs.
-            let is_left = match &pending.record.groups {
-                None => core.spare_stage(transaction, is_filled),
-                Some(_) => {
-                    core.drop_emptied_stage(transaction, is_filled);
-                    false
-                }
-            };
-            if !is_left {
+            let is_own = pending.record.groups.is_none();
+            if !is_own {
+                core.drop_emptied_stage(transaction, is_filled);
+            }
+            if !is_own || !core.spare_stage(transaction, is_filled) {
                 state.stages.remove(&transaction);
             }
         }

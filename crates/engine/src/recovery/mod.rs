@@ -4,8 +4,8 @@
 //! store one of its own. `remake` makes
 //! objects again that the log carries and a crash has lost. `survivors` opens transactions again
 //! that survive their service, and `older` restores their snapshots. `leftovers` empties staging
-//! directories. `inspect` says what recovery would
-//! do, and `check` verifies an open store; neither changes anything.
+//! directories. `inspect` says what recovery would do, and `check` verifies an open store; neither
+//! changes anything.
 //!
 //! Invariants
 //! 1. There is no [`Store`] that was not recovered.

@@ -254,7 +254,7 @@ impl<D: Disk> Transaction<D> {
 
     /// The newest commit in the snapshot.
     pub(crate) fn at(&self) -> Sequence {
-        lock(&self.snapshot).at
+        self.snapshot_point().at
     }
 
     pub(crate) fn snapshot_point(&self) -> SnapshotPoint {
@@ -263,7 +263,7 @@ impl<D: Disk> Transaction<D> {
 
     /// When the snapshot was taken, on the file system's own clock.
     pub(crate) fn began_change_time(&self) -> Timestamp {
-        lock(&self.snapshot).began
+        self.snapshot_point().began
     }
 
     /// From now on its view reads another snapshot, which holds what it has landed.

@@ -44,9 +44,7 @@ impl<D: Disk> View<D> {
         if let Some(handle) = self.core.handles.get(key) {
             return Ok(handle);
         }
-        let name = names::transaction(self.stage_of);
-        let (disk, parent) = (&self.core.disk, &self.core.control.stage);
-        let handle = Arc::new(disk.open(parent, &name, Access::Directory)?);
+        let handle = self.core.open_stage(self.stage_of)?;
         self.core.handles.insert(key, handle.clone());
         Ok(handle)
     }

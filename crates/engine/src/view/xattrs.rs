@@ -30,23 +30,23 @@ impl<D: Disk> View<D> {
         if let Some(changed) = node.own().and_then(|own| own.xattrs.get(name)) {
             return changed.clone().ok_or(Errno::NODATA);
         }
-        if let Some(base) = &node.base {
-            self.settle_object(base)?;
-        }
         match node.base.clone() {
             Some(base) if self.shown.is_some() => {
                 let shown = self.show_xattrs(&base)?.into_iter();
                 let found = shown.into_iter().find(|(of, _)| of == name);
                 found.map(|(_, value)| value).ok_or(Errno::NODATA)
             }
-            Some(base) => match self.snapshot().xattr(&base, name) {
-                Err(Errno::STALE) => {
-                    let known = self.xattrs_before_removal(id, &base)?.into_iter();
-                    let found = known.into_iter().find(|(of, _)| of == name);
-                    found.map(|(_, value)| value).ok_or(Errno::NODATA)
+            Some(base) => {
+                self.settle_object(&base)?;
+                match self.snapshot().xattr(&base, name) {
+                    Err(Errno::STALE) => {
+                        let known = self.xattrs_before_removal(id, &base)?.into_iter();
+                        let found = known.into_iter().find(|(of, _)| of == name);
+                        found.map(|(_, value)| value).ok_or(Errno::NODATA)
+                    }
+                    found => found,
                 }
-                found => found,
-            },
+            }
             None => match self.taken_over(id)? {
                 Some(object) => self.core.disk.xattr(&object, name),
                 None => Err(Errno::NODATA),

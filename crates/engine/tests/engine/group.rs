@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
-use crate::support::{Random, Scratch, begin, create, open, open_with, options};
+use crate::support::{Random, Scratch, begin, create, open, open_with, options, take_log_flushes};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
     BeginOptions, CommitError, Conflicts, Durability, Isolation, NewNode, NodeId, Store,
@@ -116,10 +116,8 @@ fn commits_that_wait_together_share_a_flush() {
     for committed in commit_together(&disk, &store, &transactions, || ()) {
         committed.expect("nobody is in the way");
     }
-    let changes = disk.take_changes();
-    let flushes = changes.iter().filter(|change| **change == "sync_data");
     // The first commit was flushed alone.
-    assert_eq!(flushes.count(), 2);
+    assert_eq!(take_log_flushes(&disk), 2);
     let modified = |root: &Path| {
         let metadata = fs::metadata(root).expect("it is there");
         metadata.modified().expect("the file system has such times")

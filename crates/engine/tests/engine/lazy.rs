@@ -4,6 +4,7 @@ use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
 use crate::support::{
     self, EVERYTHING, Scratch, SetClock, begin, create, open, open_timed, open_with,
+    take_log_flushes,
 };
 use atomdir_disk::Errno;
 use atomdir_engine::{BeginOptions, CommitError, Durability, NewNode, NodeId};
@@ -25,13 +26,7 @@ fn lazy_commits_share_one_flush_of_the_log() {
     create(&scratch.0);
     let disk = FailingDisk::new(Errno::IO, true);
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
-    let log_flushes = || {
-        let changes = disk.take_changes();
-        changes
-            .iter()
-            .filter(|change| **change == "sync_data")
-            .count()
-    };
+    let log_flushes = || take_log_flushes(&disk);
     let name = |number: usize| format!("made{number}").into_bytes();
     let begin_and_make = |number: usize| {
         let transaction = store
@@ -164,10 +159,7 @@ fn deferred_commits_are_durable_before_they_are_in_the_base() {
     create(&scratch.0);
     let disk = FailingDisk::new(Errno::IO, true);
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
-    let log_flushes = || {
-        let changes = disk.take_changes().into_iter();
-        changes.filter(|change| *change == "sync_data").count()
-    };
+    let log_flushes = || take_log_flushes(&disk);
     let commit = |name: &str, durability| {
         let transaction = store.begin(options(durability)).expect("it begins");
         let node = NewNode::File;

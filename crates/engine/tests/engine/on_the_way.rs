@@ -6,34 +6,13 @@ use std::sync::Arc;
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::{Model, caller};
-use crate::support::script::inside;
+use crate::support::script::{commit_lazily, inside, open_scripted};
 use crate::support::trees::{tree_of_base, tree_of_view};
-use crate::support::{self, Random, Scratch, create, open, open_with, seeds_and};
-use atomdir_disk::{Disk, Errno, LinuxDisk};
-use atomdir_engine::{
-    BeginOptions, CommitError, Durability, Isolation, NodeId, Store, Transaction,
+use crate::support::{
+    self, Random, Scratch, begin_with, create, open, open_with, seeds_and, take_log_flushes,
 };
-
-fn begin<D: Disk>(store: &Store<D>, durability: Durability) -> Arc<Transaction<D>> {
-    let options = BeginOptions {
-        durability,
-        ..support::options()
-    };
-    store.begin(options).expect("a transaction begins")
-}
-
-/// Commits the actions lazily, each list of words as in `support::script`.
-fn commit_lazily(store: &Store<FailingDisk>, actions: &[&[&str]]) {
-    let transaction = begin(store, Durability::Lazy);
-    actions.iter().for_each(|words| inside(&transaction, words));
-    store.commit(&transaction).expect("nobody is in the way");
-}
-
-/// A store for the actions of `support::script`.
-fn open_scripted(scratch: &Scratch) -> Store<FailingDisk> {
-    let disk = FailingDisk::new(Errno::IO, true);
-    open_with(disk, &scratch.0).expect("the store opens")
-}
+use atomdir_disk::{Errno, LinuxDisk};
+use atomdir_engine::{BeginOptions, CommitError, Durability, Isolation, NodeId, Transaction};
 
 #[test]
 fn transactions_that_begin_at_once_see_every_commit_before_them() {
@@ -50,7 +29,7 @@ fn transactions_that_begin_at_once_see_every_commit_before_them() {
                 0 => Durability::Durable,
                 _ => Durability::Lazy,
             };
-            let transaction = begin(&store, durability);
+            let transaction = begin_with(&store, durability);
             if random.below(6) == 0 {
                 assert_eq!(tree_of_view(&transaction), model.tree(), "seed {seed}");
             }
@@ -65,7 +44,7 @@ fn transactions_that_begin_at_once_see_every_commit_before_them() {
                 store.commit(&transaction).expect("nobody is in the way");
             }
             match random.below(16) {
-                0 => snapshots.push((begin(&store, Durability::Lazy), model.tree())),
+                0 => snapshots.push((begin_with(&store, Durability::Lazy), model.tree())),
                 1 => store.sync().expect("nothing is in the way"),
                 2 => store.checkpoint().expect("a checkpoint works at any time"),
                 _ => {}
@@ -74,7 +53,7 @@ fn transactions_that_begin_at_once_see_every_commit_before_them() {
         for (older, tree) in &snapshots {
             assert_eq!(&tree_of_view(older), tree, "an older snapshot, seed {seed}");
         }
-        let last = begin(&store, Durability::Lazy);
+        let last = begin_with(&store, Durability::Lazy);
         assert_eq!(tree_of_view(&last), model.tree(), "the last, seed {seed}");
         store.sync().expect("nothing is in the way");
         assert_eq!(tree_of_base(&scratch.0), model.tree(), "seed {seed}");
@@ -93,14 +72,11 @@ fn transactions_in_a_row_wait_for_no_flush() {
     fs::write(scratch.0.join("d/old"), "old").expect("a file is written");
     let disk = FailingDisk::new(Errno::IO, true);
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
-    let flushes = || {
-        let changes = disk.take_changes().into_iter();
-        // Of the log. Ids are reserved by a flush of the header now and then.
-        changes.filter(|change| *change == "sync_data").count()
-    };
+    // Ids are reserved by a flush of the header now and then.
+    let flushes = || take_log_flushes(&disk);
     flushes();
     let make = |name: &str| {
-        let transaction = begin(&store, Durability::Lazy);
+        let transaction = begin_with(&store, Durability::Lazy);
         let directory = transaction.resolve(b"d").expect("it is looked up");
         let directory = directory.expect("it is there");
         let old = transaction.lookup(directory, b"old").expect("it is there");
@@ -120,7 +96,7 @@ fn transactions_in_a_row_wait_for_no_flush() {
     assert!(!scratch.0.join("d/f0").exists(), "the base is behind");
 
     // Who looks at one of them waits for one flush, and then all are there.
-    let reader = begin(&store, Durability::Lazy);
+    let reader = begin_with(&store, Durability::Lazy);
     let found = reader.resolve(b"d/f299").expect("it is looked up");
     assert!(found.is_some());
     assert_eq!(flushes(), 1);
@@ -209,7 +185,7 @@ fn attributes_of_a_directory_do_not_change_when_a_commit_reaches_the_base() {
         ],
     );
     commit_lazily(&store, &[&["put", "d/g", "g"]]);
-    let early = begin(&store, Durability::Durable);
+    let early = begin_with(&store, Durability::Durable);
     let attributes = || {
         let node = early.resolve(b"d").expect("it is looked up");
         let attributes = early.attributes(node.expect("it is there"));
@@ -230,12 +206,12 @@ fn a_read_of_what_cannot_reach_the_base_fails_and_others_go_on() {
     fs::write(scratch.0.join("other"), "other").expect("a file is written");
     let disk = FailingDisk::new(Errno::IO, false);
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
-    let transaction = begin(&store, Durability::Lazy);
+    let transaction = begin_with(&store, Durability::Lazy);
     let old = transaction.resolve(b"old").expect("it is looked up");
     let written = transaction.write(old.expect("it is there"), 0, b"new", false);
     written.expect("it is written");
     store.commit(&transaction).expect("nobody is in the way");
-    let reader = begin(&store, Durability::Lazy);
+    let reader = begin_with(&store, Durability::Lazy);
     disk.fail_after(0);
     assert_eq!(
         reader.lookup(NodeId::ROOT, b"old").map(drop),
@@ -255,7 +231,7 @@ fn a_commit_that_is_set_aside_was_never_seen() {
         .expect("it has a mode");
     let store = open_scripted(&scratch);
     commit_lazily(&store, &[&["put", "old", "new"]]);
-    let reader = begin(&store, Durability::Durable);
+    let reader = begin_with(&store, Durability::Durable);
     fs::write(scratch.0.join("old"), "outside").expect("it is written");
     let found = reader.lookup(NodeId::ROOT, b"old").expect("it is there");
     let mut text = [0; 7];

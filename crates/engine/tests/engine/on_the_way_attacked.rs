@@ -9,33 +9,15 @@ use std::time::Duration;
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
-use crate::support::script::inside;
-use crate::support::{self, Random, Scratch, create, open, open_with, seeds};
-use atomdir_disk::{Disk, Errno};
+use crate::support::script::{commit_lazily, inside, open_scripted};
+use crate::support::{self, Random, Scratch, begin_with, create, open, open_with, seeds};
+use atomdir_disk::Errno;
 use atomdir_engine::{
-    BeginOptions, CommitError, Credentials, Durability, LockError, LockMode, LockRequest,
-    LockScope, NewNode, NodeId, Patience, Store, Transaction,
+    CommitError, Credentials, Durability, LockError, LockMode, LockRequest, LockScope, NewNode,
+    NodeId, Patience, Store, Transaction,
 };
 
 type View = Transaction<FailingDisk>;
-
-fn begin<D: Disk>(store: &Store<D>, durability: Durability) -> Arc<Transaction<D>> {
-    let options = BeginOptions {
-        durability,
-        ..support::options()
-    };
-    store.begin(options).expect("a transaction begins")
-}
-
-fn commit_lazily(store: &Store<FailingDisk>, actions: &[&[&str]]) {
-    let transaction = begin(store, Durability::Lazy);
-    actions.iter().for_each(|words| inside(&transaction, words));
-    store.commit(&transaction).expect("nobody is in the way");
-}
-
-pub fn open_scripted(scratch: &Scratch) -> Store<FailingDisk> {
-    open_with(FailingDisk::without_flushes(), &scratch.0).expect("the store opens")
-}
 
 /// Runs it in a thread of its own, and fails if it does not end.
 fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
@@ -69,7 +51,7 @@ fn reads_end_after_any_failure_of_an_apply() {
                 &["chmod", "d", "700"],
             ],
         );
-        let reader = begin(&store, Durability::Lazy);
+        let reader = begin_with(&store, Durability::Lazy);
         disk.fail_after(fails_at);
         let first = reader.resolve(b"d/new").map(|found| found.is_some());
         let is_poisoned = store.status().poisoned.is_some();
@@ -103,7 +85,7 @@ fn reads_end_after_any_failure_of_a_cancel() {
         let disk = FailingDisk::new(Errno::IO, false);
         let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
         commit_lazily(&store, &[&["append", "old", "new"]]);
-        let reader = begin(&store, Durability::Lazy);
+        let reader = begin_with(&store, Durability::Lazy);
         fs::write(scratch.0.join("old"), "outside").expect("written");
         disk.fail_after(fails_at);
         let first = reader.resolve(b"old").map(|found| found.is_some());
@@ -128,7 +110,7 @@ fn links_of_a_survivor_of_a_removed_directory() {
     fs::hard_link(scratch.0.join("b"), scratch.0.join("d/a")).expect("linked");
     let store = open_scripted(&scratch);
     commit_lazily(&store, &[&["rm-r", "d"]]);
-    let reader = begin(&store, Durability::Lazy);
+    let reader = begin_with(&store, Durability::Lazy);
     let found = reader.lookup(NodeId::ROOT, b"b").expect("it is there");
     let before = found.attributes.links;
     store.sync().expect("nothing is in the way");
@@ -146,24 +128,24 @@ fn root_attributes_of_a_commit_on_the_way() {
     create(&scratch.0);
     fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).expect("set");
     let store = open_scripted(&scratch);
-    let first = begin(&store, Durability::Lazy);
+    let first = begin_with(&store, Durability::Lazy);
     inside(&first, &["chmod", ".", "2711"]);
     first
         .set_xattr(NodeId::ROOT, b"user.k", b"one", 0, false)
         .expect("set");
     store.commit(&first).expect("nobody is in the way");
     // The first thing it does is to change the root.
-    let second = begin(&store, Durability::Lazy);
+    let second = begin_with(&store, Durability::Lazy);
     second
         .set_xattr(NodeId::ROOT, b"user.l", b"two", 0, false)
         .expect("set");
     assert_eq!(second.attributes(NodeId::ROOT).expect("there").mode, 0o2711);
     assert_eq!(second.xattr(NodeId::ROOT, b"user.k"), Ok(b"one".to_vec()));
     store.commit(&second).expect("nobody is in the way");
-    let third = begin(&store, Durability::Lazy);
+    let third = begin_with(&store, Durability::Lazy);
     inside(&third, &["touch", ".", "77"]);
     store.commit(&third).expect("nobody is in the way");
-    let fourth = begin(&store, Durability::Lazy);
+    let fourth = begin_with(&store, Durability::Lazy);
     assert_eq!(
         fourth.xattr_names(NodeId::ROOT).expect("there").len(),
         2,
@@ -184,7 +166,7 @@ fn survivors_begin_in_the_base() {
         create(&scratch.0);
         fs::write(scratch.0.join("old"), "old").expect("written");
         let store = open(&scratch.0);
-        let first = begin(&store, Durability::Lazy);
+        let first = begin_with(&store, Durability::Lazy);
         let made = first.create(NodeId::ROOT, b"new", NewNode::File, 0o644, 0, caller());
         first
             .write(made.expect("free").node, 0, b"new", false)
@@ -252,7 +234,7 @@ fn no_update_is_lost_to_outside_writers() {
                 2..=4 if open_ones.len() < 3 => {
                     let durability = [Durability::Lazy, Durability::Deferred, Durability::Durable]
                         [random.below(3)];
-                    let view = begin(&store, durability);
+                    let view = begin_with(&store, durability);
                     log.push(format!("begin {} {durability:?}", view.id()));
                     open_ones.push((view, Vec::new()));
                 }
@@ -323,9 +305,9 @@ fn locks_over_commits_on_the_way() {
     create(&scratch.0);
     fs::write(scratch.0.join("f"), "f").expect("written");
     let store = open_scripted(&scratch);
-    let older = begin(&store, Durability::Durable);
+    let older = begin_with(&store, Durability::Durable);
     commit_lazily(&store, &[&["append", "f", "1"]]);
-    let newer = begin(&store, Durability::Durable);
+    let newer = begin_with(&store, Durability::Durable);
     assert!(locks_f(&store, &older).is_err());
     locks_f(&store, &newer).expect("it shows the commit");
     inside(&newer, &["append", "f", "2"]);

@@ -4,10 +4,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::on_the_way_attacked::open_scripted;
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
-use crate::support::script::{tree, try_inside};
+use crate::support::script::{open_scripted, tree, try_inside};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{self, Random, Scratch, create, seeds};
 use atomdir_disk::Kind;

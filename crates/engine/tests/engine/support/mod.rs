@@ -23,6 +23,8 @@ use atomdir_engine::{
 };
 use atomdir_testing::quick_directory;
 
+use failing::FailingDisk;
+
 pub struct SystemClock;
 
 impl Clock for SystemClock {
@@ -187,6 +189,14 @@ pub fn begin<D: Disk>(store: &Store<D>) -> Arc<Transaction<D>> {
     store.begin(options()).expect("a transaction begins")
 }
 
+pub fn begin_with<D: Disk>(store: &Store<D>, durability: Durability) -> Arc<Transaction<D>> {
+    let options = BeginOptions {
+        durability,
+        ..options()
+    };
+    store.begin(options).expect("a transaction begins")
+}
+
 pub fn begin_nested<D: Disk>(store: &Store<D>, outer: &Arc<Transaction<D>>) -> Arc<Transaction<D>> {
     let begun = store.begin_nested(outer, options());
     begun.expect("it can be nested")
@@ -201,6 +211,12 @@ pub fn options() -> BeginOptions {
         first_try: None,
         label: b"test".to_vec(),
     }
+}
+
+/// How often the log was flushed since the disk's changes were last taken.
+pub fn take_log_flushes(disk: &FailingDisk) -> usize {
+    let changes = disk.take_changes().into_iter();
+    changes.filter(|change| *change == "sync_data").count()
 }
 
 /// A small generator. A test that fails prints its seed.

@@ -35,7 +35,7 @@ use atomdir_engine::{
 
 use super::failing::FailingDisk;
 use super::model::caller;
-use super::{Scratch, create_with, open_with, options};
+use super::{Scratch, begin_with, create_with, open_with, options};
 
 pub const PAGE: usize = 4096;
 /// A modification time before this was set by a script.
@@ -232,6 +232,18 @@ fn open_to_write(path: &Path) -> fs::File {
 /// Does the action in a transaction. It must succeed in the tree that the view shows.
 pub fn inside(view: &View, words: &[&str]) {
     try_inside(view, words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+}
+
+/// A store for these actions.
+pub fn open_scripted(scratch: &Scratch) -> Store<FailingDisk> {
+    open_with(FailingDisk::without_flushes(), &scratch.0).expect("the store opens")
+}
+
+/// Does the actions in a transaction that is committed lazily.
+pub fn commit_lazily(store: &Store<FailingDisk>, actions: &[&[&str]]) {
+    let transaction = begin_with(store, Durability::Lazy);
+    actions.iter().for_each(|words| inside(&transaction, words));
+    store.commit(&transaction).expect("nobody is in the way");
 }
 
 pub fn try_inside(view: &View, words: &[&str]) -> Result<(), Errno> {
