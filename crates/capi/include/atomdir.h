@@ -160,6 +160,11 @@ int atomdir_begin(atomdir_store *store, int flags, const char *label, atomdir_tx
 /* Begins a transaction within another one, which cannot be used until the inner one has ended. */
 int atomdir_nest(atomdir_tx *outer, atomdir_tx **tx);
 
+/* Begins a second transaction from the present state of one, with its isolation and durability. From
+ * then on the two are independent. Where both have changed the same in different ways, the first to
+ * commit wins. One with ATOMDIR_EARLY cannot be forked. */
+int atomdir_fork(atomdir_tx *tx, atomdir_tx **fork);
+
 /* Commits. If it succeeds, the handle is freed, and `sequence`, if not NULL, is the commit's
  * place in the order, or 0 if nothing had changed. If it fails, the transaction stays open, and
  * atomdir_abort must end it. ATOMDIR_EINUSE if files are open in it. */

@@ -105,6 +105,20 @@ pub unsafe extern "C" fn atomdir_nest(outer: *mut Transaction, tx: *mut *mut Tra
 }
 
 /// # Safety
+/// `tx` is a handle, and `fork` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_fork(tx: *mut Transaction, fork: *mut *mut Transaction) -> c_int {
+    status(|| {
+        require(fork)?;
+        // SAFETY: the caller's promise.
+        let forked = unsafe { borrow(tx) }?.tx.fork()?;
+        // SAFETY: the caller's promise.
+        unsafe { give(fork, Transaction::new(forked.into())) };
+        Ok(())
+    })
+}
+
+/// # Safety
 /// `tx` is a handle, which is not used afterwards if this succeeds. `sequence` is null or may be
 /// written.
 #[unsafe(no_mangle)]

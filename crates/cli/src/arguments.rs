@@ -49,6 +49,7 @@ Change it as a whole or not at all:
 
 Step by step:
   begin        Begin a transaction; print its id and where its view is
+  fork         Begin a second transaction from the state of an open one
   exec         Run a command in an open transaction
   savepoint    Name the present state of a transaction
   rollback     Take a transaction back to a savepoint
@@ -137,6 +138,7 @@ pub enum Verb {
     Make(verbs::make::Arguments),
     Unpack(verbs::unpack::Arguments),
     Begin(verbs::begin::Arguments),
+    Fork(verbs::fork::Arguments),
     Exec(verbs::exec::Arguments),
     Shell(verbs::shell::Arguments),
     Status(verbs::status::Arguments),

@@ -144,6 +144,28 @@ pub enum BeginError {
     Store(#[from] StoreError),
 }
 
+/// Why a transaction has not been forked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForkError {
+    #[error("the transaction has ended")]
+    Ended,
+    #[error(
+        "a transaction with early conflicts cannot be forked: each would be in the other's way"
+    )]
+    Early,
+    #[error(
+        "the transaction's view is read-only, because its changes were listed for the commit; commit or abort it"
+    )]
+    Frozen,
+    #[error("cannot read what was changed in the transaction's native view: {}", reason(.0))]
+    Upper(Errno),
+    #[error("cannot copy the transaction's staged files: {}; nothing was changed", reason(.0))]
+    Copies(Errno),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SavepointError {

@@ -31,6 +31,7 @@ pub fn of_store() -> Vec<*const ()> {
         Linux::create as *const (),
         Linux::date_at_commit as *const (),
         Linux::find_set_aside as *const (),
+        Linux::fork as *const (),
         Linux::finish_merge as *const (),
         Linux::hasten_set_aside as *const (),
         Linux::hold_past as *const (),

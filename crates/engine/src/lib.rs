@@ -52,8 +52,8 @@ pub use commit::Committed;
 pub use commit::checkpoint::SpaceWatch;
 pub use commit::refresh::Refreshed;
 pub use error::{
-    AnnotateError, BeginError, CommitError, ConfirmError, DropError, FreezeError, Obstacle, Poison,
-    RefreshError, SavepointError, Stalled, StoreError, SurvivalError, UndoError,
+    AnnotateError, BeginError, CommitError, ConfirmError, DropError, ForkError, FreezeError,
+    Obstacle, Poison, RefreshError, SavepointError, Stalled, StoreError, SurvivalError, UndoError,
 };
 pub use ids::NodeId;
 pub use locks::{LockError, LockRequest, Patience, Waits};

@@ -284,6 +284,33 @@ fn reads_of_a_serializable_transaction_count_towards_a_budget() {
 }
 
 #[test]
+fn forks_count_towards_a_budget_from_the_start() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(30));
+    let one = begin(&store);
+    one.set_budget(budget.clone());
+    for name in [b"1", b"2", b"3", b"4"] {
+        let made = one.create(NodeId::ROOT, name, NewNode::File, 0o644, 0, caller());
+        made.expect("there is room");
+    }
+    let of_one = budget.changed_objects();
+    let mut forks = Vec::new();
+    while let Ok(fork) = store.fork(&one, options()) {
+        fork.set_budget(budget.clone());
+        forks.push(fork);
+        assert_eq!(budget.changed_objects(), of_one * (forks.len() as u64 + 1));
+    }
+    // The directory counts as changed, too.
+    assert_eq!((of_one, forks.len()), (5, 5));
+    for fork in forks {
+        assert!(store.abort(&fork));
+    }
+    assert_eq!(budget.changed_objects(), of_one);
+}
+
+#[test]
 fn savepoints_count_towards_a_budget() {
     let scratch = Scratch::new();
     create(&scratch.0);

@@ -14,6 +14,7 @@ fn begin(outer: TransactionId) -> BeginRequest {
         options: BeginOptions {
             label: b"a label".to_vec(),
             outer: Some(outer),
+            fork_of: None,
             wait: true,
             ..BeginOptions::default()
         },

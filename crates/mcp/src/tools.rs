@@ -65,8 +65,14 @@ pub const TOOLS: &[Definition] = &[
         name: "begin",
         description: "Begin a transaction. Returns its id and its view: a directory that shows the \
             store as of now plus the transaction's own changes. Change files there, or with run. \
-            Nobody else sees a change before commit; abort drops all of them.",
+            Nobody else sees a change before commit; abort drops all of them. With within it begins \
+            within another transaction: its commit adds its changes to that one.",
         parameters: &[
+            optional(
+                "within",
+                Kind::Number,
+                "the id of an open transaction, whose state it begins with",
+            ),
             optional("label", Kind::Text, "what the log calls it"),
             optional(
                 "max_age",
@@ -77,6 +83,8 @@ pub const TOOLS: &[Definition] = &[
         effect: Effect::Changes,
         call: |given| {
             let mut words = words(["begin"]);
+            let within = given.number("within").map(|id| id.to_string());
+            words.extend(option("--in", within.as_deref()));
             words.extend(option("--message", given.text("label")));
             words.extend(option("--max-age", given.text("max_age")));
             Call::Verb(words)
@@ -85,18 +93,18 @@ pub const TOOLS: &[Definition] = &[
     Definition {
         name: "fork",
         description: "Begin a second transaction from the present state of an open one, to try \
-            something. It has a view of its own. Its commit adds its changes to the first \
-            transaction, its abort leaves the first one as it was. One transaction can have \
-            several forks at a time.",
+            another way. It has a view of its own, and from then on the two are independent: commit \
+            the better one and abort the other. Where both have changed the same in different ways, \
+            the first to commit wins.",
         parameters: &[
             TRANSACTION,
             optional("label", Kind::Text, "what status calls it"),
         ],
         effect: Effect::Changes,
         call: |given| {
-            let mut words = words(["begin"]);
-            words.extend(option("--in", Some(&id(given))));
+            let mut words = words(["fork"]);
             words.extend(option("--message", given.text("label")));
+            words.push(id(given).into());
             Call::Verb(words)
         },
     },

@@ -269,6 +269,9 @@ pub struct BeginOptions {
     /// The transaction in which this one is nested, and whose isolation and durability it shares.
     /// If that one is serializable or has a native view, only one at a time can be nested in it.
     pub outer: Option<TransactionId>,
+    /// It begins with the snapshot and the present changes of this transaction, and its isolation and
+    /// durability, but is independent of it. Then `outer` is `None`.
+    pub fork_of: Option<TransactionId>,
     /// If only one at a time can be nested in `outer`, and others work in that one, the begin waits
     /// for its end. Otherwise, and when nobody works in it, the begin fails with
     /// [`FailureKind::InUse`](crate::FailureKind::InUse) or

@@ -29,6 +29,7 @@ fn begin() -> BeginRequest {
             label: b"make \xff install".to_vec(),
             detached: true,
             outer: Some(transaction),
+            fork_of: None,
             wait: true,
             view: ViewChoice::Configured,
             opened: true,

@@ -221,6 +221,10 @@ impl Transaction {
         Ok(Transaction::new(self.run(python, |tx| Ok(tx.nest()?))?))
     }
 
+    fn fork(&self, python: Python<'_>) -> PyResult<Transaction> {
+        Ok(Transaction::new(self.run(python, |tx| Ok(tx.fork()?))?))
+    }
+
     fn commit(&self, python: Python<'_>) -> PyResult<Committed> {
         self.run(python, |tx| {
             let receipt = tx.commit()?;

@@ -277,6 +277,20 @@ def test_own_reads_conflict_by_pages(store: atomdir.Store) -> None:
                 file.write(b"1")
 
 
+def test_of_two_forks_either_can_be_taken(base: Path) -> None:
+    with atomdir.Store(base) as store:
+        first = store.begin()
+        (first / "common").write_text("1")
+        with first.fork() as other:
+            (other / "result").write_text("good")
+            (first / "result").write_text("bad")
+        assert (base / "common").read_text() == "1"
+        with pytest.raises(atomdir.Conflict):
+            first.commit()
+        first.abort()
+        assert (base / "result").read_text() == "good"
+
+
 def test_savepoints_nesting_and_locks(base: Path) -> None:
     with atomdir.transaction(base, isolation="serializable") as tx:
         (tx / "a").write_text("1")

@@ -122,8 +122,8 @@ pub enum StoreError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
-    /// The transaction in which it would be nested has ended.
-    #[error("the outer transaction has ended")]
+    /// The transaction in which it would be nested, or whose fork it would be, has ended.
+    #[error("the first transaction has ended")]
     Ended,
     /// The service has begun it, and this process cannot open its view.
     #[error("the transaction's view cannot be opened: {}", io_reason(.0))]

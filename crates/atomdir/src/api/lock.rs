@@ -83,6 +83,37 @@ impl Transaction {
             outer: PhantomData,
         })
     }
+
+    /// Begins a second transaction from the present state of this one: it has the same snapshot, the
+    /// same changes, isolation and durability. From then on the two are independent. Where both have
+    /// changed the same in different ways, the first to commit wins. A transaction with
+    /// [early conflicts](crate::Conflicts::Early) cannot be forked.
+    ///
+    /// What is written in files that are open here counts as far as it has been written.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// let one_way = store.begin()?;
+    /// one_way.write("common", b"1")?;
+    /// let other_way = one_way.fork()?;
+    /// one_way.write("result", b"bad")?;
+    /// other_way.write("result", b"good")?;
+    /// one_way.abort();
+    /// other_way.commit()?;
+    /// # assert_eq!(std::fs::read(scratch.path().join("common"))?, b"1");
+    /// # assert_eq!(std::fs::read(scratch.path().join("result"))?, b"good");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fork(&self) -> Result<Transaction, BeginError> {
+        let when_durable = match self.when_durable {
+            // The outermost one may be lazy.
+            WhenDurable::WithTheOuter => WhenDurable::Later,
+            same => same,
+        };
+        Ok(Transaction::new(self.session.fork()?, when_durable))
+    }
 }
 
 /// A transaction within another: see [`Transaction::nest`].

@@ -93,6 +93,8 @@ pub(crate) trait Session: Send + Sync {
     fn roll_back(&self, name: &[u8]) -> std::result::Result<(), SavepointError>;
     /// Begins a transaction that is nested in this one.
     fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError>;
+    /// Begins a transaction with the state of this one, and independent of it.
+    fn fork(&self) -> std::result::Result<Arc<dyn Session>, BeginError>;
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError>;
     fn commit(&self) -> std::result::Result<Committed, CommitError>;
     fn commit_part(

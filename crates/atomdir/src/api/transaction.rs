@@ -33,7 +33,7 @@ use std::time::SystemTime;
 /// in a transaction.
 pub struct Transaction {
     pub(super) session: Arc<dyn Session>,
-    when_durable: WhenDurable,
+    pub(super) when_durable: WhenDurable,
     is_open: AtomicBool,
     /// It was open before this program attached to it, so it stays open when this is dropped.
     is_attached: bool,

@@ -1,5 +1,6 @@
 //! The engine's errors and reports in the library's terms.
 
+use super::session::Engine;
 use crate::api::{
     BeginError, CommitError, Conflict, Metadata, SavepointError, StoreError, UndoError,
 };
@@ -21,6 +22,26 @@ pub(super) fn begin_error(error: engine::BeginError) -> BeginError {
     match error {
         engine::BeginError::Ended => BeginError::Ended,
         engine::BeginError::Store(error) => BeginError::Store(store_error(error)),
+        error => BeginError::Store(StoreError::Other(error.to_string())),
+    }
+}
+
+/// The options of a transaction that is nested in this one, or a fork of it.
+pub(super) fn options_of_another(of: &Engine) -> engine::BeginOptions {
+    engine::BeginOptions {
+        owner: of.owner(),
+        isolation: of.isolation(),
+        durability: of.durability(),
+        conflicts: of.conflicts(),
+        first_try: None,
+        label: Vec::new(),
+    }
+}
+
+pub(super) fn fork_error(error: engine::ForkError) -> BeginError {
+    match error {
+        engine::ForkError::Ended => BeginError::Ended,
+        engine::ForkError::Store(error) => BeginError::Store(store_error(error)),
         error => BeginError::Store(StoreError::Other(error.to_string())),
     }
 }

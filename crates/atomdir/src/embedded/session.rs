@@ -402,18 +402,18 @@ impl Session for EmbeddedTransaction {
     }
 
     fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError> {
-        let options = engine::BeginOptions {
-            owner: self.rights.user.user,
-            isolation: self.transaction.isolation(),
-            durability: self.transaction.durability(),
-            conflicts: self.transaction.conflicts(),
-            first_try: None,
-            label: Vec::new(),
-        };
+        let options = convert::options_of_another(&self.transaction);
         let nested = self.store.here()?.begin_nested(&self.transaction, options);
         let nested = nested.map_err(convert::begin_error)?;
         let nested = EmbeddedTransaction::new(self.store.clone(), nested);
         Ok(Arc::new(nested))
+    }
+
+    fn fork(&self) -> std::result::Result<Arc<dyn Session>, BeginError> {
+        let options = convert::options_of_another(&self.transaction);
+        let fork = self.store.here()?.fork(&self.transaction, options);
+        let fork = fork.map_err(convert::fork_error)?;
+        Ok(Arc::new(EmbeddedTransaction::new(self.store.clone(), fork)))
     }
 
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError> {

@@ -60,6 +60,17 @@ impl Guards {
 }
 
 impl ServedTransaction {
+    /// Begins one that has to do with this one.
+    fn begin_another(
+        &self,
+        options: &BeginOptions,
+        guards: Guards,
+    ) -> std::result::Result<Arc<dyn Session>, BeginError> {
+        let mut connection = self.store.connection().map_err(failure::begin_connect)?;
+        let transaction = connection.begin(options).map_err(failure::begin)?;
+        ServedTransaction::of(&self.store, connection, transaction, guards)
+    }
+
     pub(super) fn begin(
         store: &Arc<Served>,
         options: &BeginOptions,
@@ -293,13 +304,20 @@ impl Session for ServedTransaction {
             outer: Some(self.transaction.id),
             ..BeginOptions::default()
         };
-        let mut connection = self.store.connection().map_err(failure::begin_connect)?;
-        let transaction = connection.begin(&options).map_err(failure::begin)?;
         let guards = Guards {
             declares_reads: false,
             ..self.guards
         };
-        ServedTransaction::of(&self.store, connection, transaction, guards)
+        self.begin_another(&options, guards)
+    }
+
+    fn fork(&self) -> std::result::Result<Arc<dyn Session>, BeginError> {
+        let options = BeginOptions {
+            fork_of: Some(self.transaction.id),
+            declares_reads: self.guards.declares_reads,
+            ..BeginOptions::default()
+        };
+        self.begin_another(&options, self.guards)
     }
 
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError> {

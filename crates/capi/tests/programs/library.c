@@ -156,6 +156,13 @@ static void conflicts(void)
     atomdir_abort(other);
     CHECK(atomdir_commit(tx, NULL) == 0);
 
+    begin();
+    CHECK(atomdir_write_file(tx, "common", "1", 1) == 0);
+    CHECK(atomdir_fork(tx, NULL) == -EINVAL && atomdir_fork(tx, &other) == 0);
+    CHECK(atomdir_write_file(other, "of a fork", "1", 1) == 0);
+    atomdir_abort(tx);
+    CHECK(atomdir_commit(other, &sequence) == 0 && sequence > 0);
+
     CHECK(atomdir_begin(store, 64, NULL, &other) == -EINVAL);
     atomdir_abort(NULL);
 }

@@ -127,6 +127,7 @@ impl BeginArguments {
                 Some(Outer::None) => None,
                 None => current,
             },
+            fork_of: None,
             wait: false,
             declares_reads: false,
             isolation: self.isolation,

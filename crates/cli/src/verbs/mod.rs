@@ -12,6 +12,7 @@ pub mod conflicts;
 pub mod deinit;
 pub mod diff;
 pub mod exec;
+pub mod fork;
 pub mod init;
 pub mod list;
 mod list_stores;
@@ -56,6 +57,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Make(arguments) => make::run(&arguments, context),
         Verb::Unpack(arguments) => unpack::run(&arguments, context),
         Verb::Begin(arguments) => begin::run(&arguments, context),
+        Verb::Fork(arguments) => fork::run(&arguments, context),
         Verb::Exec(arguments) => exec::run(&arguments, context),
         Verb::Shell(arguments) => shell::run(&arguments, context),
         Verb::Status(arguments) => status::run(&arguments, context),

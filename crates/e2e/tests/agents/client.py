@@ -78,20 +78,32 @@ async def talk(session):
     await call("rollback", transaction=transaction, name="-before")
     await refused("has no savepoint", "rollback", transaction=transaction, name="other")
 
-    # Two attempts from its state, of which one is taken.
-    forks = [await call("fork", transaction=transaction, label=name) for name in ("bad", "good")]
-    for number, fork in enumerate(forks):
+    # Two attempts from its state, of which one becomes part of it.
+    inner = [await call("begin", within=transaction, label=name) for name in ("bad", "good")]
+    for number, attempt in enumerate(inner):
         command = f"cat dir/file; echo {number} > attempt"
-        ran = await call("run", transaction=fork["transaction"], command=command)
+        ran = await call("run", transaction=attempt["transaction"], command=command)
         assert ran["stdout"] == "x\n", ran
-    await call("abort", transaction=forks[0]["transaction"])
-    await call("commit", transaction=forks[1]["transaction"])
+    await call("abort", transaction=inner[0]["transaction"])
+    await call("commit", transaction=inner[1]["transaction"])
     assert (await call("read", transaction=transaction, path="attempt"))["contents"] == "1\n"
     part = await call("commit", transaction=transaction, paths=["attempt"])
     assert part["open"] and base("attempt") == "1\n" and base("page") == "one\n", part
     await call("abort", transaction=transaction, paths=["dir"])
     done = await call("commit", transaction=transaction)
     assert base("page") == "two\n" and not os.path.exists(os.path.join(STORE, "dir")), done
+
+    # Two ways from one state, of which one is taken.
+    begun = (await call("begin"))["transaction"]
+    await call("run", transaction=begun, command="echo common > common")
+    fork = await call("fork", transaction=begun, label="other way")
+    await call("run", transaction=begun, command="echo worse > way")
+    ran = await call("run", transaction=fork["transaction"], command="cat common; echo better > way")
+    assert ran["stdout"] == "common\n", ran
+    await call("commit", transaction=fork["transaction"])
+    await call("abort", transaction=begun)
+    assert base("way") == "better\n" and base("common") == "common\n"
+    await refused("no open transaction", "fork", transaction=begun)
 
     # A conflict, and its sides.
     one, other = [(await call("begin"))["transaction"] for _ in range(2)]
@@ -109,7 +121,7 @@ async def talk(session):
 
     # What was committed.
     commits = (await call("log", limit=3))["commits"]
-    assert len(commits) == 3 and commits[0]["commit"] == first + 4, commits
+    assert len(commits) == 3 and commits[0]["commit"] == first + 5, commits
     shown = await call("show", commit=commits[0]["commit"])
     assert "+mine" in shown["changes"][0]["diff"], shown
     listed = await call("undo", commits=[commits[0]["commit"]], dry_run=True)

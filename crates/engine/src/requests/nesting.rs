@@ -1,19 +1,23 @@
-//! Transactions within transactions, and savepoints: see `view::fork`.
+//! Transactions within transactions, forks of transactions, and savepoints: see `view::fork`.
 //!
 //! A nested transaction has a view over the outer one's and shares its
 //! snapshot. Its commit is neither logged nor validated against the base: that
 //! happens when the outermost one commits. Several can be nested in one at the
 //! same time, unless it is serializable: what one reads of another's commit would not
 //! be in its read set.
+//!
+//! A fork begins with the state of another transaction, too, but is a transaction like any other:
+//! each of the two is committed or aborted without the other, and where both have changed the same,
+//! the first to commit wins.
 
 use std::sync::Arc;
 
 use atomdir_disk::Disk;
 
-use crate::error::{BeginError, FreezeError, SavepointError};
+use crate::error::{BeginError, ForkError, FreezeError, SavepointError};
 use crate::ids::TransactionId;
 use crate::lock;
-use crate::options::BeginOptions;
+use crate::options::{BeginOptions, Conflicts};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::view::{Outdated, View};
@@ -71,6 +75,64 @@ impl<D: Disk> Store<D> {
         Ok(self.add_nested(outer, nested, options))
     }
 
+    /// Begins a transaction with the snapshot and the present changes of another one, and its
+    /// isolation and durability. Neither sees what the other does from then on.
+    ///
+    /// The other one's programs wait while its files are copied, unless they work in an overlay.
+    pub fn fork(
+        &self,
+        of: &Arc<Transaction<D>>,
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, ForkError> {
+        self.refuse_if_poisoned()?;
+        if of.conflicts() == Conflicts::Early {
+            return Err(ForkError::Early);
+        }
+        let options = BeginOptions {
+            isolation: of.isolation(),
+            durability: of.durability(),
+            conflicts: Conflicts::AtCommit,
+            ..options
+        };
+        of.share.require_room().map_err(ForkError::Copies)?;
+        let id = self.take_id()?;
+        let _charge = of.charge().map_err(ForkError::Copies)?;
+        let mut guard = of.view.lock();
+        let view = may_fork(&mut guard)?;
+        if !view.lower {
+            let fork = view.fork(id).map_err(ForkError::Copies)?;
+            return Ok(self.add_fork(of, fork, options));
+        }
+        let reader = view.reader_of_upper().map_err(ForkError::Upper)?;
+        drop(guard);
+        let copied = reader.copy_upper(&of.view, id, of.began_change_time());
+        let (mut fork, _) = copied.map_err(ForkError::Upper)?;
+        let mut guard = of.view.lock();
+        let still_lower = may_fork(&mut guard).and_then(|view| match view.lower {
+            true => Ok(view),
+            // Its programs have ended meanwhile, and perhaps it has got another snapshot.
+            false => Err(ForkError::Ended),
+        });
+        let lower = still_lower.inspect_err(|_| self.0.core.drop_stage(id))?;
+        fork.be_apart_from(lower);
+        Ok(self.add_fork(of, fork, options))
+    }
+
+    /// To be called under the lock of the other one's view: it cannot end meanwhile, so its snapshot
+    /// is kept without a gap.
+    fn add_fork(
+        &self,
+        of: &Transaction<D>,
+        fork: View<D>,
+        options: BeginOptions,
+    ) -> Arc<Transaction<D>> {
+        let id = fork.id;
+        let mut open = lock(&self.0.open);
+        let transaction = Arc::new(Transaction::forked(of, fork, options));
+        open.by_id.insert(id, transaction.clone());
+        transaction
+    }
+
     /// To be called under the outer view's lock.
     fn add_nested(
         &self,
@@ -92,6 +154,14 @@ fn may_begin_in<D: Disk>(outer: &mut Option<View<D>>) -> Result<&mut View<D>, Be
         Some(nested) if view.reads.is_some() => Err(BeginError::Nested { nested }),
         _ if view.frozen => Err(BeginError::Frozen),
         _ => Ok(view),
+    }
+}
+
+fn may_fork<D: Disk>(of: &mut Option<View<D>>) -> Result<&mut View<D>, ForkError> {
+    let view = of.as_mut().ok_or(ForkError::Ended)?;
+    match view.frozen {
+        true => Err(ForkError::Frozen),
+        false => Ok(view),
     }
 }
 

@@ -148,14 +148,19 @@ impl Drop for Share {
 
 impl<D: Disk> Transaction<D> {
     /// From now on, everything that the engine remembers for the transaction counts towards this
-    /// budget. Call this before the transaction changes anything. Once the budget is used up, every
+    /// budget. Call this before anybody else gets the transaction. Once the budget is used up, every
     /// change fails with `EDQUOT`, and so do savepoints, locks, and reads of a serializable
     /// transaction.
     pub fn set_budget(&self, budget: Arc<Budget>) {
-        if let Some(view) = self.view.lock().as_ref() {
+        let view = self.view.lock();
+        if let Some(view) = view.as_ref() {
             view.count_names_in(&budget.names);
         }
         self.share.set(budget);
+        // A fork has changes from the start.
+        if let Some(view) = view.as_ref() {
+            self.share.update(|| view.kept_objects());
+        }
     }
 
     /// A read set takes memory as well. If there is no room to note a read, the read fails:

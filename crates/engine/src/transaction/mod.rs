@@ -82,7 +82,7 @@ pub struct Transaction<D: Disk> {
 }
 
 /// The commits that an undo takes back. See [`Before`].
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct TakenBack {
     pub commits: Vec<u64>,
     pub leaves_traces: bool,
@@ -118,6 +118,22 @@ impl<D: Disk> Transaction<D> {
         let snapshot = *lock(&outer.snapshot);
         let around = (Some(outer.clone()), snapshot);
         Transaction::over(core, contention, options, around, view)
+    }
+
+    /// A transaction with the snapshot of another one, which it is independent of. `view` is a
+    /// [`View::fork`] of the other one's, which must be open meanwhile.
+    pub(crate) fn forked(
+        of: &Transaction<D>,
+        view: View<D>,
+        options: BeginOptions,
+    ) -> Transaction<D> {
+        let (core, contention) = (of.core.clone(), of.contention.clone());
+        let fork = Transaction::over(core, contention, options, (None, of.snapshot_point()), view);
+        let outermost = of.outermost();
+        *lock(&fork.landed) = lock(&outermost.landed).clone();
+        *lock(&fork.uses_past) = outermost.used_past();
+        fork.set_takes_back(lock(&of.takes_back).clone());
+        fork
     }
 
     fn over(

@@ -29,6 +29,14 @@ impl Numbers {
         }
     }
 
+    /// For a view that shares none of them with the one that it comes from.
+    pub fn from(point: ForkPoint) -> Numbers {
+        Numbers {
+            next_node: AtomicU64::new(point.next_node),
+            last_slot: AtomicU64::new(point.last_slot),
+        }
+    }
+
     pub fn last_slot(&self) -> u64 {
         self.last_slot.load(Ordering::Relaxed)
     }

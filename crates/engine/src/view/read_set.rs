@@ -21,13 +21,14 @@ use crate::ranges::RangeSet;
 /// A file read in more runs of pages than this counts as read throughout.
 const RUNS_MAX: usize = 256;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ReadSet {
     /// Keyed by the object's serial.
     objects: BTreeMap<u64, ObjectReads>,
     size: usize,
 }
 
+#[derive(Clone)]
 pub(crate) struct ObjectReads {
     pub base: Arc<Base>,
     pub attributes: bool,
@@ -57,7 +58,7 @@ impl Permissions {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) enum PagesRead {
     #[default]
     None,
@@ -66,7 +67,7 @@ pub(crate) enum PagesRead {
     Runs(Box<RangeSet>),
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) enum EntriesRead {
     #[default]
     None,

@@ -13,6 +13,7 @@ mod contested_names;
 mod crash;
 mod creation;
 mod exchange;
+mod forks;
 mod freeze;
 mod group;
 mod held_space;

@@ -305,6 +305,13 @@ class Transaction:
         self._flush()
         return Transaction(self.native.nest())
 
+    def fork(self) -> Transaction:
+        """Begins a second transaction from the present state of this one. From then on the two are
+        independent. Where both have changed the same in different ways, the first to commit wins.
+        """
+        self._flush()
+        return Transaction(self.native.fork())
+
     def open(
         self,
         path: str,

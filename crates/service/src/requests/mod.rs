@@ -233,6 +233,7 @@ fn begin_transaction(
     }
     peer.require_views()?;
     undo::check(&begin, past.as_ref(), peer)?;
+    nesting::check(&begin, past.as_ref())?;
     sealing::refuse_detached(begin.detached, begin.sealed)?;
     let choice = native::choose(service, &begin, peer)?;
     service.transactions.check_room(peer.user)?;
@@ -258,15 +259,14 @@ fn begin_transaction(
         first_try: connection.first_try(begin.first_try),
         label: begin.label,
     };
-    let transaction = match begin.outer {
-        Some(outer) => nesting::begin(service, connection, (outer, begin.wait), options)?,
-        None => match &past {
-            Some(past) => undo::begin(service, connection, past, options)?,
-            None => {
-                let begun = service.store.begin_in_base(options);
-                begun.map_err(|error| convert::begin_failure(&error, peer))?
-            }
-        },
+    let transaction = match (begin.outer, begin.fork_of, &past) {
+        (Some(outer), ..) => nesting::begin(service, connection, (outer, begin.wait), options)?,
+        (None, Some(of), _) => nesting::fork(service, connection, of, options)?,
+        (None, None, Some(past)) => undo::begin(service, connection, past, options)?,
+        (None, None, None) => {
+            let begun = service.store.begin_in_base(options);
+            begun.map_err(|error| convert::begin_failure(&error, peer))?
+        }
     };
     if let Some(budget) = service.budgets.of(transaction.owner()) {
         transaction.set_budget(budget);

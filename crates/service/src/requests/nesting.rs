@@ -1,4 +1,4 @@
-//! Nested transactions and savepoints.
+//! Nested transactions, forks of transactions, and savepoints.
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::Unanswered;
@@ -10,9 +10,56 @@ use crate::service::Service;
 use crate::transactions::Transaction;
 use crate::transactions::leases;
 use crate::transactions::refusals;
-use atomdir_engine::{BeginError, BeginOptions, SavepointError};
-use atomdir_protocol::{Answer, Failure, FailureKind, Others, SAVEPOINT_LENGTH_MAX, TransactionId};
+use atomdir_engine::{BeginError, BeginOptions, ForkError, SavepointError};
+use atomdir_protocol::{
+    Answer, BeginOptions as BeginRequested, Failure, FailureKind, Others, Past,
+    SAVEPOINT_LENGTH_MAX, TransactionId,
+};
 use std::sync::Arc;
+
+/// Fails if a fork is asked to begin with something else, too.
+pub(crate) fn check(begin: &BeginRequested, past: Option<&Past>) -> Result<(), Failure> {
+    match begin.fork_of {
+        Some(_) if begin.outer.is_some() || past.is_some() => {
+            let message = "a fork begins with the state of one transaction, and is nested in none";
+            Err(Failure::new(FailureKind::BadRequest, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn fork(
+    service: &Service,
+    connection: &Connection,
+    of: TransactionId,
+    options: BeginOptions,
+) -> Result<Arc<Transaction>, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(of, peer, connection.id)?;
+    // It must also have what programs wrote through memory mappings.
+    leases::gather(service, &connection.stream, &one.transaction)?;
+    let options = BeginOptions {
+        owner: one.transaction.owner(),
+        ..options
+    };
+    // In a native view it would have a part of a commit that is being carried out.
+    let _turn = match one.transaction.is_lower() {
+        true => Some(service.merges.begin_in(of)),
+        false => None,
+    };
+    let forked = service.store.fork(&one.transaction, options);
+    forked.map_err(|error| {
+        Unanswered::Failed(match error {
+            ForkError::Ended => permissions::no_such_transaction(of),
+            ForkError::Frozen => sealing::frozen(of),
+            ForkError::Early => Failure::new(
+                FailureKind::BadRequest,
+                format!("transaction {of}: {error}"),
+            ),
+            error => convert::fork_failure(&error, peer),
+        })
+    })
+}
 
 pub(crate) fn begin(
     service: &Service,

@@ -55,12 +55,26 @@ pub(crate) fn store_failure(error: &engine::StoreError, peer: &Peer) -> Failure 
 pub(crate) fn begin_failure(error: &engine::BeginError, peer: &Peer) -> Failure {
     match error {
         engine::BeginError::Store(error) => store_failure(error, peer),
-        engine::BeginError::Upper(_) => Failure::new(FailureKind::Io, error.to_string()).with_hint(
-            "a file or directory that its owner cannot read is in the way; run the outermost command \
-             with `--view exact`",
-        ),
+        engine::BeginError::Upper(_) => unreadable(error),
         _ => Failure::new(FailureKind::Internal, error.to_string()),
     }
+}
+
+pub(crate) fn fork_failure(error: &engine::ForkError, peer: &Peer) -> Failure {
+    match error {
+        engine::ForkError::Store(error) => store_failure(error, peer),
+        engine::ForkError::Upper(_) => unreadable(error),
+        engine::ForkError::Copies(_) => Failure::new(FailureKind::Io, error.to_string()),
+        _ => Failure::new(FailureKind::Internal, error.to_string()),
+    }
+}
+
+/// The failure to read what was changed in a native view.
+fn unreadable(error: &impl std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Io, error.to_string()).with_hint(
+        "a file or directory that its owner cannot read is in the way; run the outermost command \
+         with `--view exact`",
+    )
 }
 
 /// The failure for an operation that a native view does not support.

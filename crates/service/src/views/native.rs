@@ -71,6 +71,9 @@ fn impossible(service: &Service, begin: &BeginOptions, peer: &Peer) -> Result<()
     if begin.outer.is_some() {
         return Err(no_view("a nested transaction cannot have a native view"));
     }
+    if begin.fork_of.is_some() {
+        return Err(no_view("a fork cannot have a native view"));
+    }
     if peer.reach != Reach::All {
         return Err(no_view(
             "a command in a view cannot have a native one: it does not reach the control directory",

@@ -61,6 +61,7 @@ fn exists(source: &Source, name: &str) -> bool {
 const PROMISES: [&str; 4] = [
     "docs/guarantees.md",
     "docs/survival.md",
+    "docs/nesting.md",
     "docs/transactions.md",
     "docs/views.md",
 ];

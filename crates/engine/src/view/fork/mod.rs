@@ -10,7 +10,7 @@
 //! fork: its own state when the nested one began. The commit of a nested view compares
 //! both views with the fork and joins the changes (`join`); nothing on disk moves. Of
 //! nested transactions that change the same thing the first to commit wins, and the
-//! others have a conflict.
+//! others have a conflict. `apart` makes a second view of the state that stays independent of it.
 //!
 //! While a nested view is open, names in the outer one change only by nested commits.
 //! Contents and attributes may change, since a command's output may be redirected to a
@@ -28,6 +28,7 @@
 //!    the later state of every changed object of the fork.
 //! 4. A nested commit that has a conflict changes neither view.
 
+mod apart;
 mod join;
 mod nested;
 

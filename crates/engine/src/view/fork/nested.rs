@@ -35,33 +35,27 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Begins a view over this one.
-    pub fn begin_nested(&mut self, id: TransactionId) -> View<D> {
-        let state = self.state();
-        let nested = View {
-            core: self.core.clone(),
-            id,
-            at: self.at,
+    /// A view of another transaction, with the snapshot of this one and what this one remembers of it,
+    /// but not with its changes.
+    pub(super) fn beside(&self, id: TransactionId) -> View<D> {
+        View {
             landed: self.landed.clone(),
             resolved: self.resolved.clone(),
             old_texts: self.old_texts.clone(),
-            nodes: self.unlogged_nodes(),
-            lookups: Vec::new(),
-            holes_read: Default::default(),
-            generations: Vec::new(),
-            shown: None,
-            lower: false,
-            bars: Default::default(),
-            is_torn: false,
-            begun_over: Default::default(),
-            frozen: false,
-            is_validated: false,
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),
             made_of_old: self.made_of_old.clone(),
             successions: self.successions.clone(),
-            free: Vec::new(),
             reusable_from: self.reusable_from,
+            ..View::new(self.core.clone(), id, self.at)
+        }
+    }
+
+    /// Begins a view over this one.
+    pub fn begin_nested(&mut self, id: TransactionId) -> View<D> {
+        let state = self.state();
+        let nested = View {
+            nodes: self.unlogged_nodes(),
             has_placed: self.has_placed,
             numbers: self.numbers.clone(),
             forks: Forks {
@@ -69,12 +63,9 @@ impl<D: Disk> View<D> {
                 ..Forks::default()
             },
             reads: self.reads.as_ref().map(|_| ReadSet::default()),
-            has_declared_reads: false,
             stage_of: self.stage_of,
             has_stage: self.has_stage,
-            is_layer: false,
-            is_written_ahead: false,
-            log: None,
+            ..self.beside(id)
         };
         self.forks.nested.push((id, state));
         nested

@@ -19,9 +19,8 @@ use crate::base::Xattrs;
 use crate::ids::{NodeId, TransactionId};
 use crate::view::View;
 use crate::view::merge::Begun;
-use crate::view::node::{Dress, Staged, StagedParent};
+use crate::view::node::{Staged, StagedParent};
 use crate::view::staging::{PRIVATE_FILE, copy_contents};
-use crate::view::xattrs::set_all;
 
 /// A copy of a node's object in the upper layer.
 struct Copied {
@@ -82,7 +81,12 @@ impl<D: Disk> View<D> {
     }
 
     fn copy_layer(&self, id: TransactionId, read: View<D>, moves: &Moves) -> Result<View<D>> {
-        let mut nested = View::new(self.core.clone(), id, self.at);
+        let mut nested = View {
+            // The copies get slots after those of the layer's objects.
+            numbers: read.numbers.clone(),
+            made_of_old: read.made_of_old.clone(),
+            ..View::new(self.core.clone(), id, self.at)
+        };
         let (mut copies, mut gone) = (Vec::new(), Vec::new());
         let mut places = moves.places();
         for node in read.changed_nodes() {
@@ -102,7 +106,6 @@ impl<D: Disk> View<D> {
         }
         nested.nodes = read.nodes;
         nested.generations = read.generations;
-        nested.numbers = read.numbers;
         nested.restricted_to = self.restricted_to.clone();
         nested.reads = self.reads.as_ref().map(|_| Default::default());
         for copied in copies {
@@ -187,20 +190,17 @@ impl<D: Disk> View<D> {
 
     fn take_copied(&mut self, copied: Copied) -> Result<()> {
         let is_new = self.node(copied.node)?.base.is_none();
-        let own = self.node_mut(copied.node)?.own.as_mut();
-        let own = own.map(Arc::make_mut).ok_or(Errno::STALE)?;
-        own.dress = Dress::Bare;
-        own.staged = copied.contents.map(|(name, length)| {
-            own.attributes.length = length;
-            Staged {
-                parent: StagedParent::Slots,
-                name,
-                identity: None,
+        let staged = match copied.contents {
+            Some((name, length)) => {
+                self.own_in_place(copied.node)?.attributes.length = length;
+                Some(Staged {
+                    parent: StagedParent::Slots,
+                    name,
+                    identity: None,
+                })
             }
-        });
-        if is_new {
-            own.xattrs = set_all(copied.xattrs);
-        }
-        Ok(())
+            None => None,
+        };
+        self.take_copy(copied.node, staged, is_new.then_some(copied.xattrs))
     }
 }
