@@ -89,3 +89,38 @@ fn other_changes_are_one_event_each() {
     assert_eq!(events, expected.map(|(name, kind)| (name, vec![kind])));
     fixture.store.assert_at_rest();
 }
+
+/// Whoever reads the whole directory, hidden or not, also reads the layers of native views. The access
+/// times that this changes are no changes of the transaction.
+#[test]
+fn what_is_read_in_the_control_directory_is_not_committed() {
+    Fixture::for_each_view(
+        "watchers-read",
+        "mkdir dir; echo 1 > dir/file; touch -d @1000000000 . dir dir/file",
+        |one, view| {
+            let script = r#"
+                way=$(mktemp -d); mkfifo $way/ready $way/go
+                $A run -q --view $VIEW -- sh -ec "
+                    chmod 600 dir/file; chmod 644 dir/file
+                    echo > $way/ready; cat $way/go > /dev/null; $LAST" &
+                cat $way/ready > /dev/null
+                find .atomdir -type d -exec ls {} + -o -exec cat {} + > /dev/null 2>&1 || :
+                echo > $way/go; wait $!
+                rm -r $way
+            "#;
+            let program = atomdir_testing::binary();
+            let run = |last: &str| {
+                let (program, last) = (program.display(), last.to_owned());
+                let script = format!("A='{program}' VIEW={view} LAST='{last}'\n{script}");
+                one.store.outside(&script).expect(0);
+                one.store.call(["log"]).expect(0).text().lines().count()
+            };
+            assert_eq!(run("true"), 0, "{view}");
+            // What programs set is a change.
+            assert_eq!(run("touch -a dir/file"), 1, "{view}");
+            assert_eq!(run("touch -a -d @1100000000 dir"), 2, "{view}");
+            let set = one.store.outside("stat -c %X dir").expect(0);
+            assert_eq!(set.text(), "1100000000\n", "{view}");
+        },
+    );
+}

@@ -214,9 +214,9 @@ async fn end(
     if let Some(process) = process {
         // It passes the signal on, and then aborts what it has begun.
         let _ = kill_process(process, Signal::TERM);
-        if timeout(GRACE, child.wait()).await.is_err() {
-            let _ = kill_process_group(process, Signal::KILL);
-        }
+        let _ = timeout(GRACE, child.wait()).await;
+        // A shell that ends for the signal leaves what it has started.
+        let _ = kill_process_group(process, Signal::KILL);
     }
     let status = child.wait().await.map_err(failed)?;
     let why = Some(why);

@@ -327,14 +327,19 @@ impl<D: Disk> Reading<'_, D> {
         let xattrs_before = self.new.shown_xattrs(&base)?;
         let changed_xattrs = difference(&xattrs_before, xattrs, self.overlay_prefix);
         let (old, now) = (before.attributes, stat.attributes);
+        let modified = match base.kind {
+            Kind::Directory => self.is_set(old.times.modified, now.times.modified),
+            _ => old.times.modified != now.times.modified,
+        };
+        let (read, new_read) = (old.times.accessed, now.times.accessed);
+        // Watchers, indexers and backups read the layer itself, which changes the access time only. A
+        // program in the view changes it by setting it, and with it the change time.
+        let is_set_now = read != new_read && (modified || new_read == stat.changed);
         let touched = Touched {
             mode: base.kind != Kind::Symlink && old.mode != now.mode,
             owner: old.owner != now.owner,
-            accessed: old.times.accessed != now.times.accessed,
-            modified: match base.kind {
-                Kind::Directory => self.is_set(old.times.modified, now.times.modified),
-                _ => old.times.modified != now.times.modified,
-            },
+            accessed: is_set_now || self.is_set(read, new_read),
+            modified,
         };
         if touched == Touched::default() && changed_xattrs.is_empty() {
             return Ok(());
