@@ -151,12 +151,12 @@ fn refuse_served(location: &StoreLocation) -> Result<(), OpenError> {
 /// - a process that is forked off cannot use the store.
 #[derive(Debug, Clone)]
 pub struct Store {
-    inner: Inner,
+    pub(super) inner: Inner,
     location: StoreLocation,
 }
 
 #[derive(Debug, Clone)]
-enum Inner {
+pub(super) enum Inner {
     Embedded(Arc<Embedded>),
     Served(Arc<Served>),
 }
