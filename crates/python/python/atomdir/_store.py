@@ -402,6 +402,27 @@ class Store:
         shown, found = self._store().native.at(commit, outside_as_now)
         return self._transaction(shown, [ConflictingChange(*one) for one in found])
 
+    def confirm(self, commit: int) -> None:
+        """Confirms a commit that would take itself back: see `Transaction.confirm_within`. Raises
+        `NotKept` if it does not wait for that, `UndoError` if it has been taken back. Only for the
+        store's owner and root."""
+        self._store().native.confirm(commit)
+
+    def pin(self, commit: int) -> None:
+        """Keeps a commit from being forgotten, however old it gets and however little space there is,
+        until it is unpinned. Raises `NotKept` if it is forgotten already. Only for the store's owner
+        and root."""
+        self._store().native.pin(commit)
+
+    def unpin(self, commit: int) -> None:
+        """Unpins a commit: it is forgotten like others. Only for the store's owner and root."""
+        self._store().native.unpin(commit)
+
+    def relabel(self, commit: int, label: str) -> None:
+        """Changes what the log says of a commit. Of the user's own commits; the store's owner and
+        root can change any."""
+        self._store().native.relabel(commit, label)
+
     def _transaction(
         self,
         begun: _native.Transaction,
