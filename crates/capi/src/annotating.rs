@@ -39,11 +39,12 @@ pub unsafe extern "C" fn atomdir_pin(store: *mut Store, commit: u64, pinned: c_i
     status(|| {
         // SAFETY: the caller's promise.
         let store = &unsafe { borrow(store) }?.store;
-        Ok(match pinned {
-            0 => store.unpin(Sequence(commit))?,
-            1 => store.pin(Sequence(commit))?,
+        let done = match pinned {
+            0 => store.unpin(Sequence(commit)),
+            1 => store.pin(Sequence(commit)),
             _ => return Err(Failure::invalid("it is either pinned (1) or not (0)")),
-        })
+        };
+        Ok(done?)
     })
 }
 
