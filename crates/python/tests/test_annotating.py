@@ -31,7 +31,10 @@ def wait_for(store: atomdir.Store, text: str) -> None:
 def test_commit_takes_itself_back_unless_it_is_confirmed(store: atomdir.Store) -> None:
     commit(store, "old")
     confirmed = commit(store, "confirmed", timedelta(hours=1))
+    due = store.log(1)[0].confirm_by
+    assert due is not None and due > time.time() + 60
     store.confirm(confirmed)
+    assert store.log(1)[0].confirm_by is None
     with pytest.raises(atomdir.NotKept, match="does not wait to be confirmed"):
         store.confirm(confirmed)
     with pytest.raises(atomdir.NotKept):
@@ -39,7 +42,10 @@ def test_commit_takes_itself_back_unless_it_is_confirmed(store: atomdir.Store) -
 
     lost = commit(store, "lost", 0.05)
     wait_for(store, "confirmed")
-    with pytest.raises(atomdir.UndoError):
+    while store.show(lost).commit.confirm_by is not None:
+        time.sleep(0.02)
+    assert store.show(lost).commit.undone_by == store.log(1)[0].sequence
+    with pytest.raises(atomdir.UndoError, match="has been taken back"):
         store.confirm(lost)
     with store.undo(confirmed) as undo:
         undo.confirm_within(timedelta(milliseconds=50))
@@ -72,6 +78,17 @@ def test_commit_that_could_not_be_taken_back_is_refused(store: atomdir.Store) ->
         tx.confirm_within(1)
 
 
+def test_commit_that_others_have_changed_since_stays(store: atomdir.Store) -> None:
+    commit(store, "old")
+    lost = commit(store, "lost", 1)
+    (Path(store.root) / "file").write_text("outside")
+    while store.show(lost).commit.not_taken_back is None:
+        time.sleep(0.02)
+    assert (Path(store.root) / "file").read_text() == "outside"
+    store.confirm(lost)
+    assert store.show(lost).commit.not_taken_back is None
+
+
 def test_next_to_open_the_store_takes_back_what_is_due(base: Path) -> None:
     with atomdir.Store(base, door="embedded") as store:
         commit(store, "old")
@@ -86,6 +103,8 @@ def test_pinned_commits_are_kept_and_labels_can_be_changed(store: atomdir.Store)
     store.pin(pinned)
     kept = store.prune(0)
     assert kept is not None and (kept.commits, kept.oldest) == (1, pinned)
+    newest = store.log(2)
+    assert [(one.pinned, one.forgotten) for one in newest] == [(True, False), (False, True)]
     with pytest.raises(atomdir.NotKept):
         store.pin(old)
     with store.undo(pinned) as undo:

@@ -51,3 +51,16 @@ impl CommitFilter {
             && is_found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_time_of_zero_means_not_to_wait() {
+        assert_eq!(Terms::wait_ms(Duration::ZERO), 0);
+        assert_eq!(Terms::wait_ms(Duration::from_micros(500)), 1);
+        assert_eq!(Terms::wait_ms(Duration::from_millis(5)), 5);
+        assert_eq!(Terms::wait_ms(Duration::MAX), u64::MAX);
+    }
+}

@@ -4,7 +4,8 @@ from typing import List, Optional
 _Stat = tuple[int, int, int, int, int, int, int, int, int, int, int]
 _Change = tuple[str, str, Optional[str]]
 _Committed = tuple[Optional[int], int, Optional[str]]
-_Commit = tuple[int, int, int, int, str, int]
+_Marks = tuple[bool, bool, Optional[int], Optional[int], Optional[int]]
+_Commit = tuple[int, int, int, int, str, int, _Marks]
 _OpenTransaction = tuple[int, int, str, int, bool, int, int]
 _EndedTransaction = tuple[
     int, int, str, int, int, str, Optional[int], str, Optional[int]
