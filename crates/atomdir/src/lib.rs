@@ -74,8 +74,9 @@ pub use api::{
     TransactionOptions, Uncommitted, UndoChoice, UndoError, Where,
 };
 pub use atomdir_types::{
-    Change, ChangedBy, CommitAuthor, CommitSummary, ConflictKind, Conflicts, Durability, EndedHow,
-    HistoryStatus, Isolation, Kind, LockMode, LockScope, Sequence, Timestamp, TransactionId,
+    Change, ChangedBy, CommitAuthor, CommitMarks, CommitSummary, ConflictKind, Conflicts,
+    Durability, EndedHow, HistoryStatus, Isolation, Kind, LockMode, LockScope, Sequence, Timestamp,
+    TransactionId, Unconfirmed,
 };
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;

@@ -21,7 +21,7 @@
  *
  * RESULTS. Functions return 0 or a count, and a negative number if they fail: -ENOENT and so on
  * for an error of a system call, or one of the codes below. atomdir_message() then describes the
- * error. errno is not used.
+ * error. errno is not used. A function ..._next returns 1 and the next item of a list, or 0 at its end.
  *
  * PATHS are relative to the store's root. A path that leaves it fails with -EXDEV.
  *
@@ -157,6 +157,11 @@ int atomdir_sync(atomdir_store *store);
 /* Begins a transaction. `label` is its name in the log, or NULL. */
 int atomdir_begin(atomdir_store *store, int flags, const char *label, atomdir_tx **tx);
 
+/* Has the transaction's commits take themselves back after this time, also after a crash, unless
+ * atomdir_confirm comes first. Negative: they stay, as by default. -EINVAL if it is 0. ATOMDIR_EREFUSED
+ * if the transaction is nested, the store keeps no history, or the user is neither its owner nor root. */
+int atomdir_confirm_within(atomdir_tx *tx, int64_t wait_ms);
+
 /* Begins a transaction within another one, which cannot be used until the inner one has ended. */
 int atomdir_nest(atomdir_tx *outer, atomdir_tx **tx);
 
@@ -184,8 +189,7 @@ int atomdir_attach(atomdir_store *store, uint64_t id, atomdir_tx **tx);
  * ends with this program, so this fails. */
 int atomdir_tx_sync(atomdir_tx *tx);
 
-/* Lists the open transactions of this user (for root: of all users), oldest first. Needs a
- * service. */
+/* Lists the open transactions of this user (for root: of all users), oldest first. Needs a service. */
 struct atomdir_transaction_info {
     uint64_t id;       /* for atomdir_attach */
     uid_t user;        /* its owner */
@@ -196,7 +200,6 @@ struct atomdir_transaction_info {
 };
 
 int atomdir_transactions_open(atomdir_store *store, atomdir_transactions **list);
-/* 1 and the next transaction, or 0 at the end. */
 int atomdir_transactions_next(atomdir_transactions *list, struct atomdir_transaction_info *found);
 void atomdir_transactions_close(atomdir_transactions *list);
 
@@ -220,7 +223,6 @@ struct atomdir_ended_info {
 };
 
 int atomdir_ended_open(atomdir_store *store, atomdir_ended **list);
-/* 1 and the next transaction, or 0 at the end. */
 int atomdir_ended_next(atomdir_ended *list, struct atomdir_ended_info *found);
 void atomdir_ended_close(atomdir_ended *list);
 
@@ -258,7 +260,6 @@ struct atomdir_change {
 
 /* Lists the changes that a commit would make, sorted by path. */
 int atomdir_changes_open(atomdir_tx *tx, atomdir_changes **changes);
-/* 1 and the next change, or 0 at the end. */
 int atomdir_changes_next(atomdir_changes *changes, struct atomdir_change *change);
 void atomdir_changes_close(atomdir_changes *changes);
 
@@ -300,8 +301,7 @@ ssize_t atomdir_list_conflicts(atomdir_tx *tx);
  * atomdir_conflict_at say which. If the texts are merged and the commit is refused all the same, they
  * stay merged in the transaction. */
 #define ATOMDIR_MERGE 3
-int atomdir_commit_with_sides(atomdir_tx *tx, const int *sides, size_t count,
-                              uint64_t *sequence);
+int atomdir_commit_with_sides(atomdir_tx *tx, const int *sides, size_t count, uint64_t *sequence);
 
 /* Opens the versions of a text in a conflict. `index` is the conflict's place in the last list.
  * ATOMDIR_EREFUSED if the conflict is not about a text: see the message. */
@@ -315,8 +315,8 @@ int atomdir_texts_open(atomdir_tx *tx, size_t index, atomdir_texts **texts);
 int atomdir_texts_get(const atomdir_texts *texts, int version, const void **data, size_t *size);
 void atomdir_texts_close(atomdir_texts *texts);
 
-/* ---- The past. Only for the store's owner and root, but every user can list commits, and show
- * their own. ---- */
+/* ---- The past. Only for the store's owner and root, but every user can list commits, and show and
+ * relabel their own. ---- */
 
 struct atomdir_commit_info {
     uint64_t sequence;    /* its number: its place in the commit order */
@@ -333,7 +333,6 @@ int atomdir_log_open(atomdir_store *store, size_t limit, atomdir_log **log);
  * NULL, or NULL for all paths), and that are older than commit `before`, unless that is 0. */
 int atomdir_log_of(atomdir_store *store, const char *const *paths, uint64_t before, size_t limit,
                    atomdir_log **log);
-/* 1 and the next commit, or 0 at the end. */
 int atomdir_log_next(atomdir_log *log, struct atomdir_commit_info *commit);
 void atomdir_log_close(atomdir_log *log);
 
@@ -379,6 +378,15 @@ struct atomdir_history {
 };
 int atomdir_prune(atomdir_store *store, int64_t age_seconds, struct atomdir_history *kept);
 
+/* Confirms a commit that would take itself back. ATOMDIR_ENOTKEPT if it does not wait for that. */
+int atomdir_confirm(atomdir_store *store, uint64_t commit);
+
+/* With 1, keeps a commit from being forgotten, whatever the history's limits are; with 0, no longer. */
+int atomdir_pin(atomdir_store *store, uint64_t commit, int pinned);
+
+/* Changes what the log says of a commit. */
+int atomdir_relabel(atomdir_store *store, uint64_t commit, const char *label);
+
 /* ---- Settings, for the store's owner and root: "allow", "view", "history-age" and
  * "history-space", with values as for the command `atomdir config` ---- */
 
@@ -404,8 +412,7 @@ int atomdir_write_file(atomdir_tx *tx, const char *path, const void *data, size_
  * O_NOFOLLOW. */
 int atomdir_file_open(atomdir_tx *tx, const char *path, int flags, mode_t mode,
                       atomdir_file **file);
-/* Frees the handle. */
-int atomdir_file_close(atomdir_file *file);
+int atomdir_file_close(atomdir_file *file); /* frees the handle */
 /* Reads fewer than `size` bytes only at the end of the file. */
 ssize_t atomdir_pread(atomdir_file *file, void *data, size_t size, uint64_t offset);
 /* Writes all of the data. */
@@ -439,7 +446,6 @@ struct atomdir_entry {
 
 /* Lists a directory as it is at this moment, sorted by name, without "." and "..". */
 int atomdir_dir_open(atomdir_tx *tx, const char *path, atomdir_dir **dir);
-/* 1 and the next entry, or 0 at the end. */
 int atomdir_dir_next(atomdir_dir *dir, struct atomdir_entry *entry);
 void atomdir_dir_close(atomdir_dir *dir);
 
@@ -463,26 +469,20 @@ int atomdir_removexattr(atomdir_tx *tx, const char *path, const char *name);
 /* ---- Three calls around existing code ----
  *
  * Between atomdir_begin_here and atomdir_commit_here, ordinary system calls of this thread on
- * ordinary paths below the store's root are in a transaction: open, write, rename, unlink, stat.
- * This includes the calls of libraries, and of processes and threads that this thread starts.
- *
+ * ordinary paths below the store's root are in a transaction: open, write, rename, unlink, stat. So are
+ * those of libraries, and of processes and threads that this thread starts.
  * The calling thread gets a mount namespace of its own, in which the transaction's view is mounted
- * over the store, and leaves it at the end. So a call is in the transaction if its path is resolved
- * in this namespace:
- *
- *   in:      files opened by this thread after begin_here, by absolute paths or relative to the
- *            working directory; their descriptors stay in when passed on
- *   not in:  files and directories that were opened before, and what is opened relative to them;
- *            other threads; paths that reach the store's directory through another mount of its
- *            file system; everything outside the store
+ * over the store, and leaves it at the end. A call is in the transaction if its path, absolute or
+ * relative to the working directory, is resolved in this namespace; descriptors of files opened there
+ * stay in when passed on. Not in it are files and directories that were opened before, and what is
+ * opened relative to them; other threads; paths that reach the store's directory through another mount
+ * of its file system; everything outside the store.
  *
  * Close the files that you have opened before the end: later, each call on them fails, because their
  * transaction has ended. Threads and processes that were started in the transaction and still run
  * stay in the view, where each call fails.
- *
  * From the first begin_here on, this thread has a working directory, root and umask of its own,
  * which it no longer shares with the other threads (unshare(2), CLONE_FS).
- *
  * The thread needs CAP_SYS_ADMIN and CAP_SYS_CHROOT: root has them, and so does a process in user and
  * mount namespaces that were made for it, as by `unshare -rm`. Without them, begin_here returns -EPERM
  * and changes nothing; use atomdir_begin and atomdir_view instead, or run the program by `atomdir run`.

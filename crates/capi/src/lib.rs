@@ -12,9 +12,11 @@
 //! - `changes`, `listing`: lists of changes; lists of open and of ended transactions
 //! - `past`, `texts`: the past, commits of a part, and sides in conflicts; the versions of a text
 //!   in conflict
+//! - `annotating`: commits that take themselves back, pins and labels
 //! - `maintaining`: dropping history, and settings
 //! - `error`, `handle`: error codes and messages; what C passes as pointers
 
+mod annotating;
 mod changes;
 mod error;
 mod files;

@@ -219,19 +219,31 @@ fn a_c_program_uses_the_library_through_the_service() {
 #[test]
 fn a_c_program_reads_history_and_resolves_conflicts() {
     let name = "a_c_program_reads_history_and_resolves_conflicts";
-    if !tools_present(name, &["cc"]) {
+    run_both_ways(name, "past");
+}
+
+#[test]
+fn a_c_program_confirms_pins_and_relabels_commits() {
+    let name = "a_c_program_confirms_pins_and_relabels_commits";
+    run_both_ways(name, "annotating");
+}
+
+/// Runs a program in a store without a service, and in one with a service.
+fn run_both_ways(test: &str, program: &str) {
+    if !tools_present(test, &["cc"]) {
         return;
     }
-    let scratch = Scratch::new("capi-past");
-    let program = compile(&["cc", "-std=c99"], "past", SHARED, &scratch);
-    for_each_owner(name, |owner| {
-        let fixture = Fixture::owned_by("capi-past", owner, "");
-        let base = fixture.base.to_str().expect("it is text");
-        run(fixture.store.user(), &program, &[base, "embedded"]);
-        let fixture = Fixture::owned_by("capi-past", owner, "");
-        fixture.store.call(["service", "start"]).expect(0);
-        let base = fixture.base.to_str().expect("it is text");
-        run(fixture.store.user(), &program, &[base, "service"]);
+    let scratch = Scratch::new(&format!("capi-{program}"));
+    let compiled = compile(&["cc", "-std=c99"], program, SHARED, &scratch);
+    for_each_owner(test, |owner| {
+        for way in ["embedded", "service"] {
+            let fixture = Fixture::owned_by(&format!("capi-{program}"), owner, "");
+            if way == "service" {
+                fixture.store.call(["service", "start"]).expect(0);
+            }
+            let base = fixture.base.to_str().expect("it is text");
+            run(fixture.store.user(), &compiled, &[base, way]);
+        }
     });
 }
 

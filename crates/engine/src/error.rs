@@ -407,10 +407,24 @@ pub enum UndoError {
     Store(#[from] StoreError),
 }
 
+/// Why a transaction cannot be committed on the terms that its user wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TermsError {
+    #[error("a nested transaction cannot wait to be confirmed: it becomes part of the outer one")]
+    Nested,
+    #[error("the store keeps no history, so no commit can be taken back")]
+    NoHistory,
+}
+
 /// Why a commit cannot be confirmed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfirmError {
+    #[error("no commit {0} in the log")]
+    NoSuchCommit(Sequence),
+    #[error("commit {commit} has been taken back, by commit {by}")]
+    TakenBack { commit: Sequence, by: Sequence },
     #[error("commit {0} does not wait to be confirmed")]
     NotWaiting(Sequence),
     #[error("commit {0} was not confirmed in time, and is just being taken back")]

@@ -19,6 +19,7 @@ pub fn of_store() -> Vec<*const ()> {
         Linux::begin as *const (),
         Linux::begin_nested as *const (),
         Linux::check as *const (),
+        Linux::check_terms as *const (),
         Linux::checkpoint as *const (),
         Linux::close as *const (),
         Linux::commit as *const (),

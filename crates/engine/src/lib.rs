@@ -53,7 +53,8 @@ pub use commit::checkpoint::SpaceWatch;
 pub use commit::refresh::Refreshed;
 pub use error::{
     AnnotateError, BeginError, CommitError, ConfirmError, DropError, ForkError, FreezeError,
-    Obstacle, Poison, RefreshError, SavepointError, Stalled, StoreError, SurvivalError, UndoError,
+    Obstacle, Poison, RefreshError, SavepointError, Stalled, StoreError, SurvivalError, TermsError,
+    UndoError,
 };
 pub use ids::NodeId;
 pub use locks::{LockError, LockRequest, Patience, Waits};

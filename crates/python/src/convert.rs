@@ -156,20 +156,36 @@ pub(crate) fn committed(receipt: &Receipt) -> Committed {
 }
 
 /// A commit's number, transaction, time in nanoseconds since 1970, user, label and number of
-/// changes.
-pub(crate) type Commit = (u64, u64, i64, u32, OsString, u64);
+/// changes; and what has become of it.
+pub(crate) type Commit = (u64, u64, i64, u32, OsString, u64, Marks);
+
+/// Whether a commit is pinned, and forgotten; the commit that has undone it; until when it waits to
+/// be confirmed, in nanoseconds since 1970; and in how many places it could not be taken back.
+type Marks = (bool, bool, Option<u64>, Option<i64>, Option<u64>);
 
 pub(crate) fn commit(summary: CommitSummary) -> Commit {
-    let time = summary.time;
-    let nanoseconds = time.seconds.saturating_mul(1_000_000_000);
+    let marks = summary.marks;
+    let unconfirmed = marks.unconfirmed;
     (
         summary.sequence.0,
         summary.transaction.0,
-        nanoseconds.saturating_add(time.nanoseconds.into()),
+        nanoseconds_of(summary.time),
         summary.user,
         OsString::from_vec(summary.label),
         summary.changes,
+        (
+            marks.pinned,
+            marks.forgotten,
+            marks.undone_by.map(|by| by.0),
+            unconfirmed.map(|one| nanoseconds_of(one.due)),
+            unconfirmed.and_then(|one| one.refused),
+        ),
     )
+}
+
+fn nanoseconds_of(time: Timestamp) -> i64 {
+    let nanoseconds = time.seconds.saturating_mul(1_000_000_000);
+    nanoseconds.saturating_add(time.nanoseconds.into())
 }
 
 pub(crate) fn sequences(numbers: Vec<u64>) -> Vec<Sequence> {

@@ -245,6 +245,22 @@ impl Store {
         Ok((Transaction::new(shown), not_as_then))
     }
 
+    fn confirm(&self, python: Python<'_>, commit: u64) -> PyResult<()> {
+        self.run(python, |store| Ok(store.confirm(Sequence(commit))?))
+    }
+
+    fn pin(&self, python: Python<'_>, commit: u64) -> PyResult<()> {
+        self.run(python, |store| Ok(store.pin(Sequence(commit))?))
+    }
+
+    fn unpin(&self, python: Python<'_>, commit: u64) -> PyResult<()> {
+        self.run(python, |store| Ok(store.unpin(Sequence(commit))?))
+    }
+
+    fn relabel(&self, python: Python<'_>, commit: u64, label: &str) -> PyResult<()> {
+        self.run(python, |store| Ok(store.relabel(Sequence(commit), label)?))
+    }
+
     fn sync(&self, python: Python<'_>) -> PyResult<()> {
         self.run(python, |store| Ok(store.sync()?))
     }

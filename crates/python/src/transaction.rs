@@ -209,6 +209,12 @@ impl Transaction {
         })
     }
 
+    /// `None`: the commit stays.
+    fn confirm_within(&self, python: Python<'_>, wait_seconds: Option<f64>) -> PyResult<()> {
+        let wait = wait_seconds.map(convert::duration);
+        self.run(python, |tx| Ok(tx.confirm_within(wait)?))
+    }
+
     fn set_savepoint(&self, python: Python<'_>, name: &str) -> PyResult<()> {
         self.run(python, |tx| Ok(tx.set_savepoint(name)?))
     }

@@ -2,6 +2,7 @@
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// On what terms a transaction is committed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -14,6 +15,14 @@ pub struct Terms {
     /// Files that the transaction has written get the time of the commit. `None`: as the store's
     /// setting says.
     pub times_at_commit: Option<bool>,
+}
+
+impl Terms {
+    /// For `confirm_ms`. Only zero becomes 0, which means that the commit does not wait.
+    pub fn wait_ms(wait: Duration) -> u64 {
+        let milliseconds = wait.as_nanos().div_ceil(1_000_000);
+        milliseconds.try_into().unwrap_or(u64::MAX)
+    }
 }
 
 /// A selection of commits. What is empty or `None` selects all.
@@ -40,5 +49,18 @@ impl CommitFilter {
         self.since.is_none_or(|since| time >= since)
             && self.user.is_none_or(|wanted| wanted == user)
             && is_found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_time_of_zero_means_not_to_wait() {
+        assert_eq!(Terms::wait_ms(Duration::ZERO), 0);
+        assert_eq!(Terms::wait_ms(Duration::from_micros(500)), 1);
+        assert_eq!(Terms::wait_ms(Duration::from_millis(5)), 5);
+        assert_eq!(Terms::wait_ms(Duration::MAX), u64::MAX);
     }
 }

@@ -61,8 +61,8 @@ impl Where<'_> {
     }
 }
 
-/// Why commits could not be undone, files not restored or the past not be shown. Nothing was
-/// changed.
+/// Why commits could not be undone, files not restored or the past not be shown, or why a commit
+/// could not be confirmed, pinned or relabelled. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {

@@ -4,6 +4,7 @@
 //! engine's in this process (`embedded`), or a view of the service's. Everything here is the
 //! same for both.
 
+mod annotating;
 mod error;
 mod file;
 mod history;

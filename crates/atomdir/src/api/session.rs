@@ -11,7 +11,7 @@ use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, Isolation, LockMode, LockScope, Side, TransactionId};
+use atomdir_types::{ChangeLine, Isolation, LockMode, LockScope, Side, Terms, TransactionId};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -104,6 +104,8 @@ pub(crate) trait Session: Send + Sync {
     /// Drops the changes at and below these paths, and returns the dropped changes. No file may be
     /// open.
     fn abort_part(&self, paths: &[&Path]) -> std::result::Result<Vec<ChangeLine>, CommitError>;
+    /// Says on what terms it is to be committed.
+    fn set_terms(&self, terms: Terms) -> std::result::Result<(), CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// The list that was made last.
     fn listed_conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;

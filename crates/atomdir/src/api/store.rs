@@ -139,7 +139,7 @@ fn refuse_served(location: &StoreLocation) -> Result<(), OpenError> {
 /// Where no service runs, the store is opened in this process alone: without another process,
 /// a socket or a mount. Then
 ///
-/// - opening it recovers it;
+/// - opening it recovers it, and takes back commits that nobody has confirmed in time;
 /// - other processes cannot open it: they get an error that names the process that holds it;
 /// - a thread of the library makes lazy commits durable and shortens the log. It sleeps
 ///   while there is nothing to do;
@@ -151,12 +151,12 @@ fn refuse_served(location: &StoreLocation) -> Result<(), OpenError> {
 /// - a process that is forked off cannot use the store.
 #[derive(Debug, Clone)]
 pub struct Store {
-    inner: Inner,
+    pub(super) inner: Inner,
     location: StoreLocation,
 }
 
 #[derive(Debug, Clone)]
-enum Inner {
+pub(super) enum Inner {
     Embedded(Arc<Embedded>),
     Served(Arc<Served>),
 }

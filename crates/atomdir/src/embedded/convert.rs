@@ -112,6 +112,26 @@ pub(super) fn undo_error(error: engine::UndoError) -> UndoError {
     }
 }
 
+pub(super) fn confirm_error(error: engine::ConfirmError) -> UndoError {
+    match error {
+        engine::ConfirmError::NoSuchCommit(_) | engine::ConfirmError::NotWaiting(_) => {
+            UndoError::NotKept(error.to_string())
+        }
+        engine::ConfirmError::Store(error) => UndoError::Begin(store_error(error).into()),
+        error => UndoError::Refused(error.to_string()),
+    }
+}
+
+pub(super) fn annotate_error(error: engine::AnnotateError) -> UndoError {
+    match error {
+        engine::AnnotateError::NoSuchCommit(_) | engine::AnnotateError::NotKept(_) => {
+            UndoError::NotKept(error.to_string())
+        }
+        engine::AnnotateError::Store(error) => UndoError::Begin(store_error(error).into()),
+        error => UndoError::Refused(error.to_string()),
+    }
+}
+
 pub(super) fn metadata(attributes: engine::NodeAttributes) -> Metadata {
     Metadata {
         kind: attributes.kind,

@@ -11,6 +11,7 @@
 //! 2. While a store is opened or being opened here, no service starts for it: opening holds the
 //!    start lock, and then the store's lock.
 
+mod annotate;
 mod attributes;
 mod convert;
 mod file;
@@ -25,7 +26,9 @@ mod walk;
 
 use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, Conflict, StoreError, UndoError, label_of};
-use crate::hosting::{Ticks, keep_set_aside, run_maintenance, tend_own, without_signals};
+use crate::hosting::{
+    Ticks, keep_set_aside, run_maintenance, tend_own, tend_unconfirmed, without_signals,
+};
 use crate::process::Opener;
 use crate::resolvers;
 use atomdir_disk::LinuxDisk;
@@ -192,6 +195,7 @@ impl Embedded {
         self.ticks.end();
         // A panic of the thread has been reported already.
         let _ = maintainer.join();
+        tend_unconfirmed(&self.store);
         let synced = self.synced();
         keep_set_aside(&self.store);
         self.store.close().map_err(convert::store_error)?;

@@ -3,7 +3,9 @@
 use super::permission::Protection;
 use super::{Embedded, convert};
 use crate::api::OpenError;
-use crate::hosting::{LockPatience, StartLock, heed_times, privileges, store_options};
+use crate::hosting::{
+    LockPatience, StartLock, heed_times, privileges, store_options, tend_unconfirmed,
+};
 use crate::process::Opener;
 use crate::{CONTROL_NAME, StoreLocation};
 use atomdir_disk::{LinuxDisk, Name};
@@ -45,6 +47,8 @@ impl Embedded {
         };
         let store = open_engine(location, &control, &root, &failed)?;
         drop(start_lock);
+        // Before the program sees the store, which it may close before the maintenance has begun.
+        tend_unconfirmed(&store);
         let embedded = Embedded {
             store,
             user,

@@ -4,7 +4,7 @@ use super::attributes::{change_attributes, set_attributes};
 use super::file::EmbeddedFile;
 use super::permission::Rights;
 use super::walk::{Known, PathEnd, walk};
-use super::{Embedded, convert, history, lock};
+use super::{Embedded, annotate, convert, history, lock};
 use crate::api::session::{
     AttributeChange, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
 };
@@ -18,7 +18,7 @@ use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
 use atomdir_protocol::Committed;
-use atomdir_types::{ChangeLine, Isolation, Side, TransactionId};
+use atomdir_types::{ChangeLine, Isolation, Side, Terms, TransactionId};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -443,6 +443,10 @@ impl Session for EmbeddedTransaction {
         let dropped = self.transaction.drop_part(&bytes_of(paths));
         let dropped = dropped.map_err(convert::drop_error)?.changes.into_iter();
         Ok(dropped.map(ChangeLine::written_out).collect())
+    }
+
+    fn set_terms(&self, terms: Terms) -> std::result::Result<(), CommitError> {
+        annotate::set_terms(self.store.here()?, &self.transaction, terms)
     }
 
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {

@@ -104,9 +104,16 @@ impl Served {
     }
 
     pub(crate) fn show(&self, commit: Sequence) -> Result<CommitDetails, UndoError> {
-        let shown = self.ask_with(|connection| connection.show(commit));
-        let shown = shown.map_err(BeginError::from)?;
-        shown.map_err(|error| failure::undo(error.into()))
+        self.ask_of_commit(|connection| connection.show(commit))
+    }
+
+    /// Sends a request that is about a past commit.
+    pub(crate) fn ask_of_commit<T>(
+        &self,
+        ask: impl FnOnce(&mut Connection) -> Result<T, RequestError>,
+    ) -> Result<T, UndoError> {
+        let answer = self.ask_with(ask).map_err(BeginError::from)?;
+        answer.map_err(|error| failure::undo(error.into()))
     }
 
     pub(crate) fn begin_from(

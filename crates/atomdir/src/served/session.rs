@@ -24,7 +24,7 @@ use atomdir_protocol::{
     BeginOptions, ChangeLine, Committed, Conflicts, Durability, FailureKind, Isolation, Others,
     Past, Side, TransactionId, ViewChoice,
 };
-use atomdir_types::sync;
+use atomdir_types::{Terms, sync};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -374,6 +374,17 @@ impl Session for ServedTransaction {
             |connection| {
                 let dropped = connection.abort_part(id, &paths);
                 dropped.map_err(|error| failure::commit(error.into()))
+            },
+        )
+    }
+
+    fn set_terms(&self, terms: Terms) -> std::result::Result<(), CommitError> {
+        let id = self.transaction.id;
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let set = connection.set_terms(id, terms);
+                set.map_err(|error| failure::commit(error.into()))
             },
         )
     }

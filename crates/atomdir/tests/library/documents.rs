@@ -12,7 +12,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 #[test]
 fn the_code_in_the_document_is_the_code_of_this_file() {
     let blocks = code_blocks(include_str!("../../../../docs/library.md"));
-    assert_eq!(blocks.len(), 6);
+    assert_eq!(blocks.len(), 7);
     for block in blocks {
         let block = block.replace("\"/srv/data\"", "&place.base");
         assert_contains_code(include_str!("documents.rs"), &block);
@@ -86,7 +86,23 @@ fn past_and_parts(place: &Place) -> Outcome {
     other.write("conf/b.toml", b"# site\nport = 82\n")?;
     other.commit()?;
     merged(tx)?;
+    let tx = store.begin()?;
+    tx.write("rules", "drop all\n")?;
+    confirmed(&store, tx)?;
+    let last = &store.log(1)?[0];
+    assert_eq!(last.label, b"the new firewall");
+    assert!(last.marks.pinned && last.marks.unconfirmed.is_none());
     kept(&store)
+}
+
+fn confirmed(store: &Store, tx: Transaction) -> Outcome {
+    tx.confirm_within(Some(Duration::from_secs(300)))?; // as `atomdir commit --confirm 5m`
+    if let Some(commit) = tx.commit()?.sequence() {
+        store.confirm(commit)?; // or it takes itself back
+        store.pin(commit)?; // keeps it from being forgotten
+        store.relabel(commit, "the new firewall")?; // what the log says of it
+    }
+    Ok(())
 }
 
 fn merged(tx: Transaction) -> Outcome {

@@ -40,11 +40,10 @@ impl TermsArguments {
         transaction: TransactionId,
         label: Option<&OsStr>,
     ) -> Result<(), Error> {
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let times = self.times.as_deref();
         let terms = Terms {
             label: label.map(|label| label.as_bytes().to_vec()),
-            confirm_ms: self.confirm.map(milliseconds),
+            confirm_ms: self.confirm.map(Terms::wait_ms),
             times_at_commit: times.map(|times| times == TIMES_WORDS[1]),
         };
         match terms == Terms::default() {

@@ -97,6 +97,35 @@ fn commit_whose_file_was_changed_since_stays_and_is_marked() {
     assert!(!store.check(&["log"]).contains("confirm"));
 }
 
+/// Such a history still holds what is pinned.
+#[test]
+fn commit_to_be_confirmed_is_refused_as_misconfigured_once_the_history_is_off() {
+    let store = Store::new("confirm-off");
+    store.check(&["run", "--", "sh", "-c", "echo pinned > pinned"]);
+    store.check(&["pin", "1"]);
+    let (id, view) = store.begin();
+    fs::write(view.join("file"), "mine\n").expect("it is written");
+    fs::write(view.join("other"), "mine\n").expect("it is written");
+    fs::write(store.path.join("file"), "an outside writer's\n").expect("it is written");
+    // The wish stays with the transaction.
+    let wish = store.call(&["commit", &id, "--confirm", "1h"]);
+    assert_eq!(wish.code, Some(75), "{wish:?}");
+    store.check(&["config", "history-age", "off"]);
+    let late = store.call(&["commit", &id, "--", "other"]);
+    let early = store.call(&["run", "--confirm", "1h", "--", "touch", "new"]);
+    for refused in [&late, &early] {
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        assert!(refused.error.contains("keeps no history"), "{refused:?}");
+        assert!(refused.error.contains("history-age 7d"), "{refused:?}");
+    }
+    assert!(!store.path.join("other").exists() && !store.path.join("new").exists());
+    store.check(&["config", "history-age", "7d"]);
+    store.check(&["commit", &id, "--", "other"]);
+    assert!(store.check(&["log"]).contains("[to be confirmed by "));
+    store.check(&["confirm", "2"]);
+    store.check(&["abort", &id]);
+}
+
 #[test]
 fn log_is_filtered_and_marks_what_became_of_commits() {
     let store = Store::new("log-filters");

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Disk, Errno, SetAttributes, SetTime, Timestamp};
 use atomdir_format::annotations::UnconfirmedCommit;
+use atomdir_types::Terms;
 
 use crate::commit::prepare::{Chosen, Prepared, prepare};
-use crate::error::CommitError;
+use crate::error::{CommitError, TermsError};
 use crate::ids::{NodeId, Sequence};
+use crate::lock;
 use crate::log::annotations::{await_confirmation, later};
 use crate::progress::Meter;
 use crate::store::Store;
@@ -22,6 +24,25 @@ impl<D: Disk> Store<D> {
     pub fn date_at_commit(&self, dates: bool) {
         let core = &self.0;
         core.dates_at_commit.store(dates, Ordering::Relaxed);
+    }
+
+    /// Whether the transaction can be committed on these terms. At its commit, that may have changed.
+    pub fn check_terms(
+        &self,
+        transaction: &Transaction<D>,
+        terms: &Terms,
+    ) -> Result<(), TermsError> {
+        if terms.confirm_ms.is_none_or(|wait_ms| wait_ms == 0) {
+            return Ok(());
+        }
+        if transaction.outer().is_some() {
+            return Err(TermsError::Nested);
+        }
+        // That older commits are still kept, because they are pinned, is not enough.
+        match lock(&self.0.commit).history {
+            Some(_) => Ok(()),
+            None => Err(TermsError::NoHistory),
+        }
     }
 
     /// Prepares the changes, perhaps with the time of the commit.

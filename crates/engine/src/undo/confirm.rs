@@ -109,10 +109,27 @@ impl<D: Disk> Store<D> {
             return Err(ConfirmError::TooLate(commit));
         }
         if !annotations.says_unconfirmed(commit.0) {
-            return Err(ConfirmError::NotWaiting(commit));
+            drop(state);
+            return Err(self.why_not_waiting(commit));
         }
         self.settle(&mut state.journal.annotations, commit.0, None)?;
         Ok(())
+    }
+
+    fn why_not_waiting(&self, commit: Sequence) -> ConfirmError {
+        let (mut marks, mut found) = (self.marks(), None);
+        let listed = self.for_each_commit(|one| {
+            marks.note(&one.summary);
+            if one.summary.sequence == commit {
+                found = Some(one.summary);
+            }
+        });
+        match (listed, found.map(|found| marks.of(&found).undone_by)) {
+            (Err(error), _) => error.into(),
+            (Ok(()), None) => ConfirmError::NoSuchCommit(commit),
+            (Ok(()), Some(Some(by))) => ConfirmError::TakenBack { commit, by },
+            (Ok(()), Some(None)) => ConfirmError::NotWaiting(commit),
+        }
     }
 
     /// Takes back the commits that nobody has confirmed in time, the newest first.

@@ -9,7 +9,8 @@ use crate::support::{EVERYTHING, Scratch, SetClock, begin, create, open, open_ti
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{
     CommitError, ConfirmError, Credentials, HistoryLimits, LockMode, LockRequest, LockScope,
-    NewNode, NodeId, NotConfirmed, Patience, Sequence, Store, TakenBackOr, Terms, Transaction,
+    NewNode, NodeId, NotConfirmed, Patience, Sequence, Store, TakenBackOr, Terms, TermsError,
+    Transaction,
 };
 
 const MINUTE: u64 = 60_000;
@@ -105,10 +106,16 @@ fn commit_is_taken_back_when_due_and_stays_when_confirmed() {
     assert_eq!(one.store().take_back_due(), [taken_back(commit, 4)]);
     assert_eq!(one.contents("name").as_deref(), Some("confirmed"));
     assert!(!one.store().awaits_confirmation());
-    for commit in [commit, confirmed, Sequence(1), Sequence(9)] {
+    for commit in [confirmed, Sequence(1)] {
         let late = one.store().confirm_commit(commit);
         assert!(matches!(late, Err(ConfirmError::NotWaiting(of)) if of == commit));
     }
+    let late = one.store().confirm_commit(commit);
+    assert!(
+        matches!(late, Err(ConfirmError::TakenBack { commit: of, by: Sequence(4) }) if of == commit)
+    );
+    let none = one.store().confirm_commit(Sequence(9));
+    assert!(matches!(none, Err(ConfirmError::NoSuchCommit(Sequence(9)))));
     assert_eq!(one.store().take_back_due(), []);
 }
 
@@ -318,6 +325,38 @@ fn commit_to_be_confirmed_is_refused_without_history() {
     store
         .commit(&transaction)
         .expect("it need not be confirmed");
+}
+
+/// A history that has been turned off still holds what is pinned, but takes no further commits.
+#[test]
+fn commit_to_be_confirmed_is_refused_early_though_pinned_commits_are_kept() {
+    let one = Timed::new();
+    let pinned = one.commit("name", "old", None);
+    one.store().pin(pinned, true).expect("it is kept");
+    let waits = Terms {
+        confirm_ms: Some(MINUTE),
+        ..Terms::default()
+    };
+    let transaction = begin(one.store());
+    assert_eq!(one.store().check_terms(&transaction, &waits), Ok(()));
+    one.store().set_history(None).expect("nothing is pending");
+    assert!(one.store().status().history.is_some());
+    let early = one.store().check_terms(&transaction, &waits);
+    assert_eq!(early, Err(TermsError::NoHistory));
+    let off = Terms {
+        confirm_ms: Some(0),
+        ..Terms::default()
+    };
+    assert_eq!(one.store().check_terms(&transaction, &off), Ok(()));
+    transaction.set_terms(waits.clone());
+    write(&transaction, "name", "new");
+    let refused = one.store().commit(&transaction);
+    assert!(matches!(refused, Err(CommitError::NoHistory)));
+    one.store().set_history(Some(EVERYTHING)).expect("likewise");
+    let inner = one.store().begin_nested(&transaction, options());
+    let inner = inner.expect("the outer one is open");
+    let nested = one.store().check_terms(&inner, &waits);
+    assert_eq!(nested, Err(TermsError::Nested));
 }
 
 #[test]

@@ -31,6 +31,10 @@ class Commit:
     - `user`: The numeric id of the transaction's user.
     - `label`: The label of its transaction.
     - `changes`: How many paths it changed.
+    - `pinned`, `forgotten`: Whether it is kept until it is unpinned; whether it cannot be undone.
+    - `undone_by`: The commit that has taken it back.
+    - `confirm_by`: When it takes itself back unless it is confirmed, in seconds since 1970.
+    - `not_taken_back`: It was due and stays, since others had changed the same in so many places.
     """
 
     sequence: int
@@ -39,6 +43,11 @@ class Commit:
     user: int
     label: str
     changes: int
+    pinned: bool
+    forgotten: bool
+    undone_by: Optional[int]
+    confirm_by: Optional[float]
+    not_taken_back: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -128,9 +137,18 @@ class History:
 
 
 def _commit(
-    number: int, transaction: int, nanoseconds: int, user: int, label: str, changes: int
+    number: int,
+    transaction: int,
+    nanoseconds: int,
+    user: int,
+    label: str,
+    changes: int,
+    marks: _native._Marks,
 ) -> Commit:
-    return Commit(number, transaction, nanoseconds / 1e9, user, label, changes)
+    pinned, forgotten, undone_by, due, refused = marks
+    confirm_by = None if due is None else due / 1e9
+    made = (number, transaction, nanoseconds / 1e9, user, label, changes)
+    return Commit(*made, pinned, forgotten, undone_by, confirm_by, refused)
 
 
 class _Open:
@@ -401,6 +419,27 @@ class Store:
         """
         shown, found = self._store().native.at(commit, outside_as_now)
         return self._transaction(shown, [ConflictingChange(*one) for one in found])
+
+    def confirm(self, commit: int) -> None:
+        """Confirms a commit that would take itself back: see `Transaction.confirm_within`. Raises
+        `NotKept` if it does not wait for that, `UndoError` if it has been taken back. Only for the
+        store's owner and root."""
+        self._store().native.confirm(commit)
+
+    def pin(self, commit: int) -> None:
+        """Keeps a commit from being forgotten, however old it gets and however little space there is,
+        until it is unpinned. Raises `NotKept` if it is forgotten already. Only for the store's owner
+        and root."""
+        self._store().native.pin(commit)
+
+    def unpin(self, commit: int) -> None:
+        """Unpins a commit: it is forgotten like others. Only for the store's owner and root."""
+        self._store().native.unpin(commit)
+
+    def relabel(self, commit: int, label: str) -> None:
+        """Changes what the log says of a commit. Of the user's own commits; the store's owner and
+        root can change any."""
+        self._store().native.relabel(commit, label)
 
     def _transaction(
         self,

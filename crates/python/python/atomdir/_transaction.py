@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Callable, Optional, Union
 
@@ -289,6 +290,18 @@ class Transaction:
         others hold locks on them, by default without limit."""
         names = [relative(path) for path in paths]
         self.native.lock(names, shared, subtree, timeout)
+
+    def confirm_within(self, time: Union[timedelta, float, None]) -> None:
+        """Has the commit take itself back after this time, a `timedelta` or seconds, unless
+        `Store.confirm` or `atomdir confirm` comes first, also after a crash; `None`: it stays, as by
+        default. The time begins at the commit, and whoever has the store open then takes the commit
+        back: without a service this program, or the next to open the store. Not in a nested
+        transaction. Only for the store's owner and root."""
+        if isinstance(time, timedelta):
+            time = time.total_seconds()
+        if time is not None and not time > 0:
+            raise ValueError("the time to confirm a commit must be longer than 0")
+        self.native.confirm_within(time)
 
     def set_savepoint(self, name: str) -> None:
         """Gives the present state a name, for `roll_back`."""

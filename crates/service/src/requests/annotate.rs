@@ -6,7 +6,7 @@ use crate::clients::replies::Unanswered;
 use crate::rights::convert;
 use crate::rights::permissions::Peer;
 use crate::service::Service;
-use atomdir_engine::{AnnotateError, ConfirmError};
+use atomdir_engine::{AnnotateError, ConfirmError, TermsError};
 use atomdir_protocol::{
     Annotate, Answer, Failure, FailureKind, LABEL_LENGTH_MAX, Sequence, Terms, TransactionId,
 };
@@ -43,22 +43,24 @@ fn set_terms(
     let one = service.transactions.control(id, peer, connection.id)?;
     if terms.confirm_ms.is_some_and(|wait_ms| wait_ms > 0) {
         peer.require_administer("make commits that take themselves back")?;
-        if one.outer().is_some() {
-            let message = "a nested transaction cannot wait to be confirmed: it becomes part of \
-                           the outer one";
-            return Err(Failure::new(FailureKind::BadRequest, message)
-                .with_hint("commit the outer one with --confirm"));
-        }
-        let has_history = service.store.status().history.is_some();
-        if !has_history {
-            let message = "the store keeps no history, so no commit can be taken back";
-            return Err(Failure::new(FailureKind::Misconfigured, message).with_hint(
-                "`atomdir config history-age 7d` keeps what commits replace for a week",
-            ));
-        }
+        // The history may have been turned on or off since the last commit.
+        let control = &service.access.control;
+        service.history.heed(control, &service.store);
     }
+    let checked = service.store.check_terms(&one.transaction, &terms);
+    checked.map_err(|error| match error {
+        TermsError::Nested => Failure::new(FailureKind::BadRequest, error.to_string())
+            .with_hint("commit the outer one with --confirm"),
+        error => no_history(&error),
+    })?;
     one.transaction.set_terms(terms);
     Ok(())
+}
+
+/// A commit that is to take itself back cannot be made without a history.
+pub(crate) fn no_history(error: &impl std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Misconfigured, error.to_string())
+        .with_hint("`atomdir config history-age 7d` keeps what commits replace for a week")
 }
 
 fn refuse_long(label: Option<&[u8]>) -> Result<(), Failure> {
@@ -82,30 +84,12 @@ fn confirm(service: &Service, peer: &Peer, commit: Sequence) -> Result<(), Failu
     Err(match error {
         ConfirmError::Store(error) => convert::store_failure(&error, peer),
         ConfirmError::TooLate(_) => Failure::new(FailureKind::Conflict, message),
-        _ => {
-            let (mut marks, mut found) = (service.store.marks(), None);
-            let listed = service.store.for_each_commit(|one| {
-                marks.note(&one.summary);
-                if one.summary.sequence == commit {
-                    found = Some(one.summary);
-                }
-            });
-            listed.map_err(|error| convert::store_failure(&error, peer))?;
-            match found.map(|found| marks.of(&found).undone_by) {
-                None => Failure::new(
-                    FailureKind::NoSuchCommit,
-                    format!("no commit {commit} in the log"),
-                ),
-                Some(Some(by)) => Failure::new(
-                    FailureKind::Conflict,
-                    format!("commit {commit} has been taken back, by commit {by}"),
-                )
-                .with_hint(format!("`atomdir undo {by}` brings its changes back")),
-                Some(None) => Failure::new(FailureKind::NoSuchCommit, message).with_hint(
-                    "`atomdir log` marks those that wait; if it was confirmed before, all is well",
-                ),
-            }
-        }
+        ConfirmError::TakenBack { by, .. } => Failure::new(FailureKind::Conflict, message)
+            .with_hint(format!("`atomdir undo {by}` brings its changes back")),
+        ConfirmError::NotWaiting(_) => Failure::new(FailureKind::NoSuchCommit, message).with_hint(
+            "`atomdir log` marks those that wait; if it was confirmed before, all is well",
+        ),
+        _ => Failure::new(FailureKind::NoSuchCommit, message),
     })
 }
 

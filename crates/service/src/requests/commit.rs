@@ -2,6 +2,7 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, conflict_length, send_changes, send_one, send_parts};
+use crate::requests::annotate;
 use crate::requests::parts;
 use crate::requests::sharing;
 use crate::requests::undo;
@@ -220,6 +221,7 @@ pub(crate) fn failure(
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
         CommitError::Past { .. } => undo::read_only(id, &error),
+        CommitError::NoHistory => annotate::no_history(&error),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
         error => Failure::new(FailureKind::Io, error.to_string()),
