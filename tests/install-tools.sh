@@ -47,11 +47,12 @@ done
 # The tests run them in namespaces of their own, where the users that they need exist.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/atomdir
 packed=
-# The client with which the tools for agents are tried. Fixed, so that a new release cannot fail
-# the test.
-mcp=mcp==2.3.0
-mcp_missing=
-[ -x "$cache/mcp/bin/python" ] || mcp_missing=yes
+# The client with which the tools for agents are tried, and libraries that watch directories. Fixed, so
+# that a new release cannot fail the test.
+pypi="mcp==2.3.0 watchdog==6.0.0"
+npm=chokidar@4.0.3
+[ ! -x "$cache/python/bin/watchmedo" ] || pypi=
+[ ! -d "$cache/node/node_modules/chokidar" ] || npm=
 for name in postfix exim4-daemon-light; do
     [ -d "$cache/$name" ] || packed="$packed $name"
 done
@@ -68,7 +69,7 @@ unpack() (
     mv "$cache/$1.new" "$cache/$1"
 )
 
-[ -n "$missing$packed$pnpm$mcp_missing" ] || exit 0
+[ -n "$missing$packed$pnpm$pypi$npm" ] || exit 0
 
 [ -z "$missing" ] || echo "installing$missing"
 [ -z "$pnpm" ] || echo "installing $pnpm by npm"
@@ -88,11 +89,18 @@ for name in $packed; do
     unpack "$name"
 done
 [ -z "$pnpm" ] || npm install --silent --global --no-audit --no-fund "$pnpm" >&2
-# Without it, its test is skipped.
-if [ -n "$mcp_missing" ]; then
-    echo "installing $mcp from PyPI into $cache/mcp"
-    rm -rf "$cache/mcp" "$cache/mcp.new"
-    python3 -m venv "$cache/mcp.new"
-    "$cache/mcp.new/bin/python" -m pip install -q --disable-pip-version-check "$mcp" >&2
-    mv "$cache/mcp.new" "$cache/mcp"
+# Without these, their tests are skipped.
+if [ -n "$pypi" ]; then
+    echo "installing $pypi from PyPI into $cache/python"
+    rm -rf "$cache/python" "$cache/python.new"
+    python3 -m venv "$cache/python.new"
+    # shellcheck disable=SC2086 # a list of names
+    "$cache/python.new/bin/python" -m pip install -q --disable-pip-version-check $pypi >&2
+    mv "$cache/python.new" "$cache/python"
+fi
+if [ -n "$npm" ]; then
+    echo "installing $npm by npm into $cache/node"
+    rm -rf "$cache/node" "$cache/node.new"
+    npm install --silent --no-audit --no-fund --prefix "$cache/node.new" "$npm" >&2
+    mv "$cache/node.new" "$cache/node"
 fi

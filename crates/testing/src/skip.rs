@@ -37,6 +37,22 @@ fn report(what: &str, test: &str, reason: &str) {
     let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
 }
 
+/// Something that tests/install-tools.sh has put into the cache directory of the user who runs it, by
+/// its path there. Reports the test as skipped if it is missing.
+pub fn cached(test: &str, path: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let found = cache.or_else(home)?.join("atomdir").join(path);
+    if !found.exists() {
+        skip(
+            test,
+            &format!("no {path} in the cache; run tests/install-tools.sh"),
+        );
+        return None;
+    }
+    Some(found)
+}
+
 /// Whether all programs are installed. If not, this reports the test as skipped.
 pub fn tools_present(test: &str, tools: &[&str]) -> bool {
     let missing: Vec<&str> = tools

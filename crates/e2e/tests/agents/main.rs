@@ -9,7 +9,7 @@ use std::process::Command;
 use atomdir_testing::documents::code_blocks;
 use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::{
-    Fixture, binary, capture_output, for_each_owner, shell, skip, tools_present,
+    Fixture, binary, cached, capture_output, for_each_owner, shell, skip, tools_present,
 };
 use serde_json::Value;
 
@@ -104,22 +104,12 @@ fn the_page_on_agents_holds() {
 #[test]
 fn a_client_of_the_protocol_uses_every_tool() {
     const TEST: &str = "agents-client";
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let python = cache
-        .or(home)
-        .unwrap_or_default()
-        .join("atomdir/mcp/bin/python");
     if !tools_present(TEST, &["python3", "setpriv"]) || server(TEST).is_none() {
         return;
     }
-    if !python.exists() {
-        skip(
-            TEST,
-            "Python's package mcp is not installed; run tests/install-tools.sh",
-        );
+    let Some(python) = cached(TEST, "python/bin/python") else {
         return;
-    }
+    };
     let settings: Value = serde_json::from_str(&block("{\"mcpServers\"")).expect("JSON");
     let settings = &settings["mcpServers"]["atomdir"];
     assert_eq!(settings["command"], "atomdir");

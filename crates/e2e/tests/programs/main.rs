@@ -16,6 +16,7 @@ mod survivors;
 mod tools;
 mod unappliable;
 mod unpacking;
+mod watching;
 
 use std::env;
 

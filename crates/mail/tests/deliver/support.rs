@@ -1,6 +1,6 @@
 //! A store with mailboxes, and functions that deliver to them and read them.
 
-use atomdir_testing::{Fixture, Outcome, User, capture_output, skip, users_can_mount};
+use atomdir_testing::{Fixture, Outcome, User, cached, capture_output, skip, users_can_mount};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -27,14 +27,8 @@ pub fn has_namespaces(test: &str) -> bool {
 /// A package of Debian's, as tests/install-tools.sh unpacks it, which has this file. Reports the test
 /// as skipped if the package is missing, or cannot run in namespaces of its own.
 pub fn package(test: &str, name: &str, file: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let package = cache.or_else(home)?.join("atomdir").join(name);
-    let is_there = package.join(file).is_file();
-    if !is_there {
-        skip(test, &format!("no {name}; run tests/install-tools.sh"));
-    }
-    (is_there && has_namespaces(test)).then_some(package)
+    cached(test, &format!("{name}/{file}"))?;
+    has_namespaces(test).then(|| cached(test, name)).flatten()
 }
 
 /// A message with this id, and about `size` bytes of text. Each line has the id, so that a torn

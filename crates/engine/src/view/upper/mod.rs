@@ -36,6 +36,7 @@ mod moves;
 mod nested;
 mod overlay_attributes;
 mod seen;
+mod touched;
 mod walk;
 
 use std::collections::HashMap;

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat};
 
-use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
+use super::overlay_attributes::OverlayAttributes;
 use super::{InLayer, LayerDirectory, Reading};
+use crate::base::Base;
 use crate::base::rights::{open_closed, opened_mode, with_rights};
 use crate::base::snapshot::Found;
-use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
 use crate::names;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched,
 };
-use crate::view::xattrs::{XattrChanges, set_all};
 
 /// An entry of an upper directory.
 pub(super) struct Item {
@@ -320,48 +319,6 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    /// Compares the attributes of a base object with those that it has now.
-    fn compare(&mut self, id: NodeId, stat: &Stat, xattrs: Xattrs) -> Result<()> {
-        let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
-        let before = self.new.shown_stat(&base)?;
-        let xattrs_before = self.new.shown_xattrs(&base)?;
-        let changed_xattrs = difference(&xattrs_before, xattrs, self.overlay_prefix);
-        let (old, now) = (before.attributes, stat.attributes);
-        let modified = match base.kind {
-            Kind::Directory => self.is_set(old.times.modified, now.times.modified),
-            _ => old.times.modified != now.times.modified,
-        };
-        let (read, new_read) = (old.times.accessed, now.times.accessed);
-        // Watchers, indexers and backups read the layer itself, which changes the access time only. A
-        // program in the view changes it by setting it, and with it the change time.
-        let is_set_now = read != new_read && (modified || new_read == stat.changed);
-        let touched = Touched {
-            mode: base.kind != Kind::Symlink && old.mode != now.mode,
-            owner: old.owner != now.owner,
-            accessed: is_set_now || self.is_set(read, new_read),
-            modified,
-        };
-        if touched == Touched::default() && changed_xattrs.is_empty() {
-            return Ok(());
-        }
-        let own = self.new.own_mut(id)?;
-        own.touched = touched;
-        own.xattrs = changed_xattrs;
-        own.attributes.mode = now.mode;
-        own.attributes.owner = now.owner;
-        own.attributes.accessed = now.times.accessed;
-        own.attributes.modified = now.times.modified;
-        own.attributes.changed = stat.changed;
-        Ok(())
-    }
-
-    /// Whether a program set the time. A time that follows from another call is
-    /// neither before the transaction's begin nor after now.
-    fn is_set(&self, old: Timestamp, now: Timestamp) -> bool {
-        let clock = self.new.core.options.clock.now();
-        old != now && (now < self.began || now > clock)
-    }
-
     fn take_new(
         &mut self,
         above: &D::Handle,
@@ -480,24 +437,4 @@ impl<D: Disk> Reading<'_, D> {
 
 pub(super) fn is_whiteout(stat: &Stat) -> bool {
     stat.kind == Kind::CharacterDevice && stat.device_number == 0
-}
-
-fn difference(before: &Xattrs, now: Xattrs, overlay_prefix: OverlayPrefix) -> XattrChanges {
-    let mut changes = set_all(now);
-    // Programs in the overlay do not see overlay attributes of base objects.
-    let visible = before
-        .iter()
-        .filter(|(name, _)| !overlay_prefix.covers(name));
-    for (name, value) in visible {
-        match changes.get(name) {
-            Some(Some(new)) if new == value => {
-                changes.remove(name);
-            }
-            Some(_) => {}
-            None => {
-                changes.insert(name.clone(), None);
-            }
-        }
-    }
-    changes
 }
