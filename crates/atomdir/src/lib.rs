@@ -78,7 +78,7 @@ pub use atomdir_types::{
     HistoryStatus, Isolation, Kind, LockMode, LockScope, Sequence, Timestamp, TransactionId,
 };
 pub use error::{ConnectError, FindError, InitError};
-pub use hosting::Holder;
+pub use hosting::{HeldHow, Holder};
 pub use init::{
     AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, check_deinit, deinit_with, init,
     init_with,

@@ -34,7 +34,7 @@
  * them, and may open the store itself if it has a service.
  *
  * SIGNALS. A call that a signal interrupts continues. No function may be called in a signal
- * handler. The library sets no handlers and causes no SIGPIPE. It runs one thread for each store
+ * handler. The library sets no handlers and causes no SIGPIPE. It runs two threads for each store
  * that is open in this process, in which all signals are blocked.
  *
  * DESCRIPTORS of the library are close-on-exec.
@@ -65,28 +65,22 @@ typedef struct atomdir_texts atomdir_texts;
 
 /* A conflict with others. The same work may succeed in a new transaction. */
 #define ATOMDIR_ECONFLICT (-10001)
-/* No store contains the path. */
-#define ATOMDIR_ENOSTORE (-10002)
+#define ATOMDIR_ENOSTORE (-10002) /* no store contains the path */
 /* Another process has opened the store in its own process, without a service. */
 #define ATOMDIR_EHELD (-10003)
-/* The store is not trusted, or may not be opened by this user. */
-#define ATOMDIR_EUNTRUSTED (-10004)
+#define ATOMDIR_EUNTRUSTED (-10004) /* the store is not trusted, or may not be opened by this user */
 /* The store's service does not run, or cannot be reached any more. */
 #define ATOMDIR_ESERVICE (-10005)
 /* A flush has failed. The store refuses changes until it is opened again. */
 #define ATOMDIR_EPOISONED (-10006)
 /* An earlier commit cannot be applied to the files: see the message. */
 #define ATOMDIR_ESTALLED (-10007)
-/* The transaction has ended. */
-#define ATOMDIR_EENDED (-10008)
+#define ATOMDIR_EENDED (-10008) /* the transaction has ended */
 /* The handle belongs to the process from which this one was forked. */
 #define ATOMDIR_EFORKED (-10009)
-/* Files or nested transactions are open in the transaction. */
-#define ATOMDIR_EINUSE (-10010)
-/* Anything else: see the message. */
-#define ATOMDIR_EREFUSED (-10011)
-/* A bug in the library. */
-#define ATOMDIR_EINTERNAL (-10012)
+#define ATOMDIR_EINUSE (-10010) /* files or nested transactions are open in the transaction */
+#define ATOMDIR_EREFUSED (-10011) /* anything else: see the message */
+#define ATOMDIR_EINTERNAL (-10012) /* a bug in the library */
 /* There is no such commit, its history is no longer kept, or there was nothing at a path. */
 #define ATOMDIR_ENOTKEPT (-10013)
 /* The changes to undo, restore or show were overwritten since. Trying again does not help. */
@@ -119,8 +113,9 @@ int atomdir_conflict_at(size_t index, struct atomdir_conflict *conflict);
 
 /* ---- Stores ---- */
 
-/* How to open a store. With 0, through its service if one runs, otherwise in this process. */
-#define ATOMDIR_EMBEDDED 1 /* in this process; no other process can use it until it is closed */
+/* How to open a store. With 0, through its service if one runs, otherwise in this process until
+ * another process wants the store and no transaction or file of it is open here. */
+#define ATOMDIR_EMBEDDED 1 /* in this process, which keeps it until it is closed or handed over */
 #define ATOMDIR_SERVICE 2  /* through the store's service */
 #define ATOMDIR_START 4    /* the same; the command atomdir in PATH starts the service if needed */
 
@@ -139,8 +134,12 @@ int atomdir_close(atomdir_store *store);
 /* The path of the store's root directory. Valid until the handle is freed. */
 const char *atomdir_root(const atomdir_store *store);
 
-/* 1 if the store is open in this process, 0 if it is used through its service. */
+/* 1 if the store is open in this process now, 0 if it is used through its service. */
 int atomdir_is_embedded(const atomdir_store *store);
+
+/* Gives up a store that is open in this process, so that others can open it. The next use opens it
+ * again, as with 0. ATOMDIR_EINUSE while transactions or files of it are open. */
+int atomdir_hand_over(atomdir_store *store);
 
 /* Makes all lazy commits durable. */
 int atomdir_sync(atomdir_store *store);

@@ -4,15 +4,18 @@
 //! engine's in this process (`embedded`), or a view of the service's. Everything here is the
 //! same for both.
 
+mod door;
 mod error;
 mod file;
 mod history;
+mod holding;
 mod kept;
 mod lock;
 mod maintaining;
 mod merging;
 mod metadata;
 mod past;
+mod receipt;
 mod retry;
 pub(crate) mod session;
 mod shared;
@@ -20,6 +23,7 @@ mod store;
 mod transaction;
 mod tree;
 
+pub use door::{Door, StoreOptions};
 pub use error::{
     BeginError, CommitError, Conflict, Error, FileError, LockError, OpenError, SavepointError,
     StoreError,
@@ -34,7 +38,8 @@ pub use merging::NotMerged;
 pub use metadata::{DirectoryEntry, Metadata};
 pub(crate) use past::no_such_commit;
 pub use past::{Differences, ShownCommit};
+pub use receipt::Receipt;
 pub use shared::{SharedFile, SharedTransaction};
 pub(crate) use store::Begin;
-pub use store::{Door, Receipt, Store, StoreOptions, TransactionOptions};
+pub use store::{Store, TransactionOptions};
 pub use transaction::{Transaction, Uncommitted};

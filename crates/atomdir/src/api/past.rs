@@ -3,7 +3,8 @@
 use super::error::{Conflict, Error, FileError, StoreError};
 use super::history::{ChangedPath, UndoError};
 use super::metadata::Metadata;
-use super::store::{Store, WhenDurable};
+use super::receipt::WhenDurable;
+use super::store::Store;
 use super::transaction::Transaction;
 use crate::compare::{
     Affected, Attributes, CONTENTS_LENGTH_MAX, Listed, PathFilter, Seen, ViewAndSnapshot,

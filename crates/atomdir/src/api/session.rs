@@ -14,7 +14,7 @@ use atomdir_protocol::Committed;
 use atomdir_types::{ChangeLine, Isolation, LockMode, LockScope, Side, TransactionId};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -116,10 +116,10 @@ pub(crate) trait Session: Send + Sync {
     /// Makes what was written so far durable, in a transaction that survives.
     fn sync(&self) -> std::result::Result<(), StoreError>;
     /// The store, to wait for lazy commits.
-    fn store(&self) -> Weak<dyn Syncable>;
+    fn store(&self) -> Arc<dyn Syncable>;
 }
 
-/// A store whose lazy commits can be made durable.
+/// A store whose lazy commits can be made durable, also once it was closed.
 pub(crate) trait Syncable: Send + Sync {
     fn sync(&self) -> std::result::Result<(), StoreError>;
 }

@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 pub(super) type Engine = engine::Transaction<LinuxDisk>;
 type Committing = std::result::Result<engine::Committed, engine::CommitError>;
@@ -487,8 +487,7 @@ impl Session for EmbeddedTransaction {
         }
     }
 
-    fn store(&self) -> Weak<dyn Syncable> {
-        let store: Weak<Embedded> = Arc::downgrade(&self.store);
-        store
+    fn store(&self) -> Arc<dyn Syncable> {
+        self.store.durable()
     }
 }
