@@ -35,7 +35,7 @@ pub use kept::OpenTransaction;
 pub use lock::Nested;
 pub use maintaining::EndedTransaction;
 pub use merging::NotMerged;
-pub use metadata::{DirectoryEntry, Metadata};
+pub use metadata::{DirEntry, Metadata, Permissions};
 pub(crate) use past::no_such_commit;
 pub use past::{Differences, ShownCommit};
 pub use receipt::Receipt;

@@ -6,7 +6,7 @@
 use super::error::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
 use super::file::OpenOptions;
 use super::history::{Refreshed, Take};
-use super::metadata::{DirectoryEntry, Metadata};
+use super::metadata::{DirEntry, Metadata};
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
@@ -56,7 +56,7 @@ pub(crate) trait Files: Send + Sync {
     fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<()>;
     fn remove_file(&self, path: &Path) -> Result<()>;
     fn remove_directory(&self, path: &Path) -> Result<()>;
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>>;
     fn xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<Vec<u8>>;
     fn xattr_names(&self, path: &Path, links: Links) -> Result<Vec<Vec<u8>>>;
     fn set_xattr(&self, path: &Path, links: Links, name: &[u8], value: &[u8]) -> Result<()>;

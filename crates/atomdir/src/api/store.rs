@@ -65,7 +65,7 @@ impl Store {
     /// atomdir::init(site, None)?;
     /// let store = atomdir::Store::open(site)?;
     /// let tx = store.begin()?;
-    /// tx.create_directory_all("conf")?;
+    /// tx.create_dir_all("conf")?;
     /// tx.write("conf/a.toml", b"port = 80\n")?;
     /// tx.write("conf/b.toml", b"name = \"b\"\n")?;
     /// tx.commit()?;
