@@ -62,7 +62,6 @@ typedef struct atomdir_ended atomdir_ended;
 typedef struct atomdir_texts atomdir_texts;
 
 /* ---- Errors ---- */
-
 /* A conflict with others. The same work may succeed in a new transaction. */
 #define ATOMDIR_ECONFLICT (-10001)
 #define ATOMDIR_ENOSTORE (-10002) /* no store contains the path */
@@ -112,7 +111,6 @@ size_t atomdir_conflict_count(void);
 int atomdir_conflict_at(size_t index, struct atomdir_conflict *conflict);
 
 /* ---- Stores ---- */
-
 /* How to open a store. With 0, through its service if one runs, otherwise in this process until
  * another process wants the store and no transaction or file of it is open here. */
 #define ATOMDIR_EMBEDDED 1 /* in this process, which keeps it until it is closed or handed over */
@@ -145,7 +143,6 @@ int atomdir_hand_over(atomdir_store *store);
 int atomdir_sync(atomdir_store *store);
 
 /* ---- Transactions ---- */
-
 #define ATOMDIR_SERIALIZABLE 1 /* a commit also fails if others have changed what was read */
 #define ATOMDIR_LAZY 2         /* the commit does not wait for the disk */
 #define ATOMDIR_EARLY 4        /* a write fails at once if an open transaction has written there */
@@ -266,7 +263,6 @@ int atomdir_lock(atomdir_tx *tx, const char *path, int flags, int wait_ms);
 int atomdir_lock_all(atomdir_tx *tx, const char *const *paths, int flags, int wait_ms);
 
 /* ---- Commits of parts, and sides in conflicts. `paths` is an array that ends with NULL. ---- */
-
 /* Commits the changes at and below these paths, and the changes that they need. The transaction
  * stays open with the rest. */
 int atomdir_commit_part(atomdir_tx *tx, const char *const *paths, uint64_t *sequence);
@@ -384,7 +380,6 @@ ssize_t atomdir_setting(atomdir_store *store, const char *key, char *value, size
 int atomdir_set_setting(atomdir_store *store, const char *key, const char *value);
 
 /* ---- Whole files ---- */
-
 /* Reads a file into memory that atomdir_free frees. A byte 0 follows, which `size` does not count. */
 int atomdir_read_file(atomdir_tx *tx, const char *path, void **data, size_t *size);
 void atomdir_free(void *data);
@@ -393,7 +388,6 @@ void atomdir_free(void *data);
 int atomdir_write_file(atomdir_tx *tx, const char *path, const void *data, size_t size);
 
 /* ---- Open files ---- */
-
 /* Flags, as for openat(2): O_RDONLY, O_WRONLY, O_RDWR, O_APPEND, O_CREAT, O_EXCL, O_TRUNC,
  * O_NOFOLLOW. */
 int atomdir_file_open(atomdir_tx *tx, const char *path, int flags, mode_t mode,
@@ -410,7 +404,6 @@ int atomdir_ftruncate(atomdir_file *file, uint64_t length);
 int atomdir_fstat(atomdir_file *file, struct stat *stat);
 
 /* ---- Names ---- */
-
 int atomdir_mkdir(atomdir_tx *tx, const char *path, mode_t mode);
 int atomdir_rmdir(atomdir_tx *tx, const char *path);
 int atomdir_unlink(atomdir_tx *tx, const char *path);
@@ -438,7 +431,6 @@ int atomdir_dir_next(atomdir_dir *dir, struct atomdir_entry *entry);
 void atomdir_dir_close(atomdir_dir *dir);
 
 /* ---- Attributes. atomdir_stat and atomdir_chmod follow symbolic links; the others do not. ---- */
-
 int atomdir_stat(atomdir_tx *tx, const char *path, struct stat *stat);
 int atomdir_lstat(atomdir_tx *tx, const char *path, struct stat *stat);
 int atomdir_chmod(atomdir_tx *tx, const char *path, mode_t mode);
@@ -477,13 +469,21 @@ int atomdir_removexattr(atomdir_tx *tx, const char *path, const char *name);
  * From the first begin_here on, this thread has a working directory, root and umask of its own,
  * which it no longer shares with the other threads (unshare(2), CLONE_FS).
  *
- * The thread needs CAP_SYS_ADMIN and CAP_SYS_CHROOT: root has them, and so does a process in user and
- * mount namespaces that were made for it, as by `unshare -rm`. Without them, begin_here returns -EPERM
- * and changes nothing; use atomdir_begin and atomdir_view instead, or run the program by `atomdir run`.
- * The store must have a service; the command atomdir in PATH starts one if needed. A second begin_here
- * in the same thread returns -EALREADY, and in a forked child -EBUSY.
+ * The store must have a service; the command atomdir in PATH starts one if needed.
+ *
+ * A thread with CAP_SYS_ADMIN and CAP_SYS_CHROOT, as root's have, needs no more. Another process gets a
+ * user namespace of its own at the first begin_here, for good: it must have one thread then
+ * (else -EPERM), sees the files of other users as those of nobody, and starts no set-id programs
+ * with their rights. Afterwards each of its threads may call these functions, for stores whose service
+ * runs. docs/c.md says more.
+ *
+ * A begin_here in a transaction of this thread returns -EALREADY, and in a forked child -EBUSY. With
+ * ATOMDIR_FLATTEN, code that brings its own transaction can be called in one of the same store: the
+ * inner begin_here only counts, the inner commit_here does nothing, and an inner abort_here has
+ * all that follow fail with -ECANCELED and the outermost commit nothing.
  */
-int atomdir_begin_here(const char *path);
+#define ATOMDIR_FLATTEN 1
+int atomdir_begin_here(const char *path, int flags);
 
 /* Leaves the view and commits. If the thread cannot leave, because it has given up its privileges,
  * fails with -EPERM and commits nothing. If the commit fails, the transaction is aborted. */
