@@ -33,8 +33,8 @@ fn main() -> ExitCode {
 pub fn switch(store: &Path, target: &str, source: &Path) -> Result<(), Error> {
     let store = Store::open(store)?;
     store.run(|tx| {
-        tx.remove_all(target)?;
-        tx.create_directory(target)?;
+        tx.remove_dir_all(target)?;
+        tx.create_dir(target)?;
         for name in names(source)? {
             tx.write(format!("{target}/{name}"), fs::read(source.join(&name))?)?;
         }

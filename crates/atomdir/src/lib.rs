@@ -67,9 +67,9 @@ mod trust;
 mod view_root;
 
 pub use api::{
-    BeginError, ChangedPath, CommitError, Conflict, Differences, DirectoryEntry, Door,
-    EndedTransaction, Error, File, FileError, LockError, Metadata, Nested, NotMerged, OpenError,
-    OpenOptions, OpenTransaction, PartReceipt, Receipt, Refreshed, SavepointError, SharedFile,
+    BeginError, ChangedPath, CommitError, Conflict, Differences, DirEntry, Door, EndedTransaction,
+    Error, File, FileError, LockError, Metadata, Nested, NotMerged, OpenError, OpenOptions,
+    OpenTransaction, PartReceipt, Permissions, Receipt, Refreshed, SavepointError, SharedFile,
     SharedTransaction, ShownCommit, Store, StoreError, StoreOptions, Take, Transaction,
     TransactionOptions, Uncommitted, UndoChoice, UndoError, Where,
 };
@@ -79,7 +79,7 @@ pub use atomdir_types::{
     TransactionId, Unconfirmed,
 };
 pub use error::{ConnectError, FindError, InitError};
-pub use hosting::Holder;
+pub use hosting::{HeldHow, Holder};
 pub use init::{
     AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, check_deinit, deinit_with, init,
     init_with,

@@ -7,6 +7,7 @@ pub(crate) mod way;
 
 use crate::FindError;
 use crate::accounts::describe_user;
+use crate::hosting::{HeldHow, Holder};
 use crate::trust::{Distrust, Owned, Trust, configuration};
 use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{Placed, Store};
@@ -38,6 +39,14 @@ pub struct StoreLocation {
 }
 
 impl StoreLocation {
+    /// The process that has the store open, and when it gives it up. To be asked where no service
+    /// answers: it is then a program that has opened the store by itself.
+    pub fn holder(&self) -> Option<(Holder, HeldHow)> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let control = openat(CWD, &self.control, flags, Mode::empty()).ok()?;
+        Holder::find(&control).map(|holder| (holder, HeldHow::of(&control)))
+    }
+
     /// Whether transactions may have been open when the last service ended: the next one opens those
     /// that survive, and reports the others. False for users who may not look.
     pub fn may_have_survivors(&self) -> bool {

@@ -34,7 +34,7 @@
  * them, and may open the store itself if it has a service.
  *
  * SIGNALS. A call that a signal interrupts continues. No function may be called in a signal
- * handler. The library sets no handlers and causes no SIGPIPE. It runs one thread for each store
+ * handler. The library sets no handlers and causes no SIGPIPE. It runs two threads for each store
  * that is open in this process, in which all signals are blocked.
  *
  * DESCRIPTORS of the library are close-on-exec.
@@ -62,31 +62,24 @@ typedef struct atomdir_ended atomdir_ended;
 typedef struct atomdir_texts atomdir_texts;
 
 /* ---- Errors ---- */
-
 /* A conflict with others. The same work may succeed in a new transaction. */
 #define ATOMDIR_ECONFLICT (-10001)
-/* No store contains the path. */
-#define ATOMDIR_ENOSTORE (-10002)
+#define ATOMDIR_ENOSTORE (-10002) /* no store contains the path */
 /* Another process has opened the store in its own process, without a service. */
 #define ATOMDIR_EHELD (-10003)
-/* The store is not trusted, or may not be opened by this user. */
-#define ATOMDIR_EUNTRUSTED (-10004)
+#define ATOMDIR_EUNTRUSTED (-10004) /* the store is not trusted, or may not be opened by this user */
 /* The store's service does not run, or cannot be reached any more. */
 #define ATOMDIR_ESERVICE (-10005)
 /* A flush has failed. The store refuses changes until it is opened again. */
 #define ATOMDIR_EPOISONED (-10006)
 /* An earlier commit cannot be applied to the files: see the message. */
 #define ATOMDIR_ESTALLED (-10007)
-/* The transaction has ended. */
-#define ATOMDIR_EENDED (-10008)
+#define ATOMDIR_EENDED (-10008) /* the transaction has ended */
 /* The handle belongs to the process from which this one was forked. */
 #define ATOMDIR_EFORKED (-10009)
-/* Files or nested transactions are open in the transaction. */
-#define ATOMDIR_EINUSE (-10010)
-/* Anything else: see the message. */
-#define ATOMDIR_EREFUSED (-10011)
-/* A bug in the library. */
-#define ATOMDIR_EINTERNAL (-10012)
+#define ATOMDIR_EINUSE (-10010) /* files or nested transactions are open in the transaction */
+#define ATOMDIR_EREFUSED (-10011) /* anything else: see the message */
+#define ATOMDIR_EINTERNAL (-10012) /* a bug in the library */
 /* There is no such commit, its history is no longer kept, or there was nothing at a path. */
 #define ATOMDIR_ENOTKEPT (-10013)
 /* The changes to undo, restore or show were overwritten since. Trying again does not help. */
@@ -118,9 +111,9 @@ size_t atomdir_conflict_count(void);
 int atomdir_conflict_at(size_t index, struct atomdir_conflict *conflict);
 
 /* ---- Stores ---- */
-
-/* How to open a store. With 0, through its service if one runs, otherwise in this process. */
-#define ATOMDIR_EMBEDDED 1 /* in this process; no other process can use it until it is closed */
+/* How to open a store. With 0, through its service if one runs, otherwise in this process until
+ * another process wants the store and no transaction or file of it is open here. */
+#define ATOMDIR_EMBEDDED 1 /* in this process, which keeps it until it is closed or handed over */
 #define ATOMDIR_SERVICE 2  /* through the store's service */
 #define ATOMDIR_START 4    /* the same; the command atomdir in PATH starts the service if needed */
 
@@ -139,14 +132,17 @@ int atomdir_close(atomdir_store *store);
 /* The path of the store's root directory. Valid until the handle is freed. */
 const char *atomdir_root(const atomdir_store *store);
 
-/* 1 if the store is open in this process, 0 if it is used through its service. */
+/* 1 if the store is open in this process now, 0 if it is used through its service. */
 int atomdir_is_embedded(const atomdir_store *store);
+
+/* Gives up a store that is open in this process, so that others can open it. The next use opens it
+ * again, as with 0. ATOMDIR_EINUSE while transactions or files of it are open. */
+int atomdir_hand_over(atomdir_store *store);
 
 /* Makes all lazy commits durable. */
 int atomdir_sync(atomdir_store *store);
 
 /* ---- Transactions ---- */
-
 #define ATOMDIR_SERIALIZABLE 1 /* a commit also fails if others have changed what was read */
 #define ATOMDIR_LAZY 2         /* the commit does not wait for the disk */
 #define ATOMDIR_EARLY 4        /* a write fails at once if an open transaction has written there */
@@ -273,7 +269,6 @@ int atomdir_lock(atomdir_tx *tx, const char *path, int flags, int wait_ms);
 int atomdir_lock_all(atomdir_tx *tx, const char *const *paths, int flags, int wait_ms);
 
 /* ---- Commits of parts, and sides in conflicts. `paths` is an array that ends with NULL. ---- */
-
 /* Commits the changes at and below these paths, and the changes that they need. The transaction
  * stays open with the rest. */
 int atomdir_commit_part(atomdir_tx *tx, const char *const *paths, uint64_t *sequence);
@@ -398,7 +393,6 @@ ssize_t atomdir_setting(atomdir_store *store, const char *key, char *value, size
 int atomdir_set_setting(atomdir_store *store, const char *key, const char *value);
 
 /* ---- Whole files ---- */
-
 /* Reads a file into memory that atomdir_free frees. A byte 0 follows, which `size` does not count. */
 int atomdir_read_file(atomdir_tx *tx, const char *path, void **data, size_t *size);
 void atomdir_free(void *data);
@@ -407,7 +401,6 @@ void atomdir_free(void *data);
 int atomdir_write_file(atomdir_tx *tx, const char *path, const void *data, size_t size);
 
 /* ---- Open files ---- */
-
 /* Flags, as for openat(2): O_RDONLY, O_WRONLY, O_RDWR, O_APPEND, O_CREAT, O_EXCL, O_TRUNC,
  * O_NOFOLLOW. */
 int atomdir_file_open(atomdir_tx *tx, const char *path, int flags, mode_t mode,
@@ -423,7 +416,6 @@ int atomdir_ftruncate(atomdir_file *file, uint64_t length);
 int atomdir_fstat(atomdir_file *file, struct stat *stat);
 
 /* ---- Names ---- */
-
 int atomdir_mkdir(atomdir_tx *tx, const char *path, mode_t mode);
 int atomdir_rmdir(atomdir_tx *tx, const char *path);
 int atomdir_unlink(atomdir_tx *tx, const char *path);
@@ -450,7 +442,6 @@ int atomdir_dir_next(atomdir_dir *dir, struct atomdir_entry *entry);
 void atomdir_dir_close(atomdir_dir *dir);
 
 /* ---- Attributes. atomdir_stat and atomdir_chmod follow symbolic links; the others do not. ---- */
-
 int atomdir_stat(atomdir_tx *tx, const char *path, struct stat *stat);
 int atomdir_lstat(atomdir_tx *tx, const char *path, struct stat *stat);
 int atomdir_chmod(atomdir_tx *tx, const char *path, mode_t mode);
@@ -481,15 +472,19 @@ int atomdir_removexattr(atomdir_tx *tx, const char *path, const char *name);
  * Close the files that you have opened before the end: later, each call on them fails, because their
  * transaction has ended. Threads and processes that were started in the transaction and still run
  * stay in the view, where each call fails.
+ *
  * From the first begin_here on, this thread has a working directory, root and umask of its own,
  * which it no longer shares with the other threads (unshare(2), CLONE_FS).
- * The thread needs CAP_SYS_ADMIN and CAP_SYS_CHROOT: root has them, and so does a process in user and
- * mount namespaces that were made for it, as by `unshare -rm`. Without them, begin_here returns -EPERM
- * and changes nothing; use atomdir_begin and atomdir_view instead, or run the program by `atomdir run`.
- * The store must have a service; the command atomdir in PATH starts one if needed. A second begin_here
- * in the same thread returns -EALREADY, and in a forked child -EBUSY.
+ * The store must have a service; the command atomdir in PATH starts one if needed. A thread without
+ * CAP_SYS_ADMIN and CAP_SYS_CHROOT, which root's have, moves its process into a user namespace at the
+ * first begin_here, for good: docs/c.md says what that means. -EPERM if the process has other threads.
+ * A begin_here in a transaction of this thread returns -EALREADY, and in a forked child -EBUSY. With
+ * ATOMDIR_FLATTEN, code that brings its own transaction can be called in one of the same store: the
+ * inner begin_here only counts, the inner commit_here does nothing, and an inner abort_here has
+ * all that follow fail with -ECANCELED and the outermost commit nothing.
  */
-int atomdir_begin_here(const char *path);
+#define ATOMDIR_FLATTEN 1
+int atomdir_begin_here(const char *path, int flags);
 
 /* Leaves the view and commits. If the thread cannot leave, because it has given up its privileges,
  * fails with -EPERM and commits nothing. If the commit fails, the transaction is aborted. */

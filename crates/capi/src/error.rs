@@ -65,6 +65,14 @@ impl Failure {
         Failure::new(REFUSED, message)
     }
 
+    /// Adds what to do if the service is what is missing.
+    pub(crate) fn with_advice_about_service(mut self, advice: &str) -> Failure {
+        if self.code == SERVICE {
+            self.message = format!("{}; {advice}", self.message);
+        }
+        self
+    }
+
     fn with(code: c_int, message: impl ToString, conflicts: &[Conflict]) -> Failure {
         Failure {
             conflicts: conflicts.iter().map(last_conflict).collect(),

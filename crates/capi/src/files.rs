@@ -184,7 +184,7 @@ pub unsafe extern "C" fn atomdir_append(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_ftruncate(file: *mut SharedFile, length: u64) -> c_int {
     // SAFETY: the caller's promise.
-    status(|| Ok(unsafe { borrow(file) }?.set_length(length)?))
+    status(|| Ok(unsafe { borrow(file) }?.set_len(length)?))
 }
 
 /// # Safety
@@ -215,7 +215,7 @@ pub(crate) fn c_stat(metadata: &Metadata) -> libc::stat {
     stat.st_uid = metadata.user;
     stat.st_gid = metadata.group;
     stat.st_rdev = metadata.device_number;
-    stat.st_size = metadata.length.try_into().unwrap_or(i64::MAX);
+    stat.st_size = metadata.len.try_into().unwrap_or(i64::MAX);
     stat.st_blksize = 4096;
     stat.st_blocks = metadata.blocks.try_into().unwrap_or(i64::MAX);
     (stat.st_atime, stat.st_atime_nsec) = c_time(metadata.accessed);

@@ -5,16 +5,20 @@
 //! directory.
 //!
 //! Invariants
-//! 1. A call that fails leaves the thread in the namespace in which it was.
+//! 1. A call that fails leaves the thread in the mount namespace in which it was, or in its copy if the
+//!    process has just got a user namespace ([`own_namespace`]).
 //! 2. The thread leaves the view before the commit. So it is outside the view when the commit returns,
 //!    also with an error, and a thread that cannot leave commits nothing.
+//! 3. Transactions that are flattened into another one only count: nothing is committed before the
+//!    outermost ends, and once one of them is aborted, nothing is committed at all.
 
 use crate::error::{Failure, Result, status};
 use crate::handle::path;
+use crate::own_namespace;
 use crate::store::open_service;
 use atomdir::SharedTransaction;
 use libc::{c_char, c_int};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat, readlink};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{chroot, fchdir, getcwd};
@@ -28,10 +32,18 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// The flag of atomdir.h.
+const FLATTEN: c_int = 1;
+
 /// The transaction of a thread.
 struct Here {
     tx: SharedTransaction,
     before: Before,
+    root: PathBuf,
+    /// How many transactions are flattened into this one and have not ended.
+    inner: u32,
+    /// One of them was aborted.
+    is_doomed: bool,
     /// The process that began the transaction. A child that it forks inherits this thread in the view,
     /// but the transaction belongs to the parent.
     process: u32,
@@ -124,9 +136,8 @@ const NS_GET_USERNS: libc::Ioctl = 0xb701;
 fn not_permitted() -> Failure {
     Failure::errno(
         libc::EPERM,
-        "a mount namespace for a thread needs CAP_SYS_ADMIN and CAP_SYS_CHROOT: run the program as \
-         root, or as root in user and mount namespaces of its own (unshare -rm); without them, use \
-         atomdir_begin, or run the program by `atomdir run`",
+        "a mount namespace for a thread needs CAP_SYS_ADMIN and CAP_SYS_CHROOT, which this thread has \
+         given up; use atomdir_begin, or run the program by `atomdir run`",
     )
 }
 
@@ -167,59 +178,137 @@ fn enter(root: &Path, view: &Path, before: &Before) -> Result<()> {
     })
 }
 
-/// # Safety
-/// `start` is a string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn atomdir_begin_here(start: *const c_char) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let path = unsafe { path(start) }?;
-        let message = "this thread is already in a transaction";
-        HERE.with_borrow(|here| match here {
-            Some(here) if here.process == std::process::id() => {
-                Err(Failure::errno(libc::EALREADY, message))
-            }
-            Some(_) => Err(Failure::errno(
-                libc::EBUSY,
-                "this process was forked in a transaction of its parent, and is in its view",
-            )),
-            None => Ok(()),
-        })?;
-        // Check this first, so that no service is started if it fails.
-        let before = Before::now()?;
-        require_rights(&before.namespace)?;
-        let store = open_service(path, true)?;
-        if store.root() == Path::new("/") {
-            return Err(Failure::invalid(
-                "the store is the root directory, over which no view can be mounted",
-            ));
-        }
-        let tx = SharedTransaction::from(store.begin()?);
-        let view = tx
-            .view()
-            .ok_or_else(|| Failure::invalid("the transaction has no view"))?;
-        enter(store.root(), view, &before)?;
-        let here = Here {
-            tx,
-            before,
-            process: std::process::id(),
+/// The path by which this thread reaches the object, without symbolic links.
+fn canonical(path: &Path) -> Result<PathBuf> {
+    let object = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let link = format!("/proc/thread-self/fd/{}", object.as_raw_fd());
+    let path = readlink(link, Vec::new())?;
+    Ok(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
+}
+
+/// Counts a transaction that is flattened into the thread's own. Returns false if it has none.
+fn join(path: &Path, flags: c_int) -> Result<bool> {
+    let already = |message| Err(Failure::errno(libc::EALREADY, message));
+    HERE.with_borrow_mut(|here| {
+        let Some(here) = own(here)? else {
+            return Ok(false);
         };
-        HERE.set(Some(here));
-        Ok(())
+        if flags & FLATTEN == 0 {
+            return already("this thread is already in a transaction; ATOMDIR_FLATTEN joins it");
+        }
+        if !canonical(path)?.starts_with(&here.root) {
+            return already("this thread is already in a transaction of another store");
+        }
+        if here.is_doomed {
+            return Err(doomed());
+        }
+        here.inner += 1;
+        Ok(true)
     })
 }
 
-/// Leaves the view, and returns the transaction.
-fn leave() -> Result<SharedTransaction> {
+/// The thread's transaction. Fails in a process that was forked in it.
+fn own(here: &mut Option<Here>) -> Result<Option<&mut Here>> {
+    match here {
+        Some(here) if here.process != std::process::id() => Err(Failure::errno(
+            libc::EBUSY,
+            "this process was forked in a transaction of its parent, who must end it",
+        )),
+        here => Ok(here.as_mut()),
+    }
+}
+
+fn doomed() -> Failure {
+    Failure::errno(
+        libc::ECANCELED,
+        "a transaction that was flattened into this one was aborted, so nothing of it is committed",
+    )
+}
+
+/// Begins a transaction. A process without the rights for that enters a user namespace first.
+fn begin(path: &Path) -> Result<()> {
+    // Check this first, so that no service is started if it fails.
+    let mut before = Before::now()?;
+    let has_rights = require_rights(&before.namespace).is_ok();
+    if !has_rights {
+        if own_namespace::is_inside() {
+            return Err(not_permitted());
+        }
+        own_namespace::require_one_thread()?;
+    }
+    let store = match own_namespace::is_inside() {
+        false => open_service(path, true)?,
+        true => match own_namespace::kept(&canonical(path)?) {
+            Some(kept) => kept,
+            None => open_service(path, false).map_err(own_namespace::explain)?,
+        },
+    };
+    if store.root() == Path::new("/") {
+        return Err(Failure::invalid(
+            "the store is the root directory, over which no view can be mounted",
+        ));
+    }
+    let begun = store.begin().map_err(Failure::from);
+    let tx = SharedTransaction::from(begun.map_err(own_namespace::explain)?);
+    if !has_rights {
+        own_namespace::enter(path)?;
+        before = Before::now()?;
+    }
+    let view = tx
+        .view()
+        .ok_or_else(|| Failure::invalid("the transaction has no view"))?;
+    enter(store.root(), view, &before)?;
+    let here = Here {
+        root: store.root().to_owned(),
+        tx,
+        before,
+        inner: 0,
+        is_doomed: false,
+        process: std::process::id(),
+    };
+    HERE.set(Some(here));
+    Ok(())
+}
+
+/// # Safety
+/// `start` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_begin_here(start: *const c_char, flags: c_int) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let path = unsafe { path(start) }?;
+        if flags & !FLATTEN != 0 {
+            return Err(Failure::invalid("the flags are unknown"));
+        }
+        match join(path, flags)? {
+            true => Ok(()),
+            false => begin(path),
+        }
+    })
+}
+
+/// Ends a transaction that is flattened into the thread's own. Returns false if there is none.
+fn end_inner(is_aborted: bool) -> Result<bool> {
+    HERE.with_borrow_mut(|here| match own(here)? {
+        Some(here) if here.inner > 0 => {
+            here.inner -= 1;
+            here.is_doomed |= is_aborted;
+            match here.is_doomed && !is_aborted {
+                true => Err(doomed()),
+                false => Ok(true),
+            }
+        }
+        Some(_) => Ok(false),
+        None => Err(Failure::invalid("this thread is not in a transaction")),
+    })
+}
+
+/// Leaves the view, and returns the transaction and whether it must be aborted.
+fn leave() -> Result<(SharedTransaction, bool)> {
     let here = HERE.take();
     let here = here.ok_or_else(|| Failure::invalid("this thread is not in a transaction"))?;
-    if here.process != std::process::id() {
-        HERE.set(Some(here));
-        let message = "this process was forked in a transaction of its parent, who must end it";
-        return Err(Failure::errno(libc::EBUSY, message));
-    }
     match here.before.restore() {
-        Ok(()) => Ok(here.tx),
+        Ok(()) => Ok((here.tx, here.is_doomed)),
         Err(failure) => {
             HERE.set(Some(here));
             Err(failure)
@@ -229,14 +318,27 @@ fn leave() -> Result<SharedTransaction> {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn atomdir_commit_here() -> c_int {
-    // If the commit fails, dropping the transaction aborts it.
-    status(|| Ok(leave()?.commit().map(drop)?))
+    status(|| {
+        if end_inner(false)? {
+            return Ok(());
+        }
+        match leave()? {
+            (tx, true) => {
+                tx.abort();
+                Err(doomed())
+            }
+            // If the commit fails, dropping the transaction aborts it.
+            (tx, false) => Ok(tx.commit().map(drop)?),
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn atomdir_abort_here() -> c_int {
     status(|| {
-        leave()?.abort();
+        if !end_inner(true)? {
+            leave()?.0.abort();
+        }
         Ok(())
     })
 }

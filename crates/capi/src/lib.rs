@@ -8,7 +8,8 @@
 //! Modules
 //! - `store`, `transaction`: stores; transactions
 //! - `names`, `files`: names, directories and attributes; contents of files
-//! - `here`: a transaction around a thread's ordinary system calls
+//! - `here`, `own_namespace`: a transaction around a thread's ordinary system calls; the user
+//!   namespace that it needs in a process of an ordinary user
 //! - `changes`, `listing`: lists of changes; lists of open and of ended transactions
 //! - `past`, `texts`: the past, commits of a part, and sides in conflicts; the versions of a text
 //!   in conflict
@@ -25,6 +26,7 @@ mod here;
 mod listing;
 mod maintaining;
 mod names;
+mod own_namespace;
 mod past;
 mod store;
 mod texts;

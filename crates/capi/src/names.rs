@@ -4,7 +4,7 @@ use crate::error::{Failure, Result, c_string, count, status};
 use crate::files::c_stat;
 use crate::handle::{borrow, bytes, copy, give, path, require, take, text};
 use crate::transaction::Transaction;
-use atomdir::{DirectoryEntry, FileError, Metadata, SharedTransaction, Timestamp};
+use atomdir::{DirEntry, FileError, Metadata, Permissions, SharedTransaction, Timestamp};
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -39,11 +39,7 @@ pub unsafe extern "C" fn atomdir_mkdir(
     mode: libc::mode_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        at(tx, name, |tx, path| {
-            Ok(tx.create_directory_with(path, mode)?)
-        })
-    }
+    unsafe { at(tx, name, |tx, path| Ok(tx.create_dir_with(path, mode)?)) }
 }
 
 /// # Safety
@@ -51,7 +47,7 @@ pub unsafe extern "C" fn atomdir_mkdir(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_rmdir(tx: *mut Transaction, name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { at(tx, name, |tx, path| Ok(tx.remove_directory(path)?)) }
+    unsafe { at(tx, name, |tx, path| Ok(tx.remove_dir(path)?)) }
 }
 
 /// # Safety
@@ -67,7 +63,15 @@ pub unsafe extern "C" fn atomdir_unlink(tx: *mut Transaction, name: *const c_cha
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_remove_all(tx: *mut Transaction, name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { at(tx, name, |tx, path| Ok(tx.remove_all(path)?)) }
+    unsafe {
+        at(tx, name, |tx, path| {
+            match tx.symlink_metadata(path)?.is_dir() {
+                true => tx.remove_dir_all(path)?,
+                false => tx.remove_file(path)?,
+            }
+            Ok(())
+        })
+    }
 }
 
 /// # Safety
@@ -102,7 +106,7 @@ pub unsafe extern "C" fn atomdir_link(
     to: *const c_char,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { at(tx, from, |tx, from| Ok(tx.link(from, path(to)?)?)) }
+    unsafe { at(tx, from, |tx, from| Ok(tx.hard_link(from, path(to)?)?)) }
 }
 
 /// # Safety
@@ -139,7 +143,7 @@ pub unsafe extern "C" fn atomdir_readlink(
 
 /// The entries of a directory, which C reads one after the other.
 pub struct Directory {
-    entries: std::vec::IntoIter<DirectoryEntry>,
+    entries: std::vec::IntoIter<DirEntry>,
     /// Names to which C has pointers until the directory is closed.
     names: Vec<CString>,
 }
@@ -162,7 +166,7 @@ pub unsafe extern "C" fn atomdir_dir_open(
 ) -> c_int {
     let open = |tx: &SharedTransaction, path: &Path| {
         require(directory)?;
-        let entries = tx.read_directory(path)?.into_iter();
+        let entries = tx.read_dir(path)?.into_iter();
         let opened = Directory {
             entries,
             names: Vec::new(),
@@ -187,7 +191,7 @@ pub unsafe extern "C" fn atomdir_dir_next(directory: *mut Directory, entry: *mut
         let Some(next) = directory.entries.next() else {
             return Ok(0);
         };
-        let name = c_string(next.name.as_bytes());
+        let name = c_string(next.file_name.as_bytes());
         let found = Entry {
             name: name.as_ptr(),
             kind: next.kind.type_bits(),
@@ -266,7 +270,11 @@ pub unsafe extern "C" fn atomdir_chmod(
     mode: libc::mode_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { at(tx, name, |tx, path| Ok(tx.set_mode(path, mode)?)) }
+    unsafe {
+        at(tx, name, |tx, path| {
+            Ok(tx.set_permissions(path, Permissions::from_mode(mode))?)
+        })
+    }
 }
 
 /// # Safety
@@ -280,7 +288,7 @@ pub unsafe extern "C" fn atomdir_chown(
 ) -> c_int {
     let id = |id: u32| (id != u32::MAX).then_some(id);
     let change = |tx: &SharedTransaction, path: &Path| {
-        tx.set_owner(path, id(user), id(group))?;
+        tx.lchown(path, id(user), id(group))?;
         Ok(())
     };
     // SAFETY: the caller's promise.

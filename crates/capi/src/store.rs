@@ -109,6 +109,14 @@ pub unsafe extern "C" fn atomdir_is_embedded(store: *const Store) -> c_int {
 /// # Safety
 /// `store` is null or a handle.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_hand_over(store: *mut Store) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| Ok(unsafe { borrow(store) }?.store.hand_over()?))
+}
+
+/// # Safety
+/// `store` is null or a handle.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_sync(store: *mut Store) -> c_int {
     // SAFETY: the caller's promise.
     status(|| Ok(unsafe { borrow(store) }?.store.sync()?))

@@ -391,20 +391,22 @@ fn three_calls_put_only_their_thread_into_a_transaction() {
         let arguments = ["-rm", "--propagation", "slave", program, base];
         run(fixture.store.user(), unshare, &arguments);
     }
-    // A user namespace alone is refused: the thread could not return to its mount namespace.
-    let program = compile(&["cc", "-std=c99"], "refused", SHARED, &scratch);
-    let named = program.to_str().expect("it is text");
+    // A process with several threads cannot get a user namespace, in which it could mount.
+    let refused = compile(&["cc", "-std=c99"], "refused", SHARED, &scratch);
+    let named = refused.to_str().expect("it is text");
     let fixture = Fixture::new("capi-refused", "");
     let base = fixture.base.to_str().expect("it is text");
     let unshare = Path::new("unshare");
     run(fixture.store.user(), unshare, &["-r", named, base]);
-    // An ordinary user is refused.
     if !users_can_mount(name) {
         return;
     }
-    let fixture = Fixture::owned_by("capi-refused", User::ordinary, "");
-    let base = fixture.base.to_str().expect("it is text");
-    run(fixture.store.user(), &program, &[base]);
+    for program in [&refused, &program] {
+        let fixture = Fixture::owned_by("capi-here-user", User::ordinary, "");
+        let base = fixture.base.to_str().expect("it is text");
+        run(fixture.store.user(), program, &[base]);
+        fixture.store.assert_at_rest();
+    }
 }
 
 #[test]

@@ -257,11 +257,15 @@ impl Context {
     }
 
     /// Connects if transactions may be open: to a service that runs, or, if some may have
-    /// survived the last one, to a new one.
+    /// survived the last one or are in a program that has opened the store by itself, to a new one.
     pub fn connect_if_open(&self) -> Result<Option<Connected>, Error> {
-        match self.connect_if_running()? {
-            None if self.store()?.may_have_survivors() => self.connect().map(Some),
-            found => Ok(found),
+        if let Some(running) = self.connect_if_running()? {
+            return Ok(Some(running));
+        }
+        let store = self.store()?;
+        match store.may_have_survivors() || store.holder().is_some() {
+            true => self.connect().map(Some),
+            false => Ok(None),
         }
     }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use atomdir::client::Connection;
 use atomdir::{
     CommitError, Conflict, ConflictKind, Conflicts, Door, Error, FileError, FindError, LockError,
-    LockMode, OpenError, OpenOptions, Sequence, StartService, Store, StoreLocation, StoreOptions,
-    Take, Transaction, UndoError,
+    LockMode, OpenError, OpenOptions, Permissions, Sequence, StartService, Store, StoreLocation,
+    StoreOptions, Take, Transaction, UndoError,
 };
 use atomdir_testing::exit_code::CANNOT_CREATE;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -19,24 +19,24 @@ type Seen = Vec<String>;
 
 fn files(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     let tx = store.begin()?;
-    tx.create_directory_all("conf/deep")?;
+    tx.create_dir_all("conf/deep")?;
     tx.write("conf/a", "one")?;
-    tx.link("conf/a", "conf/b")?;
+    tx.hard_link("conf/a", "conf/b")?;
     tx.symlink("conf/a", "link")?;
     let mut log = tx.open_with("log", OpenOptions::new().append(true).create(true))?;
     log.write_all(b"first\n")?;
     log.write_all(b"second\n")?;
     drop(log);
-    tx.set_mode("conf/a", 0o640)?;
+    tx.set_permissions("conf/a", Permissions::from_mode(0o640))?;
     tx.set_xattr("conf/a", "user.origin", "test")?;
     tx.rename("old", "conf/new")?;
     tx.copy("conf/new", "copied")?;
     seen.push(format!("{:?}", tx.read_to_string("link")?));
     seen.push(format!("{:?}", tx.read_link("link")?));
-    let entries = tx.read_directory("conf")?.into_iter();
-    seen.extend(entries.map(|entry| format!("{:?} {:?}", entry.name, entry.kind)));
+    let entries = tx.read_dir("conf")?.into_iter();
+    seen.extend(entries.map(|entry| format!("{:?} {:?}", entry.file_name, entry.kind)));
     let found = tx.metadata("conf/b")?;
-    let described = (found.kind, found.mode, found.length, found.links);
+    let described = (found.kind, found.mode, found.len, found.links);
     seen.push(format!("{described:?}"));
     seen.push(format!("{:?}", tx.xattr("conf/b", "user.origin")?));
     seen.push(format!("{:?}", tx.xattr("conf/b", "user.none")?));
@@ -46,9 +46,9 @@ fn files(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     }
     seen.push(format!(
         "{:?}",
-        tx.remove_directory("conf").map_err(|error| error.kind())
+        tx.remove_dir("conf").map_err(|error| error.kind())
     ));
-    tx.remove_all("tree")?;
+    tx.remove_dir_all("tree")?;
     let changes = tx.changes()?.into_iter();
     seen.extend(changes.map(|change| format!("{change:?}")));
     let receipt = tx.commit()?;
@@ -137,7 +137,7 @@ fn history(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     seen.push(format!("{:?}", tx.conflicts()?));
     let mut tx = tx;
     tx.write("dropped", "2")?;
-    tx.create_directory("made")?;
+    tx.create_dir("made")?;
     tx.rename("elsewhere", "made/moved")?;
     // The directory is needed by what was moved into it.
     let dropped = tx.abort_part(&["dropped".as_ref(), "made".as_ref()])?;
@@ -174,7 +174,7 @@ fn the_past(store: &Store, seen: &mut Seen) -> Result<(), Error> {
         let tx = store.begin()?;
         tx.write("restored", contents)?;
         match tx.exists("beside")? {
-            true => tx.set_mode("beside", 0o600)?,
+            true => tx.set_permissions("beside", Permissions::from_mode(0o600))?,
             false => tx.write("beside", contents)?,
         }
         Ok(tx.commit()?.sequence().expect("something has changed"))
@@ -276,7 +276,7 @@ fn view_directory(store: &Store) -> Result<(), Error> {
     assert_eq!(rustix::io::read(&file, &mut byte), Ok(1));
     let made = rustix::fs::mkdirat(&view, "by mkdirat", 0o755.into());
     made.expect("made in the transaction");
-    assert!(tx.metadata("by mkdirat")?.is_directory());
+    assert!(tx.metadata("by mkdirat")?.is_dir());
     // A store cannot be opened by the path of a view.
     let path = tx.view().expect("it has a view");
     let refused = Store::open(path).expect_err("it is a view");

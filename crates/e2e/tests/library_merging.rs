@@ -2,7 +2,8 @@
 //! and by the command.
 
 use atomdir::{
-    CommitError, Conflict, Door, Isolation, Store, StoreOptions, Take, Transaction, WhyNotMerged,
+    CommitError, Conflict, Door, Isolation, Permissions, Store, StoreOptions, Take, Transaction,
+    WhyNotMerged,
 };
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::{call_here, for_each_user_of_a_store};
@@ -42,10 +43,11 @@ fn in_conflict(store: &Store) -> Transaction {
     for name in NAMES {
         let text = if name == "long" { long() } else { short() };
         tx.write(name, text).expect("written");
-        tx.set_mode(name, 0o640).expect("set");
+        tx.set_permissions(name, Permissions::from_mode(0o640))
+            .expect("set");
     }
     tx.remove_file("link").expect("removed");
-    tx.link("both", "link").expect("linked");
+    tx.hard_link("both", "link").expect("linked");
     tx.commit().expect("nobody is in the way");
 
     let mine = store.begin().expect("begun");
@@ -56,7 +58,8 @@ fn in_conflict(store: &Store) -> Transaction {
     put(&mine, "clash", |text| text.replace('2', "mine"));
     mine.write("binary", b"mine\0").expect("written");
     mine.write("new", "mine\n").expect("written");
-    mine.set_mode("mode", 0o600).expect("set");
+    mine.set_permissions("mode", Permissions::from_mode(0o600))
+        .expect("set");
 
     let theirs = store.begin().expect("begun");
     put(&theirs, "both", |text| text.replace('1', "theirs"));
@@ -66,7 +69,9 @@ fn in_conflict(store: &Store) -> Transaction {
     put(&theirs, "clash", |text| text.replace('2', "theirs"));
     theirs.write("binary", b"theirs\0").expect("written");
     theirs.write("new", "theirs\n").expect("written");
-    theirs.set_mode("mode", 0o604).expect("set");
+    theirs
+        .set_permissions("mode", Permissions::from_mode(0o604))
+        .expect("set");
     theirs.remove_file("gone").expect("removed");
     theirs.write("other", "theirs\n").expect("written");
     theirs.rename("other", "replaced").expect("renamed");
@@ -85,9 +90,9 @@ fn side(conflict: &Conflict) -> Take {
 
 fn files(store: &Store) -> BTreeMap<String, (Vec<u8>, u32)> {
     let tx = store.begin().expect("begun");
-    let entries = tx.read_directory("").expect("listed").into_iter();
+    let entries = tx.read_dir("").expect("listed").into_iter();
     let found = entries.map(|entry| {
-        let name = entry.name.to_str().expect("it is text").to_owned();
+        let name = entry.file_name.to_str().expect("it is text").to_owned();
         let mode = tx.metadata(&name).expect("it is there").mode;
         let contents = tx.read(&name).expect("it is a file");
         (name, (contents, mode))

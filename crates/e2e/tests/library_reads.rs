@@ -104,7 +104,7 @@ const CASES: [(&str, Act, Act, bool); 21] = [
     ),
     (
         "a listing",
-        |tx| drop(tx.read_directory("")),
+        |tx| drop(tx.read_dir("")),
         |tx| put(tx, "none"),
         true,
     ),
@@ -179,7 +179,7 @@ fn change(tx: &Transaction, name: &str, page: usize) {
 }
 
 fn append(tx: &Transaction, name: &str) {
-    let length = tx.metadata(name).expect("known").length;
+    let length = tx.metadata(name).expect("known").len;
     in_place(tx, name, length);
 }
 
@@ -204,7 +204,7 @@ fn prepare(store: &Store) {
         tx.write(name, vec![b'.'; 8 * PAGE]).expect("written");
     }
     if !tx.exists("many").expect("known") {
-        tx.create_directory("many").expect("made");
+        tx.create_dir("many").expect("made");
         for number in 0..300 {
             tx.write(format!("many/{number}"), "old").expect("written");
         }

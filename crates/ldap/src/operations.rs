@@ -59,7 +59,7 @@ pub fn delete(tree: &Tree, request: &Request) -> Outcome<()> {
         )));
     }
     if tree.transaction.exists(&path)? {
-        tree.transaction.remove_directory(&path)?;
+        tree.transaction.remove_dir(&path)?;
     }
     tree.transaction.remove_file(with_suffix(&path))?;
     Ok(Ok(()))
@@ -233,7 +233,7 @@ fn move_below(tree: &Tree, from: &Path, to: &Path) -> Result<(), atomdir::Error>
     if let Some(directory) = to.parent()
         && !tree.transaction.exists(directory)?
     {
-        tree.transaction.create_directory_with(directory, 0o750)?;
+        tree.transaction.create_dir_with(directory, 0o750)?;
     }
     Ok(tree.transaction.rename(from, to)?)
 }

@@ -5,7 +5,7 @@ use crate::ldif::{self, Line};
 use crate::name::{Name, Part, file_name};
 use crate::request::Answer;
 use crate::schema::Schema;
-use atomdir::{Error, Kind, Transaction};
+use atomdir::{Error, Kind, Permissions, Transaction};
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = ".ldif";
@@ -114,19 +114,22 @@ impl Tree<'_> {
             Ok(path) => path,
             Err(answer) => return Ok(Err(answer)),
         };
-        let listed = match self.transaction.read_directory(&path) {
+        let listed = match self.transaction.read_dir(&path) {
             Ok(listed) => listed,
             Err(error) if error.is_not_found() => return Ok(Ok(Vec::new())),
             Err(error) => return Err(error.into()),
         };
         let mut entries = Vec::new();
         for one in listed {
-            let is_entry =
-                one.kind == Kind::File && one.name.as_encoded_bytes().ends_with(SUFFIX.as_bytes());
+            let is_entry = one.kind == Kind::File
+                && one
+                    .file_name
+                    .as_encoded_bytes()
+                    .ends_with(SUFFIX.as_bytes());
             if !is_entry {
                 continue;
             }
-            let path = path.join(&one.name);
+            let path = path.join(&one.file_name);
             let contents = self.transaction.read(&path)?;
             let Some((part, attributes)) = parse_entry(&contents) else {
                 return Ok(Err(damaged(&path)));
@@ -140,7 +143,7 @@ impl Tree<'_> {
     }
 
     pub fn has_below(&self, path: &Path) -> Result<bool, Error> {
-        match self.transaction.read_directory(path) {
+        match self.transaction.read_dir(path) {
             Ok(listed) => Ok(listed.iter().any(|one| one.kind == Kind::File)),
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error.into()),
@@ -152,7 +155,7 @@ impl Tree<'_> {
         if let Some(directory) = path.parent().filter(|one| *one != self.directory)
             && !self.transaction.exists(directory)?
         {
-            self.transaction.create_directory_with(directory, 0o750)?;
+            self.transaction.create_dir_with(directory, 0o750)?;
         }
         // The file has only the entry's own part of the name, so that one rename moves a subtree.
         let rdn = entry
@@ -166,7 +169,8 @@ impl Tree<'_> {
             .write(&file, ldif::file(rdn, &entry.attributes))?;
         if is_new {
             // Entries hold passwords. back-ldif uses the same mode.
-            self.transaction.set_mode(&file, 0o600)?;
+            self.transaction
+                .set_permissions(&file, Permissions::from_mode(0o600))?;
         }
         Ok(())
     }

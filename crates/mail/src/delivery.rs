@@ -214,7 +214,7 @@ impl<'a> Attempt<'a> {
             let directory = self.path.join(directory);
             match self.transaction.symlink_metadata(&directory) {
                 Err(error) if error.is_not_found() => {
-                    self.transaction.create_directory_with(&directory, 0o700)?;
+                    self.transaction.create_dir_with(&directory, 0o700)?;
                 }
                 Err(error) => return Err(error.into()),
                 Ok(_) => {}
@@ -248,7 +248,7 @@ impl<'a> Attempt<'a> {
         let file = self.transaction.open_with(path, &options)?;
         // Another program may have died while it wrote a message: end its last line.
         if self.format == Format::Mbox && path == self.path {
-            let start = file.metadata()?.length.saturating_sub(2);
+            let start = file.metadata()?.len.saturating_sub(2);
             let mut end = [0; 2];
             let count = file.read_at(&mut end, start)?;
             let missing: &[u8] = match &end[..count] {

@@ -55,7 +55,7 @@ pub(crate) fn stat(metadata: &Metadata) -> Stat {
         metadata.links,
         metadata.user,
         metadata.group,
-        metadata.length,
+        metadata.len,
         metadata.blocks,
         metadata.device_number,
         nanoseconds(metadata.accessed),

@@ -73,7 +73,7 @@ impl File {
     }
 
     fn truncate(&self, python: Python<'_>, length: u64) -> PyResult<()> {
-        self.run(python, |file| file.set_length(length))
+        self.run(python, |file| file.set_len(length))
     }
 
     fn length(&self, python: Python<'_>) -> PyResult<u64> {

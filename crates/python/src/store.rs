@@ -51,8 +51,6 @@ pub(crate) struct Store {
     store: Mutex<Option<atomdir::Store>>,
     #[pyo3(get)]
     root: OsString,
-    #[pyo3(get)]
-    is_embedded: bool,
 }
 
 impl Store {
@@ -89,7 +87,6 @@ impl Store {
         let store = opened.map_err(|error| error.into_exception(python))?;
         Ok(Store {
             root: store.root().into(),
-            is_embedded: store.is_embedded(),
             store: Mutex::new(Some(store)),
         })
     }
@@ -259,6 +256,20 @@ impl Store {
 
     fn relabel(&self, python: Python<'_>, commit: u64, label: &str) -> PyResult<()> {
         self.run(python, |store| Ok(store.relabel(Sequence(commit), label)?))
+    }
+
+    /// Not in the way of a thread that waits for the store.
+    #[getter]
+    fn is_embedded(&self, python: Python<'_>) -> bool {
+        python.detach(|| {
+            sync::lock(&self.store)
+                .as_ref()
+                .is_some_and(atomdir::Store::is_embedded)
+        })
+    }
+
+    fn hand_over(&self, python: Python<'_>) -> PyResult<()> {
+        self.run(python, |store| Ok(store.hand_over()?))
     }
 
     fn sync(&self, python: Python<'_>) -> PyResult<()> {

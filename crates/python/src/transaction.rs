@@ -4,7 +4,7 @@ use crate::convert::{self, Change, Committed, SIDES, Stat, choose};
 use crate::errors::{Described, Outcome, Raised, describe};
 use crate::file::File;
 use atomdir::hosting::sync;
-use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction, Take};
+use atomdir::{LockMode, LockScope, OpenOptions, Permissions, SharedTransaction, Take};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -71,7 +71,7 @@ impl Transaction {
     }
 
     fn mkdir(&self, python: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
-        self.run(python, |tx| Ok(tx.create_directory_with(path, mode)?))
+        self.run(python, |tx| Ok(tx.create_dir_with(path, mode)?))
     }
 
     fn symlink(&self, python: Python<'_>, target: PathBuf, path: PathBuf) -> PyResult<()> {
@@ -83,7 +83,7 @@ impl Transaction {
     }
 
     fn link(&self, python: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
-        self.run(python, |tx| Ok(tx.link(from, to)?))
+        self.run(python, |tx| Ok(tx.hard_link(from, to)?))
     }
 
     fn rename(&self, python: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
@@ -103,19 +103,25 @@ impl Transaction {
     }
 
     fn rmdir(&self, python: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.run(python, |tx| Ok(tx.remove_directory(path)?))
+        self.run(python, |tx| Ok(tx.remove_dir(path)?))
     }
 
     fn remove_all(&self, python: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.run(python, |tx| Ok(tx.remove_all(path)?))
+        self.run(python, |tx| {
+            match tx.symlink_metadata(&path)?.is_dir() {
+                true => tx.remove_dir_all(path)?,
+                false => tx.remove_file(path)?,
+            }
+            Ok(())
+        })
     }
 
     /// The name of each entry, and its type as in `st_mode`.
     fn list(&self, python: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, u32)>> {
-        let entries = self.run(python, |tx| Ok(tx.read_directory(path)?))?;
+        let entries = self.run(python, |tx| Ok(tx.read_dir(path)?))?;
         let entries = entries.into_iter();
         Ok(entries
-            .map(|entry| (entry.name, entry.kind.type_bits()))
+            .map(|entry| (entry.file_name, entry.kind.type_bits()))
             .collect())
     }
 
@@ -130,7 +136,9 @@ impl Transaction {
     }
 
     fn chmod(&self, python: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
-        self.run(python, |tx| Ok(tx.set_mode(path, mode)?))
+        self.run(python, |tx| {
+            Ok(tx.set_permissions(path, Permissions::from_mode(mode))?)
+        })
     }
 
     fn chown(
@@ -140,7 +148,7 @@ impl Transaction {
         user: Option<u32>,
         group: Option<u32>,
     ) -> PyResult<()> {
-        self.run(python, |tx| Ok(tx.set_owner(path, user, group)?))
+        self.run(python, |tx| Ok(tx.lchown(path, user, group)?))
     }
 
     fn utime(

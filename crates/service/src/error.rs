@@ -1,6 +1,6 @@
 use atomdir::FindError;
 use atomdir::client::describe_user;
-use atomdir::hosting::Holder;
+use atomdir::hosting::{HeldHow, Holder};
 use atomdir_disk::reason;
 use atomdir_protocol::{Failure, FailureKind};
 use rustix::io::Errno;
@@ -26,6 +26,7 @@ pub enum ServiceError {
         store: PathBuf,
         /// `None` if it cannot be found, for example in another process namespace.
         holder: Option<Holder>,
+        how: HeldHow,
     },
     #[error("the store '{store}' is on a file system that is mounted read-only")]
     ReadOnly { store: PathBuf },
@@ -97,9 +98,16 @@ impl ServiceError {
                 "`atomdir -C {} service status` names the process",
                 store.display()
             )),
-            ServiceError::Held { .. } => {
-                Some("try again when that program has closed the store".to_owned())
-            }
+            ServiceError::Held { how, .. } => Some(
+                match how {
+                    HeldHow::UntilIdle => {
+                        "it hands the store over once no transaction and no file of it is open there; \
+                         try again when they have ended"
+                    }
+                    _ => "try again when that program has closed the store or handed it over",
+                }
+                .to_owned(),
+            ),
             ServiceError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             _ => None,
         }

@@ -395,7 +395,7 @@ impl Database {
         self.first = None;
         self.length = None;
         let file = self.create(transaction)?;
-        let cut = file.set_length(length);
+        let cut = file.set_len(length);
         cut.map_err(|error| Failure::of_io(abi::IOERR_TRUNCATE, &error))
     }
 

@@ -208,7 +208,7 @@ unsafe extern "C" fn mkdir(context: *mut Context, _: c_int, arguments: *mut *mut
     // SAFETY: SQLite calls it with one argument.
     let path = unsafe { path(arguments) };
     let mkdir = |connection: Arc<Connection>| {
-        let made = connection.outer()?.transaction.create_directory_all(path);
+        let made = connection.outer()?.transaction.create_dir_all(path);
         made.map_err(|error| Failure::of_file(abi::IOERR_WRITE, &error))?;
         Ok(Answer::Nothing)
     };

@@ -1,9 +1,10 @@
 //! What a program says of commits: that one takes itself back unless it is confirmed in time, that it
 //! is to stay, to be kept from being forgotten, or to have another label.
 
-use super::error::CommitError;
+use super::error::{BeginError, CommitError};
 use super::history::UndoError;
-use super::store::{Inner, Store};
+use super::holding::Opened;
+use super::store::Store;
 use super::transaction::Transaction;
 use atomdir_protocol::LABEL_LENGTH_MAX;
 use atomdir_types::{Sequence, Terms};
@@ -59,9 +60,9 @@ impl Store {
     /// no such commit or it does not wait to be confirmed, and with [`UndoError::Refused`] if it has
     /// been taken back. Only the store's owner and root can do this.
     pub fn confirm(&self, commit: Sequence) -> Result<(), UndoError> {
-        match &self.inner {
-            Inner::Embedded(store) => store.confirm(commit),
-            Inner::Served(store) => store.ask_of_commit(|it| it.confirm(commit)),
+        match self.current().map_err(BeginError::from)? {
+            Opened::Embedded(store) => store.confirm(commit),
+            Opened::Served(store) => store.ask_of_commit(|it| it.confirm(commit)),
         }
     }
 
@@ -96,9 +97,9 @@ impl Store {
     }
 
     fn set_pinned(&self, commit: Sequence, pinned: bool) -> Result<(), UndoError> {
-        match &self.inner {
-            Inner::Embedded(store) => store.pin(commit, pinned),
-            Inner::Served(store) => store.ask_of_commit(|it| it.pin(commit, pinned)),
+        match self.current().map_err(BeginError::from)? {
+            Opened::Embedded(store) => store.pin(commit, pinned),
+            Opened::Served(store) => store.ask_of_commit(|it| it.pin(commit, pinned)),
         }
     }
 
@@ -108,9 +109,9 @@ impl Store {
     pub fn relabel(&self, commit: Sequence, label: impl AsRef<[u8]>) -> Result<(), UndoError> {
         let label = label.as_ref();
         let label = label[..label.len().min(LABEL_LENGTH_MAX)].to_vec();
-        match &self.inner {
-            Inner::Embedded(store) => store.relabel(commit, label),
-            Inner::Served(store) => store.ask_of_commit(|it| it.relabel(commit, label)),
+        match self.current().map_err(BeginError::from)? {
+            Opened::Embedded(store) => store.relabel(commit, label),
+            Opened::Served(store) => store.ask_of_commit(|it| it.relabel(commit, label)),
         }
     }
 }

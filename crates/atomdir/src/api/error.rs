@@ -4,7 +4,7 @@ use super::history::UndoError;
 use super::merging::{NotMerged, not_merged_message};
 use super::session::Session;
 use crate::accounts::describe_user;
-use crate::hosting::Holder;
+use crate::hosting::{HeldHow, Holder};
 use crate::settings::SettingsError;
 use crate::{ConnectError, FindError};
 use atomdir_disk::{Errno, io_reason};
@@ -22,16 +22,15 @@ pub enum OpenError {
     /// There is no store, or it is not trusted.
     #[error(transparent)]
     Find(#[from] FindError),
-    /// Another program has opened the store in its own process.
-    #[error(
-        "{} has the store '{store}' open in its own process",
-        describe_holder(holder)
-    )]
+    /// Another process has the store open.
+    #[error("{} has the store '{store}' open{how}", describe_holder(holder))]
     Held {
         /// The store's root.
         store: PathBuf,
         /// `None` if the process cannot be found, for example in another process namespace.
         holder: Option<Holder>,
+        /// When it gives the store up.
+        how: HeldHow,
     },
     /// Only the owner of a store can open it in a process, and no service runs for it.
     #[error("the store '{store}' belongs to {}; only they can open it in a process of their own", describe_user(*owner))]
@@ -106,6 +105,9 @@ pub enum StoreError {
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
+    /// The store was handed over to another process, and cannot be opened again now.
+    #[error("the store was handed over to others and cannot be opened again: {0}")]
+    NotReopened(String),
     /// Only a service keeps transactions open when programs end, and remembers how they ended; this
     /// program has the store open in its own process.
     #[error(

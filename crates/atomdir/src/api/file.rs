@@ -1,7 +1,7 @@
 //! Files that are open in a transaction.
 
 use super::error::FileError;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, Permissions};
 use super::session::{AttributeChange, OpenFile, Session};
 use atomdir_disk::Errno;
 use atomdir_engine::SetTime;
@@ -212,7 +212,7 @@ impl<'transaction> File<'transaction> {
     }
 
     /// Cuts the file off, or extends it with zeros.
-    pub fn set_length(&self, length: u64) -> io::Result<()> {
+    pub fn set_len(&self, length: u64) -> io::Result<()> {
         self.change(AttributeChange {
             length: Some(length),
             ..AttributeChange::default()
@@ -220,9 +220,9 @@ impl<'transaction> File<'transaction> {
     }
 
     /// Sets the permission bits, with set-id and sticky bits.
-    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+    pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         self.change(AttributeChange {
-            mode: Some(mode),
+            mode: Some(permissions.mode()),
             ..AttributeChange::default()
         })
     }

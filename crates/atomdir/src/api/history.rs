@@ -1,7 +1,8 @@
 //! Past commits, undoing them, looking at the past; commits of a part, and sides in conflicts.
 
 use super::error::{BeginError, CommitError, Conflict, StoreError};
-use super::store::{Receipt, Store, WhenDurable};
+use super::receipt::{Receipt, WhenDurable};
+use super::store::Store;
 use super::transaction::{Transaction, Uncommitted};
 use atomdir_protocol::{
     Change, ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, SidePaths, Undo,

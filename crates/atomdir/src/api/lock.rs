@@ -1,8 +1,8 @@
 //! Locks, savepoints and nested transactions.
 
 use super::error::{BeginError, CommitError, LockError, SavepointError};
+use super::receipt::{Receipt, WhenDurable};
 use super::session::LockWanted;
-use super::store::{Receipt, WhenDurable};
 use super::transaction::Transaction;
 use atomdir_protocol::{LockMode, LockScope};
 use std::marker::PhantomData;

@@ -198,12 +198,12 @@ impl Versions for InConflict<'_> {
         if found.kind != Kind::File {
             return Ok(InView::NoFile);
         }
-        if found.length > TEXT_LENGTH_MAX {
+        if found.len > TEXT_LENGTH_MAX {
             return Ok(InView::LongFile);
         }
         let mut options = OpenOptions::new();
         let file = files.open(path_of(path), options.read(true).follow(false))?;
-        let length = usize::try_from(found.length).map_err(|_| Errno::FBIG)?;
+        let length = usize::try_from(found.len).map_err(|_| Errno::FBIG)?;
         let mut contents = vec![0; length];
         let count = match file.read_at(&mut contents, 0) {
             Err(Errno::STALE) => return Ok(InView::Lost),

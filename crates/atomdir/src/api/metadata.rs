@@ -13,7 +13,7 @@ pub struct Metadata {
     /// Permission bits with set-id and sticky bits, without the file type.
     pub mode: u32,
     /// The length in bytes.
-    pub length: u64,
+    pub len: u64,
     /// How many names the object has.
     pub links: u32,
     /// The numeric id of the owner.
@@ -35,14 +35,35 @@ pub struct Metadata {
     pub changed: SystemTime,
 }
 
+/// Permission bits with set-id and sticky bits, as [`std::fs::Permissions`] on Unix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permissions(u32);
+
+impl Permissions {
+    /// Those of chmod(2), without a file type.
+    pub fn from_mode(mode: u32) -> Permissions {
+        Permissions(mode)
+    }
+
+    /// As given to [`from_mode`](Permissions::from_mode).
+    pub fn mode(self) -> u32 {
+        self.0
+    }
+}
+
 impl Metadata {
+    /// The permission bits, for [`set_permissions`](crate::Transaction::set_permissions).
+    pub fn permissions(&self) -> Permissions {
+        Permissions(self.mode)
+    }
+
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == Kind::File
     }
 
     /// Whether it is a directory.
-    pub fn is_directory(&self) -> bool {
+    pub fn is_dir(&self) -> bool {
         self.kind == Kind::Directory
     }
 
@@ -55,9 +76,9 @@ impl Metadata {
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DirectoryEntry {
+pub struct DirEntry {
     /// The name, without the directory's path.
-    pub name: OsString,
+    pub file_name: OsString,
     /// The kind of the object that it names.
     pub kind: Kind,
     /// The object's inode number, as in [`Metadata::inode`].

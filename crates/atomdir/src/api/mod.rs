@@ -5,15 +5,18 @@
 //! same for both.
 
 mod annotating;
+mod door;
 mod error;
 mod file;
 mod history;
+mod holding;
 mod kept;
 mod lock;
 mod maintaining;
 mod merging;
 mod metadata;
 mod past;
+mod receipt;
 mod retry;
 pub(crate) mod session;
 mod shared;
@@ -21,6 +24,7 @@ mod store;
 mod transaction;
 mod tree;
 
+pub use door::{Door, StoreOptions};
 pub use error::{
     BeginError, CommitError, Conflict, Error, FileError, LockError, OpenError, SavepointError,
     StoreError,
@@ -32,10 +36,11 @@ pub use kept::OpenTransaction;
 pub use lock::Nested;
 pub use maintaining::EndedTransaction;
 pub use merging::NotMerged;
-pub use metadata::{DirectoryEntry, Metadata};
+pub use metadata::{DirEntry, Metadata, Permissions};
 pub(crate) use past::no_such_commit;
 pub use past::{Differences, ShownCommit};
+pub use receipt::Receipt;
 pub use shared::{SharedFile, SharedTransaction};
 pub(crate) use store::Begin;
-pub use store::{Door, Receipt, Store, StoreOptions, TransactionOptions};
+pub use store::{Store, TransactionOptions};
 pub use transaction::{Transaction, Uncommitted};

@@ -3,7 +3,8 @@
 use super::error::{Conflict, Error, FileError, StoreError};
 use super::history::{ChangedPath, UndoError};
 use super::metadata::Metadata;
-use super::store::{Store, WhenDurable};
+use super::receipt::WhenDurable;
+use super::store::Store;
 use super::transaction::Transaction;
 use crate::compare::{
     Affected, Attributes, CONTENTS_LENGTH_MAX, Listed, PathFilter, Seen, ViewAndSnapshot,
@@ -59,7 +60,7 @@ impl Store {
     /// # atomdir::init(scratch.path(), None)?;
     /// # let store = atomdir::Store::open(scratch.path())?;
     /// let tx = store.begin()?;
-    /// tx.create_directory("conf")?;
+    /// tx.create_dir("conf")?;
     /// tx.write("conf/a", b"1")?;
     /// let first = tx.commit()?.sequence().expect("something has changed");
     /// let tx = store.begin()?;
@@ -253,12 +254,12 @@ impl ViewAndSnapshot for Sides<'_> {
         let path = path_of(path);
         // A symbolic link would be followed.
         let metadata = found(self.0.symlink_metadata(path))?;
-        if metadata.is_none_or(|metadata| !metadata.is_directory()) {
+        if metadata.is_none_or(|metadata| !metadata.is_dir()) {
             return Ok(Vec::new());
         }
-        let entries = found(self.0.read_directory(path))?.unwrap_or_default();
+        let entries = found(self.0.read_dir(path))?.unwrap_or_default();
         let entries = entries.into_iter().map(|entry| Listed {
-            name: entry.name.into_vec(),
+            name: entry.file_name.into_vec(),
             inode: entry.inode,
             is_directory: entry.kind == Kind::Directory,
         });
@@ -360,7 +361,7 @@ fn attributes_in_view(metadata: &Metadata, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> A
         user: metadata.user,
         group: metadata.group,
         device_number: metadata.device_number,
-        length: metadata.length,
+        length: metadata.len,
         modified: metadata.modified.into(),
         xattrs,
     }

@@ -6,7 +6,7 @@
 use super::error::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
 use super::file::OpenOptions;
 use super::history::{Refreshed, Take};
-use super::metadata::{DirectoryEntry, Metadata};
+use super::metadata::{DirEntry, Metadata};
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
@@ -14,7 +14,7 @@ use atomdir_protocol::Committed;
 use atomdir_types::{ChangeLine, Isolation, LockMode, LockScope, Side, Terms, TransactionId};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -56,7 +56,7 @@ pub(crate) trait Files: Send + Sync {
     fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<()>;
     fn remove_file(&self, path: &Path) -> Result<()>;
     fn remove_directory(&self, path: &Path) -> Result<()>;
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>>;
     fn xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<Vec<u8>>;
     fn xattr_names(&self, path: &Path, links: Links) -> Result<Vec<Vec<u8>>>;
     fn set_xattr(&self, path: &Path, links: Links, name: &[u8], value: &[u8]) -> Result<()>;
@@ -120,10 +120,10 @@ pub(crate) trait Session: Send + Sync {
     /// Makes what was written so far durable, in a transaction that survives.
     fn sync(&self) -> std::result::Result<(), StoreError>;
     /// The store, to wait for lazy commits.
-    fn store(&self) -> Weak<dyn Syncable>;
+    fn store(&self) -> Arc<dyn Syncable>;
 }
 
-/// A store whose lazy commits can be made durable.
+/// A store whose lazy commits can be made durable, also once it was closed.
 pub(crate) trait Syncable: Send + Sync {
     fn sync(&self) -> std::result::Result<(), StoreError>;
 }

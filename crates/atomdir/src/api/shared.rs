@@ -3,8 +3,8 @@
 use super::error::{BeginError, CommitError, FileError, SavepointError};
 use super::file::{File, OpenOptions};
 use super::history::{ChangedPath, Refreshed, Take};
+use super::receipt::{Receipt, WhenDurable};
 use super::session::Session;
-use super::store::{Receipt, WhenDurable};
 use super::transaction::Transaction;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;

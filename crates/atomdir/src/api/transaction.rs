@@ -3,9 +3,9 @@
 use super::error::{CommitError, FileError, StoreError};
 use super::file::{File, OpenOptions};
 use super::history::{ChangedPath, Take};
-use super::metadata::{DirectoryEntry, Metadata};
+use super::metadata::{DirEntry, Metadata, Permissions};
+use super::receipt::{Receipt, WhenDurable};
 use super::session::{AttributeChange, Files, Links, Session};
-use super::store::{Receipt, WhenDurable};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::Committed;
@@ -225,30 +225,26 @@ impl Transaction {
     }
 
     /// Creates a directory.
-    pub fn create_directory(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
-        self.create_directory_with(path, 0o777)
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        self.create_dir_with(path, 0o777)
     }
 
     /// Creates a directory with these permission bits, before the umask is applied.
-    pub fn create_directory_with(
-        &self,
-        path: impl AsRef<Path>,
-        mode: u32,
-    ) -> Result<(), FileError> {
+    pub fn create_dir_with(&self, path: impl AsRef<Path>, mode: u32) -> Result<(), FileError> {
         let path = path.as_ref();
         let made = self.files().create_directory(path, mode);
         made.map_err(self.failed("create the directory", path))
     }
 
-    /// Creates a symbolic link at `path` whose target is `target`.
+    /// Creates a symbolic link at `link` whose target is `original`.
     pub fn symlink(
         &self,
-        target: impl AsRef<Path>,
-        path: impl AsRef<Path>,
+        original: impl AsRef<Path>,
+        link: impl AsRef<Path>,
     ) -> Result<(), FileError> {
-        let path = path.as_ref();
-        let made = self.files().symlink(target.as_ref(), path);
-        made.map_err(self.failed("create the symbolic link", path))
+        let link = link.as_ref();
+        let made = self.files().symlink(original.as_ref(), link);
+        made.map_err(self.failed("create the symbolic link", link))
     }
 
     /// The target of a symbolic link.
@@ -258,12 +254,16 @@ impl Transaction {
         target.map_err(self.failed("read the symbolic link", path))
     }
 
-    /// Gives the object at `from` a second name. A symbolic link at the end of `from` is not
+    /// Gives the object at `original` a second name. A symbolic link at the end of `original` is not
     /// followed.
-    pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), FileError> {
-        let to = to.as_ref();
-        let made = self.files().link(from.as_ref(), to);
-        made.map_err(self.failed("create the link", to))
+    pub fn hard_link(
+        &self,
+        original: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+    ) -> Result<(), FileError> {
+        let link = link.as_ref();
+        let made = self.files().link(original.as_ref(), link);
+        made.map_err(self.failed("create the link", link))
     }
 
     /// Renames a file or directory. Replaces what has the new name, if it is of the same kind;
@@ -303,18 +303,18 @@ impl Transaction {
     }
 
     /// Removes an empty directory.
-    pub fn remove_directory(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
         let path = path.as_ref();
         let removed = self.files().remove_directory(path);
         removed.map_err(self.failed("remove the directory", path))
     }
 
     /// The entries of a directory, sorted by name, without `.` and `..`.
-    pub fn read_directory(&self, path: impl AsRef<Path>) -> Result<Vec<DirectoryEntry>, FileError> {
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>, FileError> {
         let path = path.as_ref();
         let entries = self.files().list(path);
         let mut entries = entries.map_err(self.failed("list", path))?;
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        entries.sort_by(|one, other| one.file_name.cmp(&other.file_name));
         Ok(entries)
     }
 
@@ -341,10 +341,14 @@ impl Transaction {
         }
     }
 
-    /// Sets the permission bits, with set-id and sticky bits.
-    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<(), FileError> {
+    /// Sets the permission bits, with set-id and sticky bits. A symbolic link is followed.
+    pub fn set_permissions(
+        &self,
+        path: impl AsRef<Path>,
+        permissions: Permissions,
+    ) -> Result<(), FileError> {
         let change = AttributeChange {
-            mode: Some(mode),
+            mode: Some(permissions.mode()),
             ..AttributeChange::default()
         };
         self.change(path.as_ref(), Links::Follow, "set the mode of", change)
@@ -352,7 +356,7 @@ impl Transaction {
 
     /// Sets the owner, the group or both, by their numeric ids. A symbolic link is not
     /// followed.
-    pub fn set_owner(
+    pub fn lchown(
         &self,
         path: impl AsRef<Path>,
         user: Option<u32>,

@@ -136,7 +136,7 @@ pub(super) fn metadata(attributes: engine::NodeAttributes) -> Metadata {
     Metadata {
         kind: attributes.kind,
         mode: attributes.mode,
-        length: attributes.length,
+        len: attributes.length,
         links: attributes.links,
         user: attributes.owner.user,
         group: attributes.owner.group,

@@ -27,7 +27,7 @@ mod walk;
 use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, Conflict, StoreError, UndoError, label_of};
 use crate::hosting::{
-    Ticks, keep_set_aside, run_maintenance, tend_own, tend_unconfirmed, without_signals,
+    Requests, Ticks, keep_set_aside, run_maintenance, tend_own, tend_unconfirmed, without_signals,
 };
 use crate::process::Opener;
 use crate::resolvers;
@@ -38,10 +38,12 @@ use atomdir_types::sync;
 use atomdir_types::{Conflicts, Durability, Isolation};
 use history::look;
 use permission::Protection;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use session::EmbeddedTransaction;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 /// A store that is open in this process.
@@ -57,6 +59,8 @@ pub(crate) struct Embedded {
     control: OwnedFd,
     ticks: Arc<Ticks>,
     maintainer: Mutex<Option<JoinHandle<()>>>,
+    /// Once nobody uses the store any more: whether all commits are durable.
+    is_durable: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Embedded {
@@ -87,10 +91,6 @@ impl Embedded {
 
     fn is_here(&self) -> bool {
         self.opener.is_here()
-    }
-
-    pub(crate) fn require_here(&self) -> Result<(), StoreError> {
-        self.opener.require()
     }
 
     /// The store, for its own process.
@@ -177,6 +177,36 @@ impl Embedded {
         self.end()
     }
 
+    /// Makes lazy commits durable, and has those tried again that are set aside.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.here()?;
+        let synced = self.synced();
+        self.store.hasten_set_aside(self.user.user);
+        synced
+    }
+
+    /// For [`Syncable`], as long as the store is open and afterwards.
+    fn durable(self: &Arc<Embedded>) -> Arc<dyn Syncable> {
+        Arc::new(Durable {
+            store: Arc::downgrade(self),
+            is_durable: self.is_durable.clone(),
+        })
+    }
+
+    /// The requests of others who want the store.
+    pub(crate) fn requests(&self) -> Result<Requests, Errno> {
+        Requests::open(fcntl_dupfd_cloexec(&self.control, 3)?)
+    }
+
+    /// Fails if the store cannot be given up, since something would be lost with it. Nothing may be
+    /// committed from now on.
+    pub(crate) fn prepare_to_end(&self) -> Result<(), StoreError> {
+        self.here()?;
+        self.synced()?;
+        self.is_durable.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// Makes lazy commits durable. Fails if one is set aside.
     fn synced(&self) -> Result<(), StoreError> {
         self.store.sync().map_err(convert::store_error)?;
@@ -197,18 +227,26 @@ impl Embedded {
         let _ = maintainer.join();
         tend_unconfirmed(&self.store);
         let synced = self.synced();
+        self.is_durable.store(synced.is_ok(), Ordering::Release);
         keep_set_aside(&self.store);
         self.store.close().map_err(convert::store_error)?;
         synced
     }
 }
 
-impl Syncable for Embedded {
+/// For receipts of lazy commits.
+pub(super) struct Durable {
+    store: Weak<Embedded>,
+    is_durable: Arc<AtomicBool>,
+}
+
+impl Syncable for Durable {
     fn sync(&self) -> Result<(), StoreError> {
-        self.here()?;
-        let synced = self.synced();
-        self.store.hasten_set_aside(self.user.user);
-        synced
+        match self.store.upgrade() {
+            Some(store) => store.sync(),
+            None if self.is_durable.load(Ordering::Acquire) => Ok(()),
+            None => Err(StoreError::Closed),
+        }
     }
 }
 

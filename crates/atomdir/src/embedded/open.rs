@@ -59,6 +59,7 @@ impl Embedded {
             control,
             ticks: Arc::default(),
             maintainer: Mutex::new(None),
+            is_durable: Arc::default(),
         };
         embedded
             .start_maintenance()
@@ -129,9 +130,10 @@ fn open_engine<F: FnOnce(Errno) -> OpenError>(
         let is_brief =
             |holder: &crate::hosting::Holder| holder.program == COMMAND && holder.process != ours;
         let waited = patience.wait(control, is_brief);
-        waited.map_err(|holder| OpenError::Held {
+        waited.map_err(|by| OpenError::Held {
             store: location.root.clone(),
-            holder,
+            holder: by.holder,
+            how: by.how,
         })?;
     }
 }

@@ -9,7 +9,7 @@ use crate::api::session::{
     AttributeChange, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
 };
 use crate::api::{
-    BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions, Refreshed,
+    BeginError, CommitError, Conflict, DirEntry, LockError, Metadata, OpenOptions, Refreshed,
     SavepointError, StoreError, Take, bytes_of,
 };
 use crate::hosting::outlast_leases;
@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 pub(super) type Engine = engine::Transaction<LinuxDisk>;
 type Committing = std::result::Result<engine::Committed, engine::CommitError>;
@@ -289,7 +289,7 @@ impl Files for EmbeddedTransaction {
         self.engine()?.remove_directory(place.directory.node, name)
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
         let engine = self.engine()?;
         let found = self.find(path, Links::Follow)?;
         if found.attributes.kind != Kind::Directory {
@@ -298,8 +298,8 @@ impl Files for EmbeddedTransaction {
         self.rights
             .require(engine, found.node, &found.attributes, Permission::Read)?;
         let entries = engine.list(found.node)?.into_iter();
-        let entries = entries.map(|entry| DirectoryEntry {
-            name: OsString::from_vec(entry.name.as_bytes().to_vec()),
+        let entries = entries.map(|entry| DirEntry {
+            file_name: OsString::from_vec(entry.name.as_bytes().to_vec()),
             kind: entry.kind,
             inode: entry.inode,
         });
@@ -491,8 +491,7 @@ impl Session for EmbeddedTransaction {
         }
     }
 
-    fn store(&self) -> Weak<dyn Syncable> {
-        let store: Weak<Embedded> = Arc::downgrade(&self.store);
-        store
+    fn store(&self) -> Arc<dyn Syncable> {
+        self.store.durable()
     }
 }

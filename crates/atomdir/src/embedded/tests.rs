@@ -200,7 +200,7 @@ fn perform(files: &dyn Files, operation: &Operation) -> Result<String, Errno> {
 
 fn contents(files: &dyn Files, path: &Path) -> Result<Vec<(u8, usize)>, Errno> {
     let file = files.open(path, OpenOptions::new().read(true))?;
-    let mut contents = vec![0; file.metadata()?.length as usize];
+    let mut contents = vec![0; file.metadata()?.len as usize];
     let count = file.read_at(&mut contents, 0)?;
     contents.truncate(count);
     let runs = contents.chunk_by(|one, other| one == other);
@@ -210,7 +210,7 @@ fn contents(files: &dyn Files, path: &Path) -> Result<Vec<(u8, usize)>, Errno> {
 fn list(files: &dyn Files, path: &Path) -> Result<Vec<(String, Kind)>, Errno> {
     let entries = files.list(path)?.into_iter();
     let mut entries: Vec<(String, Kind)> = entries
-        .map(|entry| (entry.name.to_string_lossy().into_owned(), entry.kind))
+        .map(|entry| (entry.file_name.to_string_lossy().into_owned(), entry.kind))
         .filter(|(name, _)| name != ".atomdir")
         .collect();
     entries.sort_by(|one, other| one.0.cmp(&other.0));
@@ -222,7 +222,7 @@ fn describe(files: &dyn Files, path: &Path, links: Links) -> Result<String, Errn
     // File systems count the links of directories, and their lengths, differently.
     let own = match metadata.kind {
         Kind::Directory => (0, 0),
-        _ => (metadata.length, metadata.links),
+        _ => (metadata.len, metadata.links),
     };
     let of = (metadata.user, metadata.group);
     Ok(format!(

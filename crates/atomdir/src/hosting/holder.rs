@@ -3,6 +3,7 @@
 //! The kernel lists all file locks in `/proc/locks`. So the answer is never out of date, as a
 //! note in a file could be, and it costs nothing while nobody asks.
 
+use super::asking::is_listening;
 use super::kernel::{FileLock, kernel_text};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use std::fmt;
@@ -27,6 +28,53 @@ impl fmt::Display for Holder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "process {} ({})", self.process, self.program)
     }
+}
+
+/// When a process gives up the store that it has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeldHow {
+    /// It is the store's service, which serves others.
+    ByService,
+    /// It has the store open for itself, and gives it up to anyone who wants it once no transaction
+    /// and no file of it is open.
+    UntilIdle,
+    /// It has the store open for itself until it closes it or hands it over by itself.
+    UntilClosed,
+}
+
+impl HeldHow {
+    /// Of the process without a service that has the store with this control directory.
+    pub fn of(control: impl AsFd) -> HeldHow {
+        match is_listening(control) {
+            true => HeldHow::UntilIdle,
+            false => HeldHow::UntilClosed,
+        }
+    }
+}
+
+/// What follows "PROCESS has the store open".
+impl fmt::Display for HeldHow {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            HeldHow::ByService => " as its service",
+            HeldHow::UntilIdle => {
+                " in its own process, and hands it over to a service once no transaction and no file \
+                 of it is open there"
+            }
+            HeldHow::UntilClosed => {
+                " in its own process; try again when it has closed it or handed it over"
+            }
+        })
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldBy {
+    /// `None` if it cannot be found, for example in another process namespace.
+    pub holder: Option<Holder>,
+    pub how: HeldHow,
 }
 
 impl Holder {

@@ -1,6 +1,7 @@
 //! Holding a store open: what the service and a process that embeds the engine have in
 //! common. It is no part of the library's interface.
 
+mod asking;
 mod clock;
 mod holder;
 mod kernel;
@@ -12,9 +13,10 @@ mod remedy;
 mod start_lock;
 mod ticks;
 
+pub(crate) use asking::Requests;
 pub use atomdir_types::sync;
 pub use clock::now;
-pub use holder::Holder;
+pub use holder::{HeldBy, HeldHow, Holder};
 pub use kernel::{FileLock, kernel_text};
 pub use leases::outlast_leases;
 pub use maintenance::{

@@ -1,6 +1,7 @@
 //! Waiting for a store that another process still has open.
 
-use super::holder::Holder;
+use super::asking::ask;
+use super::holder::{HeldBy, HeldHow, Holder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::AsFd;
@@ -14,11 +15,14 @@ const RETRY: Duration = Duration::from_millis(20);
 /// So often a holder must seem alive: between the signal and its end there is a moment in
 /// which a killed process does.
 const LOOKS: u32 = 3;
+/// And so often one that gives the store up once its transactions have ended: for 2 s.
+const LOOKS_WHEN_ASKED: u32 = 100;
 
 /// Waits for a store as long as its holder may soon give it back.
 pub struct LockPatience {
     ends: Instant,
     looks: u32,
+    has_listened: bool,
 }
 
 impl LockPatience {
@@ -27,26 +31,34 @@ impl LockPatience {
         LockPatience {
             ends: Instant::now() + TIME_MAX,
             looks: 0,
+            has_listened: false,
         }
     }
 
-    /// Waits before the next attempt: for the end of a holder that is ending, or a little. Fails
-    /// with the holder, if it can be found, when there is no point in another attempt. `is_brief`:
+    /// Waits before the next attempt: for the end of a holder that is ending, or a little. Asks a
+    /// living holder to give the store up. Fails when there is no point in another attempt. `is_brief`:
     /// whether a holder is known to give the store back soon.
     pub fn wait(
         &mut self,
         control: impl AsFd,
         is_brief: impl Fn(&Holder) -> bool,
-    ) -> Result<(), Option<Holder>> {
-        let holder = Holder::find(control);
+    ) -> Result<(), HeldBy> {
+        let holder = Holder::find(&control);
         let is_ending = holder.as_ref().is_some_and(Holder::is_ending);
         let stays = holder
             .as_ref()
             .is_some_and(|holder| !is_brief(holder) && !is_ending);
+        // While it closes the store it does not listen any more.
+        self.has_listened |= stays && ask(&control);
         self.looks = if stays { self.looks + 1 } else { 0 };
+        let looks_max = match self.has_listened {
+            true => LOOKS_WHEN_ASKED,
+            false => LOOKS,
+        };
         let left = self.ends.saturating_duration_since(Instant::now());
-        if self.looks >= LOOKS || left.is_zero() {
-            return Err(holder);
+        if self.looks >= looks_max || left.is_zero() {
+            let how = HeldHow::of(&control);
+            return Err(HeldBy { holder, how });
         }
         let time = if is_ending { left } else { left.min(RETRY) };
         match holder {
@@ -111,8 +123,9 @@ mod tests {
         wait_until("the lock", || Holder::find(&control).is_some());
         let mut patience = LockPatience::new();
         let found = (0..LOOKS).find_map(|_| patience.wait(&control, |_| false).err());
-        let process = found.flatten().map(|found| found.process);
-        assert_eq!(process, Some(holder.id()));
+        let found = found.expect("it stays");
+        assert_eq!(found.how, HeldHow::UntilClosed);
+        assert_eq!(found.holder.map(|found| found.process), Some(holder.id()));
         holder.kill().expect("killed");
         holder.wait().expect("ended");
     }

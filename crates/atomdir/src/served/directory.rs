@@ -8,7 +8,7 @@
 use super::file::KernelFile;
 use super::reads::Reads;
 use crate::api::session::{AttributeChange, Files, Links, OpenFile, Result};
-use crate::api::{DirectoryEntry, Metadata, OpenOptions};
+use crate::api::{DirEntry, Metadata, OpenOptions};
 use crate::process::Opener;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
@@ -217,7 +217,7 @@ impl Files for Directory {
         rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
         let path: PathBuf = path.components().collect();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = self.open_at(&path, flags, Mode::empty())?;
@@ -237,8 +237,8 @@ impl Files for Directory {
                     kind_of(stat.st_mode)
                 }
             };
-            entries.push(DirectoryEntry {
-                name: OsString::from_vec(name.to_vec()),
+            entries.push(DirEntry {
+                file_name: OsString::from_vec(name.to_vec()),
                 kind,
                 inode: entry.ino(),
             });
@@ -326,7 +326,7 @@ pub(super) fn metadata(stat: &Stat) -> Metadata {
     Metadata {
         kind: kind_of(stat.st_mode),
         mode: stat.st_mode & 0o7777,
-        length: stat.st_size.unsigned_abs(),
+        len: stat.st_size.unsigned_abs(),
         links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         user: stat.st_uid,
         group: stat.st_gid,

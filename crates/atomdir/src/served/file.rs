@@ -78,7 +78,7 @@ impl OpenFile for KernelFile {
     fn length(&self) -> Result<u64> {
         let stat = rustix::fs::fstat(self.here()?)?;
         self.note(Noted::length)?;
-        Ok(metadata(&stat).length)
+        Ok(metadata(&stat).len)
     }
 
     fn metadata(&self) -> Result<Metadata> {

@@ -24,7 +24,7 @@ use atomdir_types::sync;
 use atomdir_types::{CommitDetails, Durability, TransactionId};
 use session::ServedTransaction;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// So many connections are kept for the next transactions.
 const IDLE_MAX: usize = 8;
@@ -74,10 +74,6 @@ impl Served {
             ..BeginOptions::default()
         };
         ServedTransaction::begin(self, &options)
-    }
-
-    pub(crate) fn require_here(&self) -> Result<(), StoreError> {
-        self.opener.require()
     }
 
     /// Sends a request that is about no transaction.
@@ -144,6 +140,16 @@ impl Served {
         }
     }
 
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.ask(Connection::sync)
+    }
+
+    /// Fails if the service cannot be reached, for example because it has ended.
+    pub(crate) fn reach(&self) -> Result<(), ConnectError> {
+        self.give_back(self.connection()?);
+        Ok(())
+    }
+
     fn give_back(&self, connection: Connection) {
         let mut idle = sync::lock(&self.idle);
         if idle.len() < IDLE_MAX {
@@ -152,8 +158,9 @@ impl Served {
     }
 }
 
-impl Syncable for Served {
+/// For receipts of lazy commits.
+impl Syncable for Weak<Served> {
     fn sync(&self) -> Result<(), StoreError> {
-        self.ask(Connection::sync)
+        self.upgrade().ok_or(StoreError::Closed)?.sync()
     }
 }

@@ -28,7 +28,7 @@ use atomdir_types::{Terms, sync};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 pub(super) struct ServedTransaction {
     store: Arc<Served>,
@@ -458,8 +458,7 @@ impl Session for ServedTransaction {
         }
     }
 
-    fn store(&self) -> Weak<dyn Syncable> {
-        let store: Weak<Served> = Arc::downgrade(&self.store);
-        store
+    fn store(&self) -> Arc<dyn Syncable> {
+        Arc::new(Arc::downgrade(&self.store))
     }
 }

@@ -15,7 +15,7 @@ fn changes_are_in_the_base_after_the_commit_and_not_before() {
             std::fs::write(place.base.join("b"), "b").expect("written");
             let store = place.open();
             let tx = store.begin().expect("begun");
-            tx.create_directory("conf").expect("made");
+            tx.create_dir("conf").expect("made");
             tx.write("conf/a.toml", "port = 80\n").expect("written");
             tx.rename("b", "c").expect("renamed");
             assert_eq!(
@@ -97,8 +97,8 @@ fn open_files_read_write_and_seek() {
     let mut start = [0; 5];
     assert_eq!(file.read_at(&mut start, 0).expect("read"), 5);
     assert_eq!(&start, b"Jello");
-    file.set_length(5).expect("cut off");
-    assert_eq!(file.metadata().expect("looked").length, 5);
+    file.set_len(5).expect("cut off");
+    assert_eq!(file.metadata().expect("looked").len, 5);
     drop(file);
     let mut end = tx
         .open_with("a", OpenOptions::new().append(true))
@@ -151,9 +151,9 @@ fn no_path_leaves_the_store() {
     for hidden in [".atomdir", ".atomdir/log"] {
         assert!(tx.read(hidden).expect_err(hidden).is_not_found());
     }
-    assert!(tx.write(".atomdir/x", "x").is_err() && tx.create_directory(".atomdir").is_err());
-    let names = tx.read_directory("").expect("listed");
-    assert!(names.iter().all(|entry| entry.name != ".atomdir"));
+    assert!(tx.write(".atomdir/x", "x").is_err() && tx.create_dir(".atomdir").is_err());
+    let names = tx.read_dir("").expect("listed");
+    assert!(names.iter().all(|entry| entry.file_name != ".atomdir"));
 }
 
 #[test]
@@ -187,8 +187,7 @@ fn several_threads_use_one_transaction() {
             scope.spawn(move || {
                 for number in 0..50 {
                     let name = format!("d{}/{thread}-{number}", number % 3);
-                    tx.create_directory_all(format!("d{}", number % 3))
-                        .expect("made");
+                    tx.create_dir_all(format!("d{}", number % 3)).expect("made");
                     tx.write(&name, &name).expect("written");
                     let line = OpenOptions::new().append(true).create(true).clone();
                     let mut log = tx.open_with("log", &line).expect("opened");
@@ -205,4 +204,51 @@ fn several_threads_use_one_transaction() {
         }
     }
     assert_eq!(place.read("log"), Some("one line\n".repeat(200)));
+}
+
+macro_rules! see {
+    ($seen:ident, $call:expr) => {
+        $seen.push(
+            $call
+                .map(|done| format!("{done:?}"))
+                .map_err(|error| error.kind()),
+        )
+    };
+}
+
+/// The same code, once with `std::fs` and once with a transaction.
+macro_rules! rearrange {
+    ($seen:ident, $at:expr, $($fs:tt)+) => {
+        let at = $at;
+        see!($seen, $($fs)+ create_dir_all(at("a/b/c")));
+        see!($seen, $($fs)+ create_dir(at("a")));
+        see!($seen, $($fs)+ write(at("a/file"), "text"));
+        see!($seen, $($fs)+ hard_link(at("a/file"), at("a/b/second")));
+        see!($seen, $($fs)+ hard_link(at("a/file"), at("a/b/second")));
+        see!($seen, $($fs)+ copy(at("a/file"), at("a/b/copy")));
+        see!($seen, $($fs)+ rename(at("a/b/copy"), at("a/moved")));
+        see!($seen, $($fs)+ read_to_string(at("a/moved")));
+        see!($seen, $($fs)+ read(at("a/none")));
+        see!($seen, $($fs)+ exists(at("a/none")));
+        see!($seen, $($fs)+ read_link(at("a/moved")));
+        see!($seen, $($fs)+ remove_dir(at("a/b")));
+        see!($seen, $($fs)+ remove_dir_all(at("a/file")));
+        see!($seen, $($fs)+ remove_file(at("a/b")));
+        see!($seen, $($fs)+ remove_dir_all(at("a/b")));
+        see!($seen, $($fs)+ remove_dir_all(at("a/none")));
+        see!($seen, $($fs)+ remove_file(at("a/file")));
+    };
+}
+
+#[test]
+fn transactions_do_what_the_functions_of_std_do_by_the_same_names() {
+    let place = Place::new("library-std");
+    let plain = place.scratch.join("plain");
+    std::fs::create_dir(&plain).expect("made");
+    let (mut by_std, mut by_transaction) = (Vec::new(), Vec::new());
+    rearrange!(by_std, |path: &str| plain.join(path), std::fs::);
+    let store = place.open();
+    let tx = store.begin().expect("begun");
+    rearrange!(by_transaction, |path: &str| path.to_owned(), tx.);
+    assert_eq!(by_transaction, by_std);
 }

@@ -36,8 +36,8 @@ fn commit_until_killed() {
         };
         let options = store.transaction().durability(durability);
         let tx = options.begin().expect("begun");
-        tx.remove_all("new").expect("removed");
-        tx.create_directory("new").expect("made");
+        tx.remove_dir_all("new").expect("removed");
+        tx.create_dir("new").expect("made");
         for name in FILES {
             tx.write(name, contents(name, number)).expect("written");
         }
@@ -117,9 +117,9 @@ fn check(place: &Place, returned: u64) -> u64 {
             "{name} is not of commit {number}"
         );
     }
-    let names = tx.read_directory("").expect("listed").into_iter();
+    let names = tx.read_dir("").expect("listed").into_iter();
     let names: Vec<String> = names
-        .map(|entry| entry.name.to_string_lossy().into_owned())
+        .map(|entry| entry.file_name.to_string_lossy().into_owned())
         .collect();
     assert_eq!(names, ["a", &format!("g{number}"), "large", "new"]);
     drop(tx);

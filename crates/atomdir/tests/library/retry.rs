@@ -68,7 +68,7 @@ fn the_number_of_tries_has_a_limit() {
         tx.write("a", "mine")?;
         let other = store.begin()?;
         other
-            .remove_all("a")
+            .remove_file("a")
             .or_else(|error| match error.is_not_found() {
                 true => Ok(()),
                 false => Err(error),

@@ -10,7 +10,7 @@ int main(int argc, char **argv)
     int status;
 
     CHECK(argc > 1);
-    CHECK(atomdir_begin_here(argv[1]) == 0);
+    CHECK(atomdir_begin_here(argv[1], 0) == 0);
     status = unchanged_main(argc - 1, argv + 1);
     CHECK(status == 0);
     CHECK(atomdir_commit_here() == 0);

@@ -35,7 +35,7 @@ static void upgrade(void)
 
 static void three_calls(void)
 {
-    atomdir_begin_here(directory);
+    atomdir_begin_here(directory, 0);
     upgrade();                      /* open, write, rename, unlink: unchanged */
     if (atomdir_commit_here() < 0)
         warnx("%s", atomdir_message());

@@ -1,6 +1,7 @@
 /* Three calls around ordinary code: here STORE
  *
- * One thread is in a transaction, and another is not. */
+ * One thread is in a transaction, and another is not. A process of an ordinary user begins the first
+ * transaction before it has a second thread. */
 #include "check.h"
 
 #include <dirent.h>
@@ -97,8 +98,8 @@ static void one_in_one_not(void)
     old = open("config", O_RDONLY | O_CLOEXEC);
     CHECK(old >= 0);
 
-    CHECK(atomdir_begin_here(directory) == 0);
-    CHECK(atomdir_begin_here(directory) == -EALREADY);
+    CHECK(atomdir_begin_here(directory, 0) == 0);
+    CHECK(atomdir_begin_here(directory, 0) == -EALREADY);
     upgrade("2");
     /* The thread sees its changes by absolute and relative paths, and so does a program that it
      * starts. A file that was open before stays outside the view. */
@@ -125,7 +126,7 @@ static void abort_and_conflict(void)
 {
     int count = count_entries();
 
-    CHECK(atomdir_begin_here(path("plugins")) == 0);
+    CHECK(atomdir_begin_here(path("plugins"), 0) == 0);
     upgrade("3");
     put(path("new"), "3");
     CHECK(count_entries() > 0 && strcmp(get(path("new")), "3") == 0);
@@ -135,7 +136,7 @@ static void abort_and_conflict(void)
     CHECK(atomdir_commit_here() == -EINVAL);
 
     /* A change that another program makes meanwhile is not overwritten. */
-    CHECK(atomdir_begin_here(directory) == 0);
+    CHECK(atomdir_begin_here(directory, 0) == 0);
     upgrade("4");
     put("/proc/self/fd/9/config", "outside");
     CHECK(atomdir_commit_here() == ATOMDIR_ECONFLICT);
@@ -145,15 +146,74 @@ static void abort_and_conflict(void)
 
     /* A relative path leads into the view from a working directory outside the store. */
     CHECK(chdir("/") == 0);
-    CHECK(atomdir_begin_here(directory) == 0);
+    CHECK(atomdir_begin_here(directory, 0) == 0);
     put(path("relative") + 1, "5");
     CHECK(atomdir_abort_here() == 0);
     CHECK(access(path("relative"), F_OK) != 0);
 }
 
+/* Whether a file is there outside of all transactions. */
+static int is_outside(const char *name)
+{
+    char buffer[256];
+
+    snprintf(buffer, sizeof buffer, "/proc/self/fd/9/%s", name);
+    return access(buffer, F_OK) == 0;
+}
+
+static void flattened(void)
+{
+    CHECK(atomdir_begin_here(directory, 4) == -EINVAL);
+    CHECK(atomdir_begin_here(directory, ATOMDIR_FLATTEN) == 0);
+    put(path("outer"), "1");
+    CHECK(atomdir_begin_here(path("plugins"), ATOMDIR_FLATTEN) == 0);
+    CHECK(atomdir_begin_here(path("plugins"), 0) == -EALREADY);
+    CHECK(atomdir_begin_here("/", ATOMDIR_FLATTEN) == -EALREADY);
+    put(path("inner"), "1");
+    CHECK(atomdir_begin_here(directory, ATOMDIR_FLATTEN) == 0);
+    CHECK(atomdir_commit_here() == 0 && atomdir_commit_here() == 0);
+    CHECK(strcmp(get(path("inner")), "1") == 0);
+    CHECK(!is_outside("inner") && !is_outside("outer"));
+    CHECK(atomdir_commit_here() == 0);
+    CHECK(is_outside("inner") && is_outside("outer"));
+    CHECK(atomdir_commit_here() == -EINVAL);
+
+    /* An inner one that is aborted takes all with it. */
+    CHECK(atomdir_begin_here(directory, 0) == 0);
+    put(path("outer"), "2");
+    CHECK(atomdir_begin_here(directory, ATOMDIR_FLATTEN) == 0);
+    CHECK(atomdir_begin_here(directory, ATOMDIR_FLATTEN) == 0);
+    put(path("dropped"), "2");
+    CHECK(atomdir_abort_here() == 0);
+    CHECK(atomdir_begin_here(directory, ATOMDIR_FLATTEN) == -ECANCELED);
+    CHECK(strcmp(get(path("outer")), "2") == 0);
+    CHECK(atomdir_commit_here() == -ECANCELED);
+    CHECK(atomdir_commit_here() == -ECANCELED);
+    CHECK(atomdir_commit_here() == -EINVAL);
+    CHECK(strcmp(get(path("outer")), "1") == 0 && !is_outside("dropped"));
+    CHECK(atomdir_begin_here(directory, 0) == 0);
+    CHECK(atomdir_begin_here(directory, ATOMDIR_FLATTEN) == 0);
+    CHECK(atomdir_abort_here() == 0 && atomdir_abort_here() == 0);
+    CHECK(atomdir_abort_here() == -EINVAL);
+}
+
+/* What a process may do stays the same. */
+static void same_rights(int could_read, uid_t user)
+{
+    int file = open(path("private"), O_RDONLY | O_CLOEXEC);
+
+    CHECK((file >= 0) == could_read);
+    if (file >= 0)
+        close(file);
+    CHECK(geteuid() == user);
+}
+
 int main(int argc, char **argv)
 {
-    int base;
+    int base, file, could_read;
+    uid_t user = geteuid();
+    char command[8192];
+    FILE *stopper = NULL;
 
     CHECK(argc == 2);
     snprintf(directory, sizeof directory, "%s", argv[1]);
@@ -162,7 +222,31 @@ int main(int argc, char **argv)
     CHECK(base >= 0 && dup2(base, 9) == 9);
     put(path("config"), "1");
     put(path("obsolete"), "1");
+    put(path("private"), "1");
+    CHECK(chmod(path("private"), 0) == 0);
+    file = open(path("private"), O_RDONLY | O_CLOEXEC);
+    could_read = file >= 0;
+    if (file >= 0)
+        close(file);
+    if (user != 0) {
+        /* A process outside. */
+        snprintf(command, sizeof command, "read line; atomdir -C '%s' service stop", directory);
+        stopper = popen(command, "w");
+        CHECK(stopper != NULL);
+    }
+    CHECK(atomdir_begin_here(directory, 0) == 0);
+    same_rights(could_read, user);
+    CHECK(atomdir_abort_here() == 0);
+    same_rights(could_read, user);
     one_in_one_not();
     abort_and_conflict();
+    CHECK(chdir(directory) == 0);
+    flattened();
+    if (user != 0) {
+        /* In its user namespace the process starts no service. */
+        CHECK(fputs("now\n", stopper) >= 0 && pclose(stopper) == 0);
+        CHECK(atomdir_begin_here(directory, 0) == ATOMDIR_ESERVICE);
+        CHECK(strstr(atomdir_message(), "atomdir service start") != NULL);
+    }
     return 0;
 }

@@ -374,6 +374,10 @@ int main(int argc, char **argv)
     threads();
     signals();
     forks();
+    begin();
+    CHECK(atomdir_hand_over(store) == (flags == ATOMDIR_EMBEDDED ? ATOMDIR_EINUSE : 0));
+    atomdir_abort(tx);
+    CHECK(atomdir_hand_over(store) == 0 && atomdir_is_embedded(store) == 0);
     /* An open transaction can be used after its store is closed. */
     begin();
     CHECK(atomdir_close(store) == 0);

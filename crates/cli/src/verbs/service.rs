@@ -2,8 +2,8 @@ use super::{ExitCode, SUCCESS};
 use crate::context::{Context, own_program};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, escaped, json, json::Text, quoted, time};
-use atomdir::ConnectError;
 use atomdir::client::{FailureKind, SERVICE_ENVIRONMENT, ServiceStatus, describe_user};
+use atomdir::{ConnectError, HeldHow, Holder};
 use atomdir_service::ServiceOptions;
 use clap::{Args, Subcommand, ValueHint};
 use rustix::io::Errno;
@@ -351,6 +351,7 @@ fn status(context: &Context) -> Result<(), Error> {
         return context.output.print(&AtRest {
             store: Text(root),
             process: None,
+            open_in: store.holder().map(OpenIn::from),
             may_have_transactions: has_survivors,
         });
     };
@@ -363,17 +364,52 @@ fn status(context: &Context) -> Result<(), Error> {
 struct AtRest<'a> {
     store: Text<'a>,
     process: Option<u32>,
+    /// The program that has the store open by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_in: Option<OpenIn>,
     /// Some may have survived the last service.
     may_have_transactions: bool,
+}
+
+#[derive(Serialize)]
+struct OpenIn {
+    process: u32,
+    program: String,
+    /// Once no transaction and no file of the store is open in it.
+    hands_over: bool,
+}
+
+impl From<(Holder, HeldHow)> for OpenIn {
+    fn from((holder, how): (Holder, HeldHow)) -> OpenIn {
+        OpenIn {
+            process: holder.process,
+            program: holder.program,
+            hands_over: how == HeldHow::UntilIdle,
+        }
+    }
 }
 
 impl Show for AtRest<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         writeln!(painter, "store         {}", quoted(self.store.0))?;
-        writeln!(
-            painter,
-            "process       none: the next command that needs a service starts it"
-        )?;
+        match &self.open_in {
+            None => writeln!(
+                painter,
+                "process       none: the next command that needs a service starts it"
+            )?,
+            Some(open_in) => {
+                let program = escaped(open_in.program.as_bytes());
+                let when = match open_in.hands_over {
+                    true => "hands it over to a service once nothing of it is open there",
+                    false => "keeps it until it closes it or hands it over",
+                };
+                writeln!(
+                    painter,
+                    "process       none: process {} ({program}) has the store open and {when}",
+                    open_in.process
+                )?;
+            }
+        }
         match self.may_have_transactions {
             true => writeln!(
                 painter,

@@ -27,7 +27,9 @@ def find(path: str | os.PathLike[str]) -> str:
 
 class Store:
     root: str
-    is_embedded: bool
+    @property
+    def is_embedded(self) -> bool: ...
+    def hand_over(self) -> None: ...
     def __init__(self, path: str, door: str, program: Optional[str]) -> None: ...
     def begin(
         self,

@@ -154,8 +154,9 @@ def _commit(
 class _Open:
     """An open store, shared by all its users in this process."""
 
-    def __init__(self, native: _native.Store) -> None:
+    def __init__(self, native: _native.Store, door: str) -> None:
         self.native = native
+        self.door = door
         self.users = 0
         self.process = os.getpid()
 
@@ -183,10 +184,17 @@ def _acquire(path: str, door: str, program: Optional[str]) -> _Open:
         while True:
             found = _stores.get(root)
             if found is None:
-                found = _stores[root] = _Open(_native.Store(path, door, program))
-            elif door not in ("any", "embedded" if found.native.is_embedded else "service"):
-                way = "in this process" if found.native.is_embedded else "through its service"
-                raise StoreError(f"the store '{root}' is already open {way}")
+                found = _stores[root] = _Open(_native.Store(path, door, program), door)
+            elif door == "embedded" and not found.native.is_embedded:
+                raise StoreError(f"the store '{root}' is already open through its service")
+            elif door == "service" and found.door == "embedded":
+                raise StoreError(
+                    f"the store '{root}' is already open in this process; `hand_over` gives it up"
+                )
+            elif door == "service" and found.door == "any":
+                # The others in this process go on through the service that is found or started now.
+                found.native.hand_over()
+                _native.Store(path, door, program).close()
             found.users += 1
             # The garbage collector may just have closed the store with its last user. Then try again.
             if _stores.get(root) is found:
@@ -219,14 +227,13 @@ class Store:
     """The store that contains `path`, opened. As a context manager it closes the store at the end.
 
     `door` is "service" (through the store's service), "embedded" (in this process; no other process
-    can use the store until it is closed), or "any" (through the service if one runs, otherwise in this
-    process). If `service_program` is the path of the command `atomdir`, that starts a service if none
+    can use the store until it is closed or handed over), or "any" (through the service if one runs,
+    otherwise in this process until another process wants the store and nothing of it is open here). If `service_program` is the path of the command `atomdir`, that starts a service if none
     runs.
 
     All users in this process share the store; closing the last of them closes it.
 
     - `root`: The store's root directory.
-    - `is_embedded`: Whether the store is open in this process, and not used through its service.
     """
 
     def __init__(
@@ -239,7 +246,11 @@ class Store:
         program = None if service_program is None else os.fspath(service_program)
         self._open: Optional[_Open] = _acquire(os.fspath(path), door, program)
         self.root: str = self._open.native.root
-        self.is_embedded: bool = self._open.native.is_embedded
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the store is now open in this process, and not used through its service."""
+        return self._store().native.is_embedded
 
     def __repr__(self) -> str:
         return f"<atomdir.Store {self.root!r}>"
@@ -452,6 +463,17 @@ class Store:
         with _mutex:
             store.users += 1
         return Transaction(begun, lambda: _release(store), not_as_then, is_attached)
+
+    def hand_over(self) -> None:
+        """If the store is open in this process, gives it up, so that another process can open it. All
+        commits become durable first. The next use of this store opens it again: through the service
+        if one runs then, otherwise in this process. Raises `StoreError` while transactions or files
+        of it are open. With `door="any"` this happens by itself as soon as another process wants
+        the store."""
+        store = self._store()
+        store.native.hand_over()
+        if store.door == "embedded":
+            store.door = "any"
 
     def sync(self) -> None:
         """Makes all lazy commits durable."""

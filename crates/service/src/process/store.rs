@@ -2,7 +2,7 @@
 
 use crate::ServiceError;
 use crate::process::owner;
-use atomdir::hosting::{Holder, LockPatience, store_options, with_remedy};
+use atomdir::hosting::{HeldBy, Holder, LockPatience, store_options, with_remedy};
 use atomdir::{CONTROL_NAME, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine::{Inspection, Recovery, Store, StoreError};
@@ -81,7 +81,7 @@ impl Directories {
                 return Err(self.open_error(&error));
             }
             let waited = patience.wait(&self.control, is_brief);
-            waited.map_err(|holder| self.locked_error(holder))?;
+            waited.map_err(|by| self.locked_error(by))?;
         }
     }
 
@@ -121,11 +121,12 @@ impl Directories {
         }
     }
 
-    fn locked_error(&self, holder: Option<Holder>) -> ServiceError {
+    fn locked_error(&self, by: HeldBy) -> ServiceError {
         let store = self.location.root.clone();
+        let HeldBy { holder, how } = by;
         match holder {
             Some(holder) if holder.runs_our_program() => ServiceError::AlreadyRunning { store },
-            holder => ServiceError::Held { store, holder },
+            holder => ServiceError::Held { store, holder, how },
         }
     }
 
