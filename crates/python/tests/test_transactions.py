@@ -279,7 +279,7 @@ def test_own_reads_conflict_by_pages(store: atomdir.Store) -> None:
 
 def test_of_two_forks_either_can_be_taken(base: Path) -> None:
     with atomdir.Store(base) as store:
-        first = store.begin()
+        first = store.transaction()
         (first / "common").write_text("1")
         with first.fork() as other:
             (other / "result").write_text("good")

@@ -39,17 +39,16 @@ from ._errors import (
 )
 from ._native import __version__, find, init
 from ._path import Path
-from ._retry import retry
-from ._store import (
+from ._records import (
     Commit,
     Differences,
     EndedTransaction,
     History,
     OpenTransaction,
     ShownCommit,
-    Store,
-    transaction,
 )
+from ._retry import retry
+from ._store import Store, transaction
 from ._transaction import Change, PartReceipt, Receipt, Texts, Transaction
 
 __all__ = [
