@@ -271,3 +271,36 @@ fn pipe_that_a_killed_program_has_left_is_used_again() {
     place.command.call(["log"]).expect(0);
     assert!(!Path::new(&place.pipe()).exists());
 }
+
+fn listening_threads() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("listed");
+    let names =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|name| name == "atomdir-asked\n").count()
+}
+
+/// Whoever gives the store up, the thread that listened for others ends.
+#[test]
+fn a_store_that_is_opened_again_has_one_thread_that_listens() {
+    let test = "a_store_that_is_opened_again_has_one_thread_that_listens";
+    for_each_user(test, || {
+        let place = Place::new("one-listener");
+        let store = place.open(Door::Any);
+        for _ in 0..20 {
+            let tx = store.begin().expect("begun");
+            std::fs::write(place.pipe(), "x").expect("asked");
+            // The thread finds the store in use, and the next call gives it up.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            drop(tx);
+            store.log(1).expect("listed");
+            assert!(store.is_embedded());
+        }
+        for _ in 0..1000 {
+            if listening_threads() == 1 {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{} threads listen", listening_threads());
+    });
+}

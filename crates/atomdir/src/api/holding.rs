@@ -127,12 +127,15 @@ impl Holding {
             let listener = store
                 .requests()
                 .map(|requests| Listener::start(Arc::new(requests), Arc::downgrade(&self.shared)));
-            *sync::lock(&self.listener) = match listener {
+            let listener = match listener {
                 Ok(Ok(listener)) => Some(listener),
                 // Then it is given up only on demand of this process.
                 Ok(Err(error)) => report(&error),
                 Err(error) => report(&error.into()),
             };
+            let before = std::mem::replace(&mut *sync::lock(&self.listener), listener);
+            // Its thread may wait for the state, so this must not wait for the thread.
+            drop(before.map(Listener::dismiss));
         }
         *state = State::Open(opened);
     }
@@ -263,9 +266,14 @@ impl Listener {
     }
 
     fn end(self) {
+        // A panic of the thread has been reported already.
+        let _ = self.dismiss().join();
+    }
+
+    /// Has the thread end soon.
+    fn dismiss(self) -> JoinHandle<()> {
         self.is_over.store(true, Ordering::Release);
         self.requests.wake();
-        // A panic of the thread has been reported already.
-        let _ = self.thread.join();
+        self.thread
     }
 }
