@@ -286,6 +286,8 @@ pub struct BeginOptions {
     /// If it is serializable: what its programs read of files counts only once a request declares
     /// it.
     pub declares_reads: bool,
+    /// While it is held, parts of its changes can be committed all the same, also by its own programs.
+    pub commits_while_held: bool,
     /// Only this connection can enter, change or commit it, until it is kept. Its programs get no
     /// way to reach the service.
     pub sealed: bool,

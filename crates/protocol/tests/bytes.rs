@@ -34,6 +34,7 @@ fn begin() -> BeginRequest {
             view: ViewChoice::Configured,
             opened: true,
             declares_reads: true,
+            commits_while_held: false,
             sealed: true,
         },
         past: Some(Past::Undo(Undo {

@@ -139,6 +139,7 @@ impl BeginArguments {
             view: atomdir::client::ViewChoice::Exact,
             // Commands enter the view by the descriptor of its root.
             opened: true,
+            commits_while_held: false,
             sealed: false,
         }
     }

@@ -29,6 +29,14 @@ impl Named {
         })
     }
 
+    /// All that has changed.
+    pub fn everything() -> Named {
+        Named {
+            filter: Filter::default(),
+            paths: vec![Vec::new()],
+        }
+    }
+
     /// The changes that went along though they were not named.
     pub fn others(&self, lines: &[ChangeLine]) -> Vec<ChangeLine> {
         let others = lines.iter().filter(|line| !self.filter.wants(line));

@@ -41,6 +41,7 @@ use std::path::PathBuf;
   atomdir commit 12 --merge
   atomdir commit 12 --take-mine 1,3 --take-theirs all
   atomdir commit 12 -- docs index.html
+  atomdir commit --so-far -m 'a turn'
   atomdir commit --patch 12")]
 pub struct Arguments {
     /// The transaction; by default the one that this runs in, or the only one you have open
@@ -72,6 +73,9 @@ pub struct Arguments {
     /// Ask of each change, and of each hunk of a text, whether it takes effect
     #[arg(short, long, conflicts_with_all = ["take_mine", "take_theirs", "merge"])]
     patch: bool,
+    /// Commit everything that has changed so far, and leave the transaction open
+    #[arg(long, conflicts_with_all = ["take_mine", "take_theirs", "merge", "patch", "paths"])]
+    so_far: bool,
     /// What the log says of it, instead of what was said at its begin
     #[arg(short, long, value_name = "TEXT")]
     message: Option<OsString>,
@@ -185,8 +189,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         let id = transaction;
         return pick(context, &mut connected, id, &arguments.paths, others);
     }
-    if !arguments.paths.is_empty() {
-        let named = Named::new(&connected, &arguments.paths)?;
+    if arguments.so_far || !arguments.paths.is_empty() {
+        let named = match arguments.so_far {
+            true => Named::everything(),
+            false => Named::new(&connected, &arguments.paths)?,
+        };
         let connection = &mut connected.connection;
         let part = attempt::commit_part(context, connection, transaction, &named.paths, others)?;
         attempt::survive_again(context, connection, transaction);

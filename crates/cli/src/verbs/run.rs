@@ -10,7 +10,7 @@ use crate::context::{Connected, Context};
 use crate::enter::Ended;
 use crate::error::Error;
 use crate::output::{escaped, to_json};
-use atomdir::client::BeginOptions;
+use atomdir::client::{BeginOptions, ViewChoice};
 use atomdir::{Conflicts, TransactionId};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -40,6 +40,10 @@ pub struct Arguments {
     /// Print the changes instead of committing them
     #[arg(long, conflicts_with_all = ["ask", "on_success", "on_error"])]
     dry_run: bool,
+    /// Let the command commit what has changed so far, and go on: by `atomdir commit --so-far` in
+    /// it, for example after each turn of an agent. Takes an exact view
+    #[arg(long, conflicts_with_all = ["ask", "dry_run", "retry", "view"])]
+    commit_within: bool,
     #[command(flatten)]
     view: ViewArguments,
     #[command(flatten)]
@@ -160,7 +164,11 @@ impl Run<'_> {
         let options = BeginOptions {
             first_try: self.first,
             sealed,
-            view: arguments.view.choice()?,
+            commits_while_held: arguments.commit_within,
+            view: match arguments.commit_within {
+                true => ViewChoice::Exact,
+                false => arguments.view.choice()?,
+            },
             ..arguments.begin.options(label, false, current)
         };
         let (mut transaction, view) = attempt::begin(context, connected, &options)?;

@@ -274,8 +274,9 @@ impl<D: Disk> Store<D> {
                 Durability::Lazy => {}
             }
             drop(committing);
-            if part.is_none() {
-                self.abort(transaction);
+            match part {
+                Some(_) => transaction.forget_label(),
+                None => drop(self.abort(transaction)),
             }
             return Ok(Committed {
                 dropped: taken.dropped,

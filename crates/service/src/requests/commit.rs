@@ -73,7 +73,7 @@ pub(crate) fn commit_part(
     paths: &[Vec<u8>],
 ) -> Result<Answer, Unanswered> {
     let (one, mut committed) = sharing::when_free(service, connection, id, others, || {
-        let one = sharing::claim(service, connection, id, others)?;
+        let one = sharing::claim_part(service, connection, id, others)?;
         let committed = try_commit(service, connection, &one, Portion::Part(paths))?;
         let owner = one.transaction.owner();
         service.views.forget(owner, id, &committed.outdated);

@@ -288,6 +288,7 @@ fn begin_transaction(
     let one = OpenTransaction {
         transaction: transaction.clone(),
         detached: begin.detached,
+        commits_while_held: begin.commits_while_held,
         holders: (!begin.detached).then_some(holder).into_iter().collect(),
         controller: begin.sealed.then_some(connection.id),
         kept_after: None,

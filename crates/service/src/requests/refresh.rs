@@ -30,12 +30,20 @@ pub(crate) fn handle(
         unreachable!("the caller has chosen this one");
     };
     let others = if wait { Others::Wait } else { Others::Refuse };
+    if only_to_survive {
+        let one = service
+            .transactions
+            .control(id, &connection.peer, connection.id)?;
+        if !one.detached {
+            return Ok(Answer::Nothing);
+        }
+    }
     sharing::when_free(service, connection, id, others, || {
         let claimed = sharing::claim(service, connection, id, others);
         let one = claimed.map_err(without_force)?;
         let is_in_vain = || {
             let is_alone = service.store.has_own_commits_only(&one.transaction);
-            !one.detached || one.transaction.survives() || !is_alone
+            one.transaction.survives() || !is_alone
         };
         if only_to_survive && is_in_vain() {
             return Ok(Answer::Nothing);

@@ -54,6 +54,23 @@ pub(crate) fn detach(
     Ok(Answer::Aborted(service.abort(unheld)))
 }
 
+/// Finds a transaction of which the connection may commit a part: see [`claim`].
+pub(crate) fn claim_part(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+) -> Result<OpenTransaction, Failure> {
+    let one = service
+        .transactions
+        .control(id, &connection.peer, connection.id)?;
+    match one.commits_while_held && others != Others::End {
+        // Its programs wait during the commit, and its view shows the same afterwards.
+        true => Ok(one),
+        false => claim(service, connection, id, others),
+    }
+}
+
 /// Finds a transaction that the connection may commit, or freeze for a commit:
 /// nothing is nested in it, and no other connection holds it.
 pub(crate) fn claim(

@@ -14,6 +14,8 @@ pub(crate) struct OpenTransaction {
     pub(crate) transaction: Arc<Transaction>,
     /// If false, the transaction ends with its last holder.
     pub(crate) detached: bool,
+    /// Parts of its changes can be committed although others hold it.
+    pub(crate) commits_while_held: bool,
     /// The connections that hold it, each with the id of its process.
     pub(crate) holders: BTreeMap<ConnectionId, u32>,
     /// For a sealed transaction, the connection that began it.
@@ -37,6 +39,7 @@ impl OpenTransaction {
         Ok(OpenTransaction {
             transaction: transaction.clone(),
             detached: true,
+            commits_while_held: false,
             holders: BTreeMap::new(),
             controller: None,
             kept_after: None,

@@ -28,7 +28,11 @@ impl<D: Disk> View<D> {
                 chosen.push(item.clone());
             }
         }
-        let unmet = paths.iter().zip(is_met).filter(|(_, is_met)| !is_met);
+        // Everything was asked for, and nothing has changed.
+        let unmet = paths
+            .iter()
+            .zip(is_met)
+            .filter(|(path, is_met)| !is_met && !path.is_empty());
         for (path, _) in unmet {
             chosen.extend(self.changes_of_object_at(needs, path)?);
         }
