@@ -8,8 +8,8 @@ use crate::requests::begin_request;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
     Annotate, Answer, BeginOptions, CommitFilter, CommitSummary, Conflict, HistoryStatus,
-    LABEL_LENGTH_MAX, Past, PastView, Request, Restore, Sequence, Terms, Timestamp, TransactionId,
-    Undo,
+    LABEL_LENGTH_MAX, Past, PastView, Progress, Request, Restore, Sequence, Terms, Timestamp,
+    TransactionId, Undo,
 };
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ impl Connection {
         &mut self,
         undo: Undo,
         options: &BeginOptions,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        self.begin_with_reports(Past::Undo(undo), options)
+        self.begin_with_reports(Past::Undo(undo), options, progress)
     }
 
     /// Begins a transaction whose view shows the store as it was just after a commit, and which can
@@ -35,7 +36,7 @@ impl Connection {
         past: PastView,
         options: &BeginOptions,
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        self.begin_with_reports(Past::View(past), options)
+        self.begin_with_reports(Past::View(past), options, &mut |_| {})
     }
 
     /// Begins a transaction in which everything at and below some paths is as it was just after a
@@ -45,18 +46,20 @@ impl Connection {
         &mut self,
         restore: Restore,
         options: &BeginOptions,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        self.begin_with_reports(Past::Restore(restore), options)
+        self.begin_with_reports(Past::Restore(restore), options, progress)
     }
 
     fn begin_with_reports(
         &mut self,
         past: Past,
         options: &BeginOptions,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
         let mut parts = Parts::default();
         let request = begin_request(options, Some(past));
-        match self.view_with(&request, options.opened, &mut parts, &mut |_| {}) {
+        match self.view_with(&request, options.opened, &mut parts, progress) {
             Ok(transaction) => Ok((transaction, parts.conflicts)),
             Err(error) => Err(CommitError::new(error, parts)),
         }

@@ -4,7 +4,7 @@
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
-use atomdir_testing::{Fixture, Outcome, User, shell};
+use atomdir_testing::{Fixture, OnTerminal, Outcome, User, shell, tools_present};
 
 const PREPARE: &str = "
     mkdir -p etc/conf.d data/old/deep; echo one > etc/one; echo two > etc/two
@@ -124,4 +124,30 @@ fn restore_refuses_what_is_not_known() {
     store.call(["service", "start"]).expect(0);
     let refused = store.call_as(&user, ["restore", "0", "--", "etc"]);
     refused.expect(NOT_PERMITTED).says(&["restore files"]);
+}
+
+#[test]
+fn undo_and_restore_of_many_files_show_on_a_terminal_how_far_they_have_come() {
+    if !tools_present("restore-progress", &["script", "split"]) {
+        return;
+    }
+    let fixture = Fixture::new("restore-progress", "");
+    let store = &fixture.store;
+    store
+        .run("mkdir d; cd d; seq 3000 | split -l 1 -a 4")
+        .expect(0);
+    store
+        .run("find d -type f | xargs touch -d 2001-01-01")
+        .expect(0);
+    for arguments in ["undo 2", "restore 2 -- d"] {
+        let printed = OnTerminal::start(store, arguments).end();
+        let (looking, committing) = (printed.find("looking back: "), printed.find("committing: "));
+        assert!(looking.is_some() && looking < committing, "{printed:?}");
+        assert!(printed.contains("3000 changes"), "{printed:?}");
+    }
+    // Without a terminal, only the result.
+    let undone = store.call(["undo"]).expect(0);
+    let printed = [undone.stdout, undone.stderr].concat();
+    assert!(!String::from_utf8_lossy(&printed).contains("looking back"));
+    store.assert_at_rest();
 }

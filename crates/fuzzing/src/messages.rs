@@ -215,7 +215,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         by: ChangedBy::Outside,
     };
     let replies = [
-        Reply::Progress(Progress::Committing { done: 1, total: 2 }),
+        Reply::Progress(Progress::Steps { done: 1, total: 2 }),
         Reply::Progress(Progress::Waiting("for 3".to_owned())),
         Reply::Changes(vec![change; 4]),
         Reply::Conflicts(vec![conflict; 2]),

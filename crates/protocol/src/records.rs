@@ -102,10 +102,8 @@ pub enum Progress {
     /// It waits for others, for this reason. It waits from now on, so whatever they do
     /// from now on can end the wait.
     Waiting(String),
-    Committing {
-        done: u64,
-        total: u64,
-    },
+    /// So many of its steps are done. The number of all grows while it finds more to do.
+    Steps { done: u64, total: u64 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -241,7 +241,7 @@ fn replies() -> Vec<Reply> {
         label: Vec::new(),
     };
     vec![
-        Reply::Progress(Progress::Committing { done: 1, total: 2 }),
+        Reply::Progress(Progress::Steps { done: 1, total: 2 }),
         Reply::Progress(Progress::Waiting("for 3".to_owned())),
         Reply::Changes(vec![change; 3]),
         Reply::Conflicts(vec![

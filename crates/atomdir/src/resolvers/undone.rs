@@ -4,7 +4,7 @@ use super::{Changes, File, LENGTH_MAX, Object, Resolution, Rewrite, Sight, add_c
 use crate::connection::Connection;
 use crate::error::CommitError;
 use crate::transaction::Transaction;
-use atomdir_protocol::{BeginOptions, Conflict, PastView, Sequence, Timestamp, Undo};
+use atomdir_protocol::{BeginOptions, Conflict, PastView, Progress, Sequence, Timestamp, Undo};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, ftruncate, open, openat2, unlinkat,
@@ -164,8 +164,9 @@ impl Connection {
         &mut self,
         undo: Undo,
         options: &BeginOptions,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
-        let refused = match self.take_back(undo.clone(), options) {
+        let refused = match self.take_back(undo.clone(), options, progress) {
             Err(refused @ CommitError::Conflict { .. }) => refused,
             begun => return begun,
         };
@@ -177,7 +178,7 @@ impl Connection {
         let Some((undo, resolution)) = resolved else {
             return Err(refused);
         };
-        let (transaction, mut sided) = self.take_back(undo, options)?;
+        let (transaction, mut sided) = self.take_back(undo, options, progress)?;
         if rewrite(&transaction, &resolution).is_none() {
             self.abort(transaction.id)?;
             return Err(refused);

@@ -91,8 +91,8 @@ impl ServedTransaction {
         };
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let begun = match past {
-            Past::Undo(undo) => connection.undo(undo, &options),
-            Past::Restore(restore) => connection.restore(restore, &options),
+            Past::Undo(undo) => connection.undo(undo, &options, &mut |_| {}),
+            Past::Restore(restore) => connection.restore(restore, &options, &mut |_| {}),
             Past::View(view) => connection.past(view, &options),
         };
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;

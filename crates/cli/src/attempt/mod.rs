@@ -277,7 +277,7 @@ fn reporting<T>(
 ) -> Result<T, Error> {
     let mut line = context.output.progress("committing");
     let committed = commit(&mut |progress| match progress {
-        Progress::Committing { done, total } => line.update(done, total),
+        Progress::Steps { done, total } => line.update(done, total),
         waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
     });
     committed.map_err(|source| Error::Commit {

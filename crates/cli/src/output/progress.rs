@@ -1,4 +1,4 @@
-//! One line on the terminal that shows how far a commit has come.
+//! One line on the terminal that shows how far a long request has come.
 
 use std::io::{self, Write};
 
@@ -23,10 +23,9 @@ impl ProgressLine {
         if self.shown && self.percent != Some(percent) {
             self.percent = Some(percent);
             let doing = self.doing;
-            let _ = write!(
-                io::stderr(),
-                "\r\x1b[K{doing}: {done} of {total} ({percent} %)"
-            );
+            // In one call, so that the line is never seen empty.
+            let line = format!("\r\x1b[K{doing}: {done} of {total} ({percent} %)");
+            let _ = io::stderr().write_all(line.as_bytes());
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::ExitCode;
-use super::undo::{Report, Wish, add_paths, bring_back};
+use super::undo::{Report, Wish, add_paths, bring_back, showing_progress};
 use crate::changes::paths_in_store;
 use crate::completion::commits;
 use crate::context::Context;
@@ -65,7 +65,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         dry_run: arguments.dry_run,
     };
     bring_back(context, connected, wish, |connection, options| {
-        let begun = connection.restore(restore, options);
+        let begun = showing_progress(context, |progress| {
+            connection.restore(restore, options, progress)
+        });
         let (transaction, as_now) = begun.map_err(Error::Undo)?;
         for conflict in &as_now {
             let line = conflict_line(conflict);

@@ -8,7 +8,7 @@ use crate::error::{Error, conflict_line};
 use crate::output::{Output, Painter, Show, escaped};
 use crate::which::{self, Chosen, Which};
 use atomdir::client::{
-    BeginOptions, Conflict, Connection, Others, SidePaths, Transaction, Undo, ViewChoice,
+    BeginOptions, Conflict, Connection, Others, Progress, SidePaths, Transaction, Undo, ViewChoice,
 };
 use clap::{Args, ValueHint};
 use serde::{Serialize, Serializer};
@@ -172,7 +172,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let sides = (undo.mine.clone(), undo.theirs.clone());
     let undone = undo.commits.iter().map(|commit| commit.0).collect();
     bring_back(context, connected, wish, |connection, options| {
-        let begun = connection.undo(undo, options);
+        let begun = showing_progress(context, |progress| connection.undo(undo, options, progress));
         let (transaction, sided) = begun.map_err(|source| Error::NotUndone {
             source,
             lists_all: arguments.all,
@@ -272,6 +272,19 @@ impl Serialize for BroughtBack {
         let (done, report) = (&self.done, &self.report);
         Both { done, report }.serialize(serializer)
     }
+}
+
+/// Shows how far the begin of such a transaction has come.
+pub(super) fn showing_progress<T>(
+    context: &Context,
+    begin: impl FnOnce(&mut dyn FnMut(Progress)) -> T,
+) -> T {
+    let mut line = context.output.progress("looking back");
+    begin(&mut |progress| {
+        if let Progress::Steps { done, total } = progress {
+            line.update(done, total);
+        }
+    })
 }
 
 /// A transaction that brings something back, and what is to become of it.

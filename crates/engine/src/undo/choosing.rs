@@ -26,14 +26,16 @@ use crate::base::credentials::Credentials;
 use crate::error::{Conflict, ConflictKind, UndoError};
 use crate::ids::Sequence;
 use crate::options::BeginOptions;
+use crate::progress::{Meter, Progress, Steps};
 use crate::store::Store;
 use crate::transaction::{TakenBack, Transaction};
+use crate::undo::Purpose;
 use crate::undo::changes::Changes;
 use crate::undo::io;
 use crate::undo::left_out::Reach;
 use crate::undo::look::plain;
 use crate::undo::object_at;
-use crate::undo::reverse::{Purpose, Reverse};
+use crate::undo::reverse::Reverse;
 use crate::undo::selection::Selection;
 use crate::undo::since::Since;
 
@@ -131,12 +133,25 @@ impl<D: Disk> Store<D> {
         user: Option<&Credentials>,
         options: BeginOptions,
     ) -> Result<Undone<D>, UndoError> {
+        self.undo_reporting(choice, user, options, &mut |_| {})
+    }
+
+    /// Like [`undo_choosing`](Store::undo_choosing), and reports how far it has come.
+    pub fn undo_reporting(
+        &self,
+        choice: &Undo,
+        user: Option<&Credentials>,
+        options: BeginOptions,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Undone<D>, UndoError> {
         let mut transaction = self.begin_in_base(options.clone())?;
         let mut sides = Sides::default();
         let mut tries = 0;
         loop {
             tries += 1;
-            let refused = match self.take_back(&transaction, (choice, user), &mut sides) {
+            let mut meter = Meter::new(report);
+            let taken_back = self.take_back(&transaction, (choice, user), &mut sides, &mut meter);
+            let refused = match taken_back {
                 Ok(()) => {
                     let sided = self.described(std::mem::take(&mut sides.conflicts));
                     return Ok(Undone { transaction, sided });
@@ -176,6 +191,7 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         (choice, user): (&Undo, Option<&Credentials>),
         sides: &mut Sides,
+        meter: &mut dyn Steps,
     ) -> Result<(), UndoError> {
         if let Some(user) = user {
             let restricted = transaction.restrict_to(user.clone());
@@ -200,7 +216,7 @@ impl<D: Disk> Store<D> {
         let (left_out, restored) = leave_out(&since, (choice, sides), &mut look_up)?;
         let changes = Changes::new(&since, &selection.without(left_out));
         let written = self.change_view(transaction, |view| {
-            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo);
+            let mut reverse = Reverse::new(view, (&since, &changes), Purpose::Undo, meter);
             reverse.equal = &choice.equal;
             reverse.choice = Some(choice);
             let reversed = reverse.run()?;

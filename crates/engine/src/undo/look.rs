@@ -21,11 +21,13 @@ use crate::base::Base;
 use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
 use crate::ids::Sequence;
 use crate::options::{BeginOptions, Conflicts, Isolation};
+use crate::progress::{Steps, Unreported};
 use crate::store::Store;
 use crate::transaction::Transaction;
+use crate::undo::Purpose;
 use crate::undo::changes::{Changes, Key, NameUndone};
 use crate::undo::find::Fate;
-use crate::undo::reverse::{Purpose, Reverse};
+use crate::undo::reverse::Reverse;
 use crate::undo::selection::Selection;
 use crate::view::NameChange;
 
@@ -43,8 +45,17 @@ impl<D: Disk> Store<D> {
     /// proportion to what commits have changed since, and space for the pages that they have
     /// overwritten in place.
     pub fn past(&self, commit: Sequence, options: BeginOptions) -> Result<Past<D>, UndoError> {
+        self.past_metered(commit, options, &mut Unreported)
+    }
+
+    pub(super) fn past_metered(
+        &self,
+        commit: Sequence,
+        options: BeginOptions,
+        meter: &mut dyn Steps,
+    ) -> Result<Past<D>, UndoError> {
         let transaction = self.begin_in_base(plain(options))?;
-        self.look_in(transaction, commit)
+        self.look_in(transaction, commit, meter)
     }
 
     /// The same with the snapshot of another transaction, so that the two can be compared.
@@ -55,15 +66,16 @@ impl<D: Disk> Store<D> {
         options: BeginOptions,
     ) -> Result<Past<D>, UndoError> {
         let transaction = self.begin_beside(other, plain(options))?;
-        self.look_in(transaction, commit)
+        self.look_in(transaction, commit, &mut Unreported)
     }
 
     fn look_in(
         &self,
         transaction: Arc<Transaction<D>>,
         commit: Sequence,
+        meter: &mut dyn Steps,
     ) -> Result<Past<D>, UndoError> {
-        match self.look_back(&transaction, commit) {
+        match self.look_back(&transaction, commit, meter) {
             Ok(not_as_then) => Ok(Past {
                 transaction,
                 not_as_then,
@@ -79,6 +91,7 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         commit: Sequence,
+        meter: &mut dyn Steps,
     ) -> Result<Vec<Conflict>, UndoError> {
         if commit > transaction.at() {
             return Err(UndoError::NotYet(commit));
@@ -89,7 +102,7 @@ impl<D: Disk> Store<D> {
         let selection = Selection::everything();
         let changes = Changes::new(&since, &selection);
         let mut not_as_then = self.change_view(transaction, |view| {
-            let reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
+            let reverse = Reverse::new(view, (&since, &changes), Purpose::Look, meter);
             let not_as_then = reverse.run()?.not_as_then;
             view.frozen = true;
             Ok(not_as_then)

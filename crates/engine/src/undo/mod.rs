@@ -68,6 +68,25 @@ use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::view::View;
 
+/// What the commits are reversed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To land it: nothing that came later may be lost.
+    Undo,
+    /// To show the past. Changes by outside writers only matter where they make it impossible to
+    /// show the old state.
+    Look,
+}
+
+struct Reversed {
+    /// The places in a view of the past that cannot be as they were.
+    not_as_then: Vec<Conflict>,
+    /// The later changes that an undo overwrites, because the user has chosen that.
+    overwritten: Vec<Conflict>,
+    /// See [`atomdir_format::record::Before::leaves_traces`].
+    leaves_traces: bool,
+}
+
 impl<D: Disk> Store<D> {
     /// Begins a transaction that takes back what these commits changed and nothing else. With
     /// `paths`, it takes back only what they changed at or below these, and what belongs together

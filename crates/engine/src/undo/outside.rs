@@ -21,13 +21,15 @@ use crate::base::Base;
 use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
 use crate::ids::{NodeId, Sequence};
 use crate::options::BeginOptions;
+use crate::progress::Unreported;
 use crate::store::Store;
 use crate::transaction::Transaction;
+use crate::undo::Purpose;
 use crate::undo::changes::{Changes, Key, Touch};
 use crate::undo::files::Files;
 use crate::undo::io;
 use crate::undo::look::plain;
-use crate::undo::reverse::{Purpose, Reverse};
+use crate::undo::reverse::Reverse;
 use crate::undo::selection::Selection;
 use crate::undo::since::{Since, Step};
 use crate::undo::untouched::Left;
@@ -72,7 +74,8 @@ impl<D: Disk> Store<D> {
         let steps = of_these.count();
         let added = self.added(&since, &commits)?;
         let paths = self.change_view(transaction, |view| {
-            let reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
+            let mut unreported = Unreported;
+            let reverse = Reverse::new(view, (&since, &changes), Purpose::Look, &mut unreported);
             let mut search = Search {
                 files: Files::new(since.steps.iter().flat_map(Step::successions)),
                 reverse,

@@ -11,37 +11,19 @@ use crate::base::{Base, Place};
 use crate::database;
 use crate::error::{Conflict, ConflictKind, UndoError};
 use crate::ids::{NodeId, Sequence};
+use crate::progress::Steps;
 use crate::undo::changes::{ChangeRef, Changes, Key, NameUndone};
 use crate::undo::find::{Fate, Finder};
-use crate::undo::io;
 use crate::undo::old_pages::OldPages;
 use crate::undo::since::Since;
 use crate::undo::untouched::Left;
+use crate::undo::{Purpose, Reversed, io};
 use crate::view::{NameChange, View};
 
 type Outcome<T> = std::result::Result<T, UndoError>;
 
 /// An object that gets back what these changes replaced, and its path.
 type Restored<'a> = (Arc<Base>, &'a [ChangeRef], TreePath);
-
-/// What the commits are reversed for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// To land it: nothing that came later may be lost.
-    Undo,
-    /// To show the past. Changes by outside writers only matter where they make it impossible to
-    /// show the old state.
-    Look,
-}
-
-pub(super) struct Reversed {
-    /// The places in a view of the past that cannot be as they were.
-    pub not_as_then: Vec<Conflict>,
-    /// The later changes that an undo overwrites, because the user has chosen that.
-    pub overwritten: Vec<Conflict>,
-    /// See [`atomdir_format::record::Before::leaves_traces`].
-    pub leaves_traces: bool,
-}
 
 pub(super) struct Reverse<'a, D: Disk> {
     pub view: &'a mut View<D>,
@@ -60,6 +42,7 @@ pub(super) struct Reverse<'a, D: Disk> {
     pub choice: Option<&'a Undo>,
     pub(super) overwritten: Vec<Conflict>,
     pub(super) finder: Finder<'a>,
+    pub(super) meter: &'a mut dyn Steps,
 }
 
 impl<'a, D: Disk> Reverse<'a, D> {
@@ -67,6 +50,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         view: &'a mut View<D>,
         (since, changes): (&'a Since, &'a Changes),
         purpose: Purpose,
+        meter: &'a mut dyn Steps,
     ) -> Self {
         Reverse {
             view,
@@ -81,13 +65,17 @@ impl<'a, D: Disk> Reverse<'a, D> {
             choice: None,
             overwritten: Vec::new(),
             finder: Finder::new(changes),
+            meter,
         }
     }
 
     /// Changes the view. To undo commits it fails if anything came later.
     pub fn run(mut self) -> Outcome<Reversed> {
         let mut names = Vec::new();
-        for (key, name) in &self.changes.names {
+        let (named, changed) = (&self.changes.names, &self.changes.objects);
+        self.meter.expect(2 * (named.len() + changed.len()));
+        for (key, name) in named {
+            self.meter.step();
             let change = match self.purpose {
                 Purpose::Undo => self.name(key, name),
                 Purpose::Look => self.old_name(key, name),
@@ -103,7 +91,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
         let successions = self.successions().map_err(|errno| io(b"", errno))?;
         let mut objects = Vec::new();
-        for (identity, changes) in &self.changes.objects {
+        for (identity, changes) in changed {
+            self.meter.step();
             objects.extend(self.object(*identity, changes)?);
             let key = self.key_of(changes);
             self.conflict_keys.resize(self.conflicts.len(), key);
@@ -122,8 +111,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
             }
             changed => changed.map_err(|errno| io(b"", errno))?,
         }
+        named.keys().for_each(|_| self.meter.step());
         self.view.successions.extend(successions);
         for (base, changes, path) in objects {
+            self.meter.step();
             let restored = self.restore(&base, changes);
             restored.map_err(|errno| io(&path, errno))?;
         }

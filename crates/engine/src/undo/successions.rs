@@ -12,10 +12,11 @@ use atomdir_disk::{Disk, Identity, Result};
 use crate::base::Base;
 use crate::error::ConflictKind;
 use crate::ids::Sequence;
+use crate::undo::Purpose;
 use crate::undo::changes::Changes;
 use crate::undo::files::Files;
 use crate::undo::find::Fate;
-use crate::undo::reverse::{Purpose, Reverse};
+use crate::undo::reverse::Reverse;
 
 /// Inodes that have followed each other as one file, and the newest commit that is not undone and
 /// put one in the place of another.

@@ -225,3 +225,35 @@ fn files_with_the_longest_names_are_restored_undone_and_committed_alone() {
         store.abort(&view);
     }
 }
+
+#[test]
+fn long_undos_and_restores_report_how_far_they_have_come() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open_history(&scratch.0);
+    commit(&store, |transaction| {
+        for number in 0..1500 {
+            put(transaction, &format!("f{number}"), 0, b"1");
+        }
+    });
+    commit(&store, |transaction| {
+        for number in 0..1500 {
+            put(transaction, &format!("f{number}"), 0, b"2");
+        }
+    });
+    let mut reports = Vec::new();
+    let mut report = |progress| reports.push(progress);
+    let choice = atomdir_engine::Undo {
+        commits: vec![Sequence(2)],
+        ..Default::default()
+    };
+    let undone = store.undo_reporting(&choice, None, options(), &mut report);
+    store.abort(&undone.expect("nothing came later").transaction);
+    let restored = store.restore_reporting(Sequence(1), &[Vec::new()], options(), &mut report);
+    store.abort(&restored.expect("it is known"));
+    assert!(reports.len() >= 2, "{reports:?}");
+    assert!(
+        reports.iter().all(|one| one.done <= one.total),
+        "{reports:?}"
+    );
+}

@@ -2,6 +2,7 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, conflict_length, send_changes, send_one, send_parts};
+use crate::clients::socket::Stream;
 use crate::requests::annotate;
 use crate::requests::parts;
 use crate::requests::sharing;
@@ -125,6 +126,16 @@ fn answer(
     })
 }
 
+/// Reports progress to the client. If it does not read, we find out when we send the answer. Others wait
+/// for this request, so it must not wait for the client.
+pub(crate) fn steps_to(stream: &Stream) -> impl FnMut(atomdir_engine::Progress) {
+    move |atomdir_engine::Progress { done, total }| {
+        if stream.has_room() {
+            let _ = send_one(stream, &Reply::Progress(Progress::Steps { done, total }));
+        }
+    }
+}
+
 fn try_commit(
     service: &Service,
     connection: &Connection,
@@ -135,18 +146,8 @@ fn try_commit(
     service
         .history
         .heed(&service.access.control, &service.store);
-    // If the client does not read, we find out when we send the answer. Other
-    // commits wait for this one, so it must not wait for the client.
     let stream = &connection.stream;
-    let mut report = |progress: atomdir_engine::Progress| {
-        let atomdir_engine::Progress { done, total } = progress;
-        if stream.has_room() {
-            let _ = send_one(
-                stream,
-                &Reply::Progress(Progress::Committing { done, total }),
-            );
-        }
-    };
+    let mut report = steps_to(stream);
     let outlasted = leases::outlast(stream, || {
         match service.views.write_back(&one.transaction)? {
             Arrived::All => {}

@@ -2,7 +2,7 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::Unanswered;
-use crate::requests::commit::send_conflicts;
+use crate::requests::commit::{send_conflicts, steps_to};
 use crate::requests::store_failure;
 use crate::rights::permissions::{Peer, Reach};
 use crate::rights::{convert, discretion};
@@ -62,13 +62,15 @@ pub(crate) fn begin(
     let reported = past.reported();
     let mut as_now = Vec::new();
     let mut own = OwnPaths::All;
+    let mut meter = steps_to(&connection.stream);
     let begun = match past {
         Past::Undo(undo) => {
             own = own_paths(service, &connection.peer, undo)?;
             // The records of all commits since are in memory meanwhile.
             let _alone = matches!(own, OwnPaths::These(_)).then(|| sync::lock(&UNDO_OF_USERS));
             let user = connection.peer.less_than_service();
-            let undone = (service.store).undo_choosing(undo, user.as_ref(), options.clone());
+            let undone =
+                (service.store).undo_reporting(undo, user.as_ref(), options.clone(), &mut meter);
             undone.map(|undone| {
                 as_now = undone.sided;
                 undone.transaction
@@ -76,7 +78,9 @@ pub(crate) fn begin(
         }
         Past::Restore(restore) => {
             let (commit, paths) = (restore.commit, &restore.paths);
-            service.store.restore(commit, paths, options.clone())
+            service
+                .store
+                .restore_reporting(commit, paths, options.clone(), &mut meter)
         }
         Past::View(view) => match look(service, connection, view, options.clone())? {
             Ok(shown) if shown.not_as_then.is_empty() || view.outside_as_now => {

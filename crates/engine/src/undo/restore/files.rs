@@ -9,6 +9,7 @@ use crate::base::Base;
 use crate::database;
 use crate::error::UndoError;
 use crate::ids::NodeId;
+use crate::progress::Unreported;
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::undo::io;
@@ -25,7 +26,7 @@ impl<D: Disk> Store<D> {
         paths: &[Vec<u8>],
         refused: impl Fn(&[u8]) -> UndoError,
     ) -> Outcome<()> {
-        self.restoring(past, transaction, |restore| {
+        self.restoring(past, transaction, &mut Unreported, |restore| {
             for path in paths {
                 let restored = restore.file(path).map_err(|errno| io(path, errno))?;
                 if !restored {
@@ -67,6 +68,11 @@ impl<D: Disk> Restore<'_, D> {
         self.entry(now, &name, wanted)?;
         Ok(true)
     }
+}
+
+pub(super) fn is_within(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }
 
 fn resolved<D: Disk>(view: &mut View<D>, path: &[u8]) -> Result<Option<(NodeId, Arc<Base>)>> {

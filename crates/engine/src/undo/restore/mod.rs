@@ -24,11 +24,13 @@ use crate::database;
 use crate::error::UndoError;
 use crate::ids::{NodeId, Sequence};
 use crate::options::BeginOptions;
+use crate::progress::{Meter, Progress, Steps};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::undo::io;
 use crate::view::node::{OwnBody, Touched};
 use crate::view::{NameChange, View};
+use files::is_within;
 
 /// Directories further down are not brought back: the calls are nested, and the stack has an end.
 const DEPTH_MAX: usize = 256;
@@ -45,14 +47,26 @@ impl<D: Disk> Store<D> {
         paths: &[Vec<u8>],
         options: BeginOptions,
     ) -> Outcome<Arc<Transaction<D>>> {
-        let past = self.past(commit, options.clone())?;
+        self.restore_reporting(commit, paths, options, &mut |_| {})
+    }
+
+    /// Like [`restore`](Store::restore), and reports how far it has come.
+    pub fn restore_reporting(
+        &self,
+        commit: Sequence,
+        paths: &[Vec<u8>],
+        options: BeginOptions,
+        report: &mut dyn FnMut(Progress),
+    ) -> Outcome<Arc<Transaction<D>>> {
+        let mut meter = Meter::new(report);
+        let past = self.past_metered(commit, options.clone(), &mut meter)?;
         let unknown = past.not_as_then.into_iter().filter(|one| {
             let mut paths = paths.iter().flat_map(|path| database::family(path));
             paths.any(|path| is_within(&one.path, &path) || is_within(&path, &one.path))
         });
         let unknown: Vec<_> = unknown.collect();
         let restored = match unknown.is_empty() {
-            true => self.restore_from(&past.transaction, paths, options),
+            true => self.restore_from(&past.transaction, paths, options, &mut meter),
             false => Err(UndoError::Conflict(unknown)),
         };
         self.abort(&past.transaction);
@@ -64,9 +78,10 @@ impl<D: Disk> Store<D> {
         past: &Transaction<D>,
         paths: &[Vec<u8>],
         options: BeginOptions,
+        meter: &mut dyn Steps,
     ) -> Outcome<Arc<Transaction<D>>> {
         let transaction = self.begin_beside(past, options)?;
-        let restored = self.bring_back(past, &transaction, paths);
+        let restored = self.bring_back(past, &transaction, paths, meter);
         match restored {
             Ok(()) => Ok(transaction),
             Err(error) => {
@@ -81,8 +96,9 @@ impl<D: Disk> Store<D> {
         past: &Transaction<D>,
         transaction: &Transaction<D>,
         paths: &[Vec<u8>],
+        meter: &mut dyn Steps,
     ) -> Outcome<()> {
-        self.restoring(past, transaction, |restore| {
+        self.restoring(past, transaction, meter, |restore| {
             let paths = restore.with_databases(paths)?;
             restore
                 .changed
@@ -105,6 +121,7 @@ impl<D: Disk> Store<D> {
         &self,
         past: &Transaction<D>,
         transaction: &Transaction<D>,
+        meter: &mut dyn Steps,
         act: impl FnOnce(&mut Restore<'_, D>) -> Outcome<()>,
     ) -> Outcome<()> {
         let mut then = past.view.lock();
@@ -117,6 +134,7 @@ impl<D: Disk> Store<D> {
                 changed,
                 made: HashMap::new(),
                 depth: 0,
+                meter,
             })?;
             Ok(now.written())
         })?;
@@ -145,11 +163,6 @@ fn changed_nodes<D: Disk>(view: &View<D>) -> Option<HashSet<NodeId>> {
     Some(found)
 }
 
-fn is_within(path: &[u8], above: &[u8]) -> bool {
-    let rest = path.strip_prefix(above);
-    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
-}
-
 /// What is asked for.
 enum Asked {
     Root,
@@ -167,6 +180,7 @@ struct Restore<'a, D: Disk> {
     made: HashMap<NodeId, NodeId>,
     /// How many directories the present call is within.
     depth: usize,
+    meter: &'a mut dyn Steps,
 }
 
 impl<D: Disk> Restore<'_, D> {
@@ -466,6 +480,7 @@ impl<D: Disk> Restore<'_, D> {
 
     fn entries(&mut self, then: NodeId, now: NodeId) -> Result<()> {
         let wanted = self.then.list(then)?;
+        self.meter.expect(wanted.len());
         let names: HashSet<&Name> = wanted.iter().map(|entry| &entry.name).collect();
         for entry in self.now.list(now)? {
             if !names.contains(&entry.name) {
@@ -473,6 +488,7 @@ impl<D: Disk> Restore<'_, D> {
             }
         }
         for entry in &wanted {
+            self.meter.step();
             let child = self.then.child(then, &entry.name)?.ok_or(Errno::STALE)?;
             self.deeper(|this| this.entry(now, &entry.name, Some(child)))?;
         }
