@@ -1,54 +1,14 @@
-//! Requests that commit or drop only a part of a transaction's changes, that take sides in
-//! conflicts, or that bring a snapshot up to date.
+//! Requests that drop only a part of a transaction's changes, that list conflicts, or that bring a
+//! snapshot up to date.
 
 use crate::client::CommitError;
 use crate::connection::{Connection, Parts};
 use crate::error::RequestError;
-use atomdir_protocol::{
-    Answer, ChangeLine, Committed, Conflict, Numbers, Others, Progress, Request, Sequence,
-    TransactionId,
-};
-
-/// Whose side a commit takes in each conflict.
-#[derive(Debug, Clone)]
-pub struct Sides {
-    /// The transaction's changes replace what others have changed.
-    pub mine: Numbers,
-    /// The transaction's changes there are not committed.
-    pub theirs: Numbers,
-}
-
-/// A commit of a part of a transaction's changes.
-#[derive(Debug, Clone)]
-pub struct CommittedPart {
-    /// The commit.
-    pub committed: Committed,
-    /// The changes that have landed, sorted by path.
-    pub landed: Vec<ChangeLine>,
-}
+use atomdir_protocol::{Answer, ChangeLine, Conflict, Request, Sequence, TransactionId};
 
 impl Connection {
-    /// Commits the changes at and below these paths, relative to the store's root, and the changes
-    /// that these need. The transaction stays open with the rest.
-    pub fn commit_part(
-        &mut self,
-        transaction: TransactionId,
-        paths: &[Vec<u8>],
-        others: Others,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<CommittedPart, CommitError> {
-        let request = Request::CommitPart {
-            transaction,
-            others,
-            paths: paths.to_vec(),
-        };
-        let (committed, parts) = self.ask_to_commit(&request, progress)?;
-        let landed = parts.changes;
-        Ok(CommittedPart { committed, landed })
-    }
-
     /// Lists what keeps the transaction from being committed now. The order numbers the conflicts
-    /// from 1, for [`commit_with_sides`](Self::commit_with_sides). Drops all savepoints.
+    /// from 1, for [`Portion::Sides`](atomdir_protocol::Portion::Sides). Drops all savepoints.
     pub fn list_conflicts(
         &mut self,
         transaction: TransactionId,
@@ -73,26 +33,6 @@ impl Connection {
             (Answer::Nothing, parts) => Ok(parts.conflicts),
             _ => Err(self.unexpected()),
         }
-    }
-
-    /// Commits and takes sides in conflicts by their numbers in the list that was made last. Any
-    /// other conflict, and one in which the others have changed something since, refuses the
-    /// commit. Also returns the changes for which their side was taken.
-    pub fn commit_with_sides(
-        &mut self,
-        transaction: TransactionId,
-        sides: &Sides,
-        others: Others,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Committed, Vec<ChangeLine>), CommitError> {
-        let request = Request::CommitWithSides {
-            transaction,
-            others,
-            mine: sides.mine.clone(),
-            theirs: sides.theirs.clone(),
-        };
-        let (committed, parts) = self.ask_to_commit(&request, progress)?;
-        Ok((committed, parts.changes))
     }
 
     /// Gives the transaction a snapshot of the newest commit, under its own changes. Programs in

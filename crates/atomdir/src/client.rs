@@ -18,7 +18,6 @@
 //! [`Connection`] is dropped or this process dies.
 
 pub use crate::accounts::{Account, Group, describe_user};
-pub use crate::choosing::{CommittedPart, Sides};
 pub use crate::connection::Connection;
 pub use crate::current::Current;
 pub use crate::ended::{Notice, describe_end};
@@ -29,7 +28,7 @@ pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;
 pub use crate::locks::LockOptions;
 pub use crate::peer::{PeerCredentials, peer_credentials};
-pub use crate::requests::SnapshotContents;
+pub use crate::requests::{CommittedPortion, SnapshotContents};
 pub use crate::settings::{
     ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError,
     TIMES_WORDS, VIEW,
@@ -41,8 +40,8 @@ pub use crate::view_root::ViewRootError;
 pub use atomdir_disk::{io_reason, reason};
 pub use atomdir_protocol::{
     BeginOptions, Committed, EndedTransaction, Failure, FailureKind, Numbers, Others, PastView,
-    Progress, Restore, ServiceStatus, SnapshotObject, StopReport, Survival, TransactionStatus,
-    Undo, View, ViewChoice,
+    Portion, Progress, Restore, ServiceStatus, Sides, SnapshotObject, StopReport, Survival,
+    TransactionStatus, Undo, View, ViewChoice,
 };
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,

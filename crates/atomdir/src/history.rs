@@ -8,8 +8,8 @@ use crate::requests::begin_request;
 use crate::transaction::Transaction;
 use atomdir_protocol::{
     Annotate, Answer, BeginOptions, CommitFilter, CommitSummary, Conflict, HistoryStatus,
-    LABEL_LENGTH_MAX, Past, PastView, Progress, Request, Restore, Sequence, Terms, Timestamp,
-    TransactionId, Undo,
+    LABEL_LENGTH_MAX, LogRequest, Past, PastView, Progress, Request, Restore, Sequence, Terms,
+    Timestamp, TransactionId, Undo,
 };
 use std::time::Duration;
 
@@ -92,12 +92,12 @@ impl Connection {
         before: Option<Sequence>,
         limit: u64,
     ) -> Result<Vec<CommitSummary>, RequestError> {
-        let request = Request::Log {
+        let request = Request::Log(LogRequest {
             before,
             limit,
             paths: filter.as_bytes(),
             only,
-        };
+        });
         match self.ask(&request)? {
             (Answer::Nothing, Parts { mut commits, .. }) => {
                 commits.reverse();

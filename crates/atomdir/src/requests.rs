@@ -8,8 +8,8 @@ use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
 use crate::{ConnectError, lent, surroundings, view_root};
 use atomdir_protocol::{
-    Answer, BeginOptions, BeginRequest, Committed, Others, Past, Progress, Request, ServiceStatus,
-    SnapshotObject, StopReport, TransactionStatus, WhileOpen,
+    Answer, BeginOptions, BeginRequest, Committed, Others, Past, Portion, Progress, Request,
+    ServiceStatus, SnapshotObject, StopReport, TransactionStatus, WhileOpen,
 };
 use atomdir_types::{ChangeLine, Checked, CommitDetails, FileRead, Sequence, Side, TransactionId};
 use std::os::fd::OwnedFd;
@@ -22,6 +22,15 @@ pub struct SnapshotContents {
     pub object: SnapshotObject,
     /// The contents of a file that is not [`SnapshotObject::too_long`]; otherwise empty.
     pub contents: Vec<u8>,
+}
+
+/// A commit of so much of a transaction.
+#[derive(Debug, Clone)]
+pub struct CommittedPortion {
+    /// The commit.
+    pub committed: Committed,
+    /// The changes that the [`Portion`] lists, sorted by path.
+    pub changes: Vec<ChangeLine>,
 }
 
 /// The request that begins such a transaction. Its label is cut to the length that requests may
@@ -155,32 +164,29 @@ impl Connection {
         transaction: TransactionId,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
-        self.commit_with(transaction, Others::Refuse, progress)
+        let committed = self.commit_portion(transaction, &Portion::All, Others::Refuse, progress);
+        committed.map(|done| done.committed)
     }
 
     /// Everything that others have changed is a conflict.
     pub(crate) fn commit_if_untouched(
         &mut self,
         transaction: TransactionId,
+        portion: &Portion,
         others: Others,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Committed, CommitError> {
+    ) -> Result<CommittedPortion, CommitError> {
         let request = Request::Commit {
             transaction,
             others,
+            portion: portion.clone(),
         };
-        let committed = self.ask_to_commit(&request, progress);
-        committed.map(|(committed, _)| committed)
-    }
-
-    pub(crate) fn ask_to_commit(
-        &mut self,
-        request: &Request,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Committed, Parts), CommitError> {
         let mut parts = Parts::default();
-        match self.ask_with(request, &mut parts, progress) {
-            Ok((Answer::Committed(committed), _)) => Ok((committed, parts)),
+        match self.ask_with(&request, &mut parts, progress) {
+            Ok((Answer::Committed(committed), _)) => Ok(CommittedPortion {
+                committed,
+                changes: parts.changes,
+            }),
             Ok(_) => Err(self.unexpected().into()),
             Err(error) => Err(CommitError::new(error, parts)),
         }

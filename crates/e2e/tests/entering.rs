@@ -6,7 +6,7 @@
 use std::fs;
 
 use atomdir::StartService;
-use atomdir::client::{BeginOptions, Connection, Others};
+use atomdir::client::{BeginOptions, Connection, Others, Portion};
 use atomdir_testing::{Fixture, binary};
 
 #[test]
@@ -50,7 +50,7 @@ fn one_process_switches_between_transactions() {
     assert!(other.status(one.id).is_err());
 
     other.attach(two.id).expect("attached");
-    let forced = connection.commit_with(two.id, Others::End, &mut |_| {});
+    let forced = connection.commit_portion(two.id, &Portion::All, Others::End, &mut |_| {});
     forced.expect("committed");
     let committed = fs::read_to_string(fixture.base.join("other"));
     assert_eq!(committed.expect("committed"), "two");

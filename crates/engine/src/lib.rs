@@ -48,9 +48,9 @@ pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
 pub use base::inode_numbers::INODES_END;
 pub use base::survey::BeyondOverlay;
-pub use commit::Committed;
 pub use commit::checkpoint::SpaceWatch;
 pub use commit::refresh::Refreshed;
+pub use commit::{Committed, Portion};
 pub use error::{
     AnnotateError, BeginError, CommitError, ConfirmError, DropError, ForkError, FreezeError,
     Obstacle, Poison, RefreshError, SavepointError, Stalled, StoreError, SurvivalError, TermsError,

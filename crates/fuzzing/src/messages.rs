@@ -3,9 +3,9 @@
 use atomdir_protocol::{
     Annotate, Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitFilter,
     CommitMarks, CommitSummary, Committed, Conflict, ConflictKind, EndedHow, EndedTransaction,
-    Failure, FailureKind, FileRead, LockMode, LockRequest, LockScope, MergeStep, Numbers, Others,
-    Past, Progress, Reply, Request, Sequence, Side, Terms, Timestamp, TransactionId, Undo,
-    WhileOpen, frame,
+    Failure, FailureKind, FileRead, LockMode, LockRequest, LockScope, LogRequest, MergeStep,
+    Numbers, Others, Past, Portion, Progress, Reply, Request, Sequence, Side, Sides, Terms,
+    Timestamp, TransactionId, Undo, WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -49,6 +49,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Commit {
             transaction,
             others: Others::Wait,
+            portion: Portion::All,
         },
         Request::DeclareReads {
             transaction,
@@ -156,12 +157,12 @@ fn about_commits(transaction: TransactionId) -> Vec<Request> {
             label: b"another label".to_vec(),
         },
     ];
-    let log = Request::Log {
+    let log = Request::Log(LogRequest {
         before: Some(Sequence(9)),
         limit: 10,
         paths: vec![b"a/path".to_vec(); 2],
         only: CommitFilter::default(),
-    };
+    });
     let said = said.map(Request::Annotate).into_iter();
     said.chain([log, Request::Show { sequence }]).collect()
 }
@@ -169,10 +170,10 @@ fn about_commits(transaction: TransactionId) -> Vec<Request> {
 fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
     let path = || b"directory/name".to_vec();
     vec![
-        Request::CommitPart {
+        Request::Commit {
             transaction,
             others: Others::Wait,
-            paths: vec![path()],
+            portion: Portion::Part(vec![path()]),
         },
         Request::AbortPart {
             transaction,
@@ -182,11 +183,13 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
             transaction,
             again: true,
         },
-        Request::CommitWithSides {
+        Request::Commit {
             transaction,
             others: Others::Refuse,
-            mine: Numbers::These(vec![1, 2]),
-            theirs: Numbers::Others,
+            portion: Portion::Sides(Sides {
+                mine: Numbers::These(vec![1, 2]),
+                theirs: Numbers::Others,
+            }),
         },
         Request::Refresh {
             transaction,

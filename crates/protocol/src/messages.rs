@@ -46,6 +46,7 @@ pub enum Request {
     Commit {
         transaction: TransactionId,
         others: Others,
+        portion: Portion,
     },
     /// Notes the reads of files by the transaction's program. The transaction must have been begun
     /// with `declares_reads`.
@@ -106,14 +107,8 @@ pub enum Request {
         /// a `Reply::Ended` unasked, at any time, when a transaction that it holds ends by force.
         news: bool,
     },
-    /// Lists the newest commits older than `before` that changed something at or below these paths,
-    /// relative to the store's root; without paths, all commits. They come oldest first.
-    Log {
-        before: Option<Sequence>,
-        limit: u64,
-        paths: Vec<Vec<u8>>,
-        only: CommitFilter,
-    },
+    /// Lists commits, oldest first.
+    Log(LogRequest),
     Show {
         sequence: Sequence,
     },
@@ -167,13 +162,6 @@ pub enum Request {
     KeepOnClose {
         transaction: TransactionId,
     },
-    /// Commits the changes at and below these paths, and the changes that these need. The
-    /// transaction stays open with the rest. Lists the landed changes.
-    CommitPart {
-        transaction: TransactionId,
-        others: Others,
-        paths: Vec<Vec<u8>>,
-    },
     /// Drops the changes at and below these paths, and the changes that need them. Lists the
     /// dropped changes.
     AbortPart {
@@ -181,20 +169,11 @@ pub enum Request {
         paths: Vec<Vec<u8>>,
     },
     /// Lists what keeps the transaction from being committed now. The order numbers the
-    /// conflicts from 1, for `CommitWithSides`. Drops all savepoints.
+    /// conflicts from 1, for [`Portion::Sides`]. Drops all savepoints.
     ListConflicts {
         transaction: TransactionId,
         /// If false, returns the list that was made last.
         again: bool,
-    },
-    /// Commits and takes sides in conflicts that were listed before. Any other conflict, and
-    /// one that is not as it was listed, refuses the commit. Lists the changes for which their
-    /// side was taken.
-    CommitWithSides {
-        transaction: TransactionId,
-        others: Others,
-        mine: Numbers,
-        theirs: Numbers,
     },
     /// Gives the transaction a snapshot of the newest commit, under its own changes.
     Refresh {
@@ -231,6 +210,39 @@ pub enum Annotate {
     Pin { sequence: Sequence, pinned: bool },
     /// It gets another label in the log.
     Relabel { sequence: Sequence, label: Vec<u8> },
+}
+
+/// The newest commits older than `before` that changed something at or below these paths, relative to
+/// the store's root; without paths, all commits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogRequest {
+    pub before: Option<Sequence>,
+    pub limit: u64,
+    pub paths: Vec<Vec<u8>>,
+    pub only: CommitFilter,
+}
+
+/// How much of a transaction's changes is to be committed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Portion {
+    #[default]
+    All,
+    /// The changes at and below these paths, relative to the store's root, and the changes that these
+    /// need. The transaction stays open with the rest. The changes that have landed are listed.
+    Part(Vec<Vec<u8>>),
+    /// All, and sides are taken in conflicts that were listed before. Any other conflict, and one that
+    /// is not as it was listed, refuses the commit. The changes for which their side was taken are
+    /// listed.
+    Sides(Sides),
+}
+
+/// Whose side a commit takes in each conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sides {
+    /// The transaction's changes replace what others have changed.
+    pub mine: Numbers,
+    /// The transaction's changes there are not committed.
+    pub theirs: Numbers,
 }
 
 /// Some of a list, which is numbered from 1.

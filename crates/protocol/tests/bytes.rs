@@ -128,6 +128,7 @@ fn requests() -> Vec<Request> {
         Request::Commit {
             transaction,
             others: Others::Wait,
+            portion: Portion::All,
         },
         Request::SetSavepoint {
             transaction,
@@ -181,10 +182,10 @@ fn requests() -> Vec<Request> {
         stop(),
         Request::Flush { transaction },
         Request::KeepOnClose { transaction },
-        Request::CommitPart {
+        Request::Commit {
             transaction,
             others: Others::End,
-            paths: vec![b"a/b".to_vec()],
+            portion: Portion::Part(vec![b"a/b".to_vec()]),
         },
         Request::AbortPart {
             transaction,
@@ -194,11 +195,13 @@ fn requests() -> Vec<Request> {
             transaction,
             again: false,
         },
-        Request::CommitWithSides {
+        Request::Commit {
             transaction,
             others: Others::Refuse,
-            mine: Numbers::These(vec![1, u64::MAX]),
-            theirs: Numbers::Others,
+            portion: Portion::Sides(Sides {
+                mine: Numbers::These(vec![1, u64::MAX]),
+                theirs: Numbers::Others,
+            }),
         },
         Request::Refresh {
             transaction,

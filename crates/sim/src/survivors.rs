@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atomdir_engine::{Durability, Transaction};
+use atomdir_engine::{Durability, Portion, Transaction};
 
 use crate::disk::SimDisk;
 use crate::expected::Expected;
@@ -351,7 +351,9 @@ impl Driver {
         }
         let paths: Vec<Vec<u8>> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
         let open = running.open.clone();
-        self.commit_unseen_by(|store| store.commit_part(&open, &paths, &mut |_| {}));
+        self.commit_unseen_by(|store| {
+            store.commit_portion(&open, Portion::Part(&paths), &mut |_| {})
+        });
         let store = self.store();
         let refreshed = store.refresh(&open);
         refreshed.expect("others have committed nothing");

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use atomdir_engine::{
     CommitError, Committed, Credentials, Durability, Isolation, LockMode, LockRequest, LockScope,
-    NodeId, Patience, Transaction,
+    NodeId, Patience, Portion, Transaction,
 };
 
 use crate::disk::SimDisk;
@@ -246,7 +246,9 @@ impl Driver {
         act(&with_rest, &part.rest, salt << 4);
         let paths = part.paths.iter().map(|path| path.as_bytes().to_vec());
         let paths: Vec<Vec<u8>> = paths.collect();
-        self.commit_unseen_by(|store| store.commit_part(&open, &paths, &mut |_| {}));
+        self.commit_unseen_by(|store| {
+            store.commit_portion(&open, Portion::Part(&paths), &mut |_| {})
+        });
         assert_shows(&open, &with_rest);
         if part.checkpoint {
             self.step(&Step::Checkpoint, salt);

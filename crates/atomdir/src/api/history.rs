@@ -5,7 +5,8 @@ use super::receipt::{Receipt, WhenDurable};
 use super::store::Store;
 use super::transaction::{Transaction, Uncommitted};
 use atomdir_protocol::{
-    Change, ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, SidePaths, Undo,
+    Change, ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, SidePaths,
+    Sides, Undo,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -128,12 +129,11 @@ impl Take {
 }
 
 /// As requests have them.
-impl From<&[Take]> for crate::choosing::Sides {
-    fn from(sides: &[Take]) -> crate::choosing::Sides {
-        crate::choosing::Sides {
-            mine: Numbers::These(Take::Mine.numbers(sides)),
-            theirs: Numbers::These(Take::Theirs.numbers(sides)),
-        }
+/// For the conflicts that were listed last, in this order.
+pub(crate) fn sides_of(sides: &[Take]) -> Sides {
+    Sides {
+        mine: Numbers::These(Take::Mine.numbers(sides)),
+        theirs: Numbers::These(Take::Theirs.numbers(sides)),
     }
 }
 

@@ -31,7 +31,7 @@ pub use error::{
 };
 pub use file::{File, OpenOptions};
 pub use history::{ChangedPath, PartReceipt, Refreshed, Take, UndoChoice, UndoError, Where};
-pub(crate) use history::{bytes_of, label_of};
+pub(crate) use history::{bytes_of, label_of, sides_of};
 pub use kept::OpenTransaction;
 pub use lock::Nested;
 pub use maintaining::EndedTransaction;

@@ -431,8 +431,13 @@ impl Session for EmbeddedTransaction {
         paths: &[&Path],
     ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError> {
         let paths = bytes_of(paths);
-        let mut committed =
-            self.commit_by(|store| store.commit_part(&self.transaction, &paths, &mut |_| {}))?;
+        let mut committed = self.commit_by(|store| {
+            store.commit_portion(
+                &self.transaction,
+                engine::Portion::Part(&paths),
+                &mut |_| {},
+            )
+        })?;
         let landed = std::mem::take(&mut committed.landed).into_iter();
         let landed = landed.map(ChangeLine::written_out).collect();
         Ok((convert::committed(committed), landed))
@@ -464,8 +469,14 @@ impl Session for EmbeddedTransaction {
             mine: Take::Mine.numbers(sides),
             theirs: Take::Theirs.numbers(sides),
         };
-        self.commit_by(|store| store.commit_with_sides(&self.transaction, &sides, &mut |_| {}))
-            .map(convert::committed)
+        self.commit_by(|store| {
+            store.commit_portion(
+                &self.transaction,
+                engine::Portion::Sides(&sides),
+                &mut |_| {},
+            )
+        })
+        .map(convert::committed)
     }
 
     fn refresh(&self) -> std::result::Result<Refreshed, CommitError> {

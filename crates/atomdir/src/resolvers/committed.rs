@@ -2,14 +2,14 @@
 
 use super::undone::{Views, read_file, write};
 use super::{Patterns, Rewrite, appended, by_path, equal_index, is_of_index};
-use crate::choosing::Sides;
 use crate::connection::Connection;
 use crate::error::{CommitError, RequestError};
+use crate::requests::CommittedPortion;
 use crate::settings::Settings;
 use crate::three_way::{InView, Side, SnapshotContents, TEXT_LENGTH_MAX, ThreeWay, Versions};
 use crate::transaction::Transaction;
 use atomdir_protocol::{
-    ChangedBy, Committed, Conflict, Isolation, Numbers, Others, Progress, TransactionId,
+    ChangedBy, Conflict, Isolation, Numbers, Others, Portion, Progress, Sides, TransactionId,
 };
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeSet;
@@ -17,15 +17,16 @@ use std::collections::BTreeSet;
 const SAVEPOINT: &[u8] = b"before both have appended";
 
 impl Connection {
-    /// Like [`commit`](Self::commit), for a transaction that others may hold.
-    pub fn commit_with(
+    /// Like [`commit`](Self::commit), of so much, and for a transaction that others may hold.
+    pub fn commit_portion(
         &mut self,
         transaction: TransactionId,
+        portion: &Portion,
         others: Others,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Committed, CommitError> {
-        let refused = match self.commit_if_untouched(transaction, others, progress) {
-            Err(refused @ CommitError::Conflict { .. }) => refused,
+    ) -> Result<CommittedPortion, CommitError> {
+        let refused = match self.commit_if_untouched(transaction, portion, others, progress) {
+            Err(refused @ CommitError::Conflict { .. }) if *portion == Portion::All => refused,
             committed => return committed,
         };
         let CommitError::Conflict { conflicts, .. } = &refused else {
@@ -34,17 +35,17 @@ impl Connection {
         let Some(mine) = self.reconcile(transaction, conflicts) else {
             return Err(refused);
         };
-        let sides = Sides {
+        let portion = Portion::Sides(Sides {
             mine: Numbers::These(mine),
             theirs: Numbers::These(Vec::new()),
-        };
-        let committed = self.commit_with_sides(transaction, &sides, others, progress);
+        });
+        let committed = self.commit_if_untouched(transaction, &portion, others, progress);
         if committed.is_err() {
             // Otherwise the next attempt would find what the others have appended on both sides. If
             // there is no savepoint, nothing was written.
             let _ = self.roll_back(transaction, SAVEPOINT);
         }
-        committed.map(|(committed, _)| committed)
+        committed
     }
 
     /// The numbers of the conflicts, if in all of them the files of others are equal to what the

@@ -11,9 +11,8 @@ use super::reads::{Reads, Slot};
 use crate::api::session::{Files, LockWanted, OpenFile, Result, Session, Syncable};
 use crate::api::{
     BeginError, CommitError, Conflict, LockError, OpenOptions, Refreshed, SavepointError,
-    StoreError, Take, UndoError, bytes_of, label_of,
+    StoreError, Take, UndoError, bytes_of, label_of, sides_of,
 };
-use crate::choosing::Sides;
 use crate::client;
 use crate::connection::Connection;
 use crate::error::RequestError;
@@ -22,7 +21,7 @@ use crate::requests::SnapshotContents;
 use atomdir_disk::Errno;
 use atomdir_protocol::{
     BeginOptions, ChangeLine, Committed, Conflicts, Durability, FailureKind, Isolation, Others,
-    Past, Side, TransactionId, ViewChoice,
+    Past, Portion, Side, TransactionId, ViewChoice,
 };
 use atomdir_types::{Terms, sync};
 use std::os::fd::OwnedFd;
@@ -345,10 +344,10 @@ impl Session for ServedTransaction {
     }
 
     fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError> {
-        let sides = Sides::from(sides);
+        let portion = Portion::Sides(sides_of(sides));
         self.commit_by(|connection, id| {
-            let done = connection.commit_with_sides(id, &sides, Others::Refuse, &mut |_| {});
-            done.map(|(committed, _)| committed)
+            let done = connection.commit_portion(id, &portion, Others::Refuse, &mut |_| {});
+            done.map(|done| done.committed)
         })
     }
 
@@ -356,13 +355,13 @@ impl Session for ServedTransaction {
         &self,
         paths: &[&Path],
     ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError> {
-        let (id, paths) = (self.transaction.id, bytes_of(paths));
+        let (id, portion) = (self.transaction.id, Portion::Part(bytes_of(paths)));
         self.ask(
             || CommitError::Ended,
             |connection| {
-                let done = connection.commit_part(id, &paths, Others::Refuse, &mut |_| {});
+                let done = connection.commit_portion(id, &portion, Others::Refuse, &mut |_| {});
                 let part = done.map_err(failure::commit)?;
-                Ok((part.committed, part.landed))
+                Ok((part.committed, part.changes))
             },
         )
     }

@@ -4,14 +4,14 @@ use super::{Finished, Outcome};
 use crate::changes::{ChangeList, PartJson, show_others};
 use crate::output::{Painter, Show, counted};
 use atomdir::TransactionId;
-use atomdir::client::{ChangeLine, CommittedPart};
+use atomdir::client::{ChangeLine, CommittedPortion};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
 
 /// A part that has landed.
 pub struct PartDone {
     pub transaction: TransactionId,
-    pub part: CommittedPart,
+    pub part: CommittedPortion,
     /// Those of its changes that were not named.
     pub others: Vec<ChangeLine>,
 }
@@ -54,7 +54,7 @@ impl Serialize for PartDone {
             },
             open: true,
             part: PartJson {
-                changes: ChangeList::new(&self.part.landed),
+                changes: ChangeList::new(&self.part.changes),
                 together: ChangeList::new(&self.others),
             },
         }

@@ -39,8 +39,8 @@ use crate::enter::{self, Ended, EnterError, ServiceWatch, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::TransactionId;
 use atomdir::client::{
-    ChangeLine, CommitError, Committed, CommittedPart, Connection, Current, FailureKind, Others,
-    Progress, RequestError, Sides, Transaction,
+    CommitError, Committed, CommittedPortion, Connection, Current, FailureKind, Others, Portion,
+    Progress, RequestError, Transaction,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -223,26 +223,22 @@ pub fn commit(
     transaction: TransactionId,
     others: Others,
 ) -> Result<Committed, Error> {
-    let committed = reporting(context, transaction, |report| {
-        connection.commit_with(transaction, others, report)
-    })?;
-    note_landed(context, &committed);
-    Ok(committed)
+    let done = commit_portion(context, connection, transaction, &Portion::All, others)?;
+    Ok(done.committed)
 }
 
-/// Commits only what is at or below the paths, and what it needs.
-pub fn commit_part(
+pub fn commit_portion(
     context: &Context,
     connection: &mut Connection,
     transaction: TransactionId,
-    paths: &[Vec<u8>],
+    portion: &Portion,
     others: Others,
-) -> Result<CommittedPart, Error> {
-    let part = reporting(context, transaction, |report| {
-        connection.commit_part(transaction, paths, others, report)
+) -> Result<CommittedPortion, Error> {
+    let done = reporting(context, transaction, |report| {
+        connection.commit_portion(transaction, portion, others, report)
     })?;
-    note_landed(context, &part.committed);
-    Ok(part)
+    note_landed(context, &done.committed);
+    Ok(done)
 }
 
 /// Has the rest of a transaction survive the service again, after a part of it has landed.
@@ -251,22 +247,6 @@ pub fn survive_again(context: &Context, connection: &mut Connection, transaction
         let note = format!("transaction {transaction} ends with the service: {error}");
         context.output.note(&note);
     }
-}
-
-/// Commits and takes sides in conflicts. Also returns the changes for which their side was
-/// taken.
-pub fn commit_with_sides(
-    context: &Context,
-    connection: &mut Connection,
-    transaction: TransactionId,
-    sides: &Sides,
-    others: Others,
-) -> Result<(Committed, Vec<ChangeLine>), Error> {
-    let done = reporting(context, transaction, |report| {
-        connection.commit_with_sides(transaction, sides, others, report)
-    })?;
-    note_landed(context, &done.0);
-    Ok(done)
 }
 
 /// Shows how far a commit is.

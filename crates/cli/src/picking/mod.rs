@@ -16,7 +16,7 @@ use crate::enter::HeldSignals;
 use crate::error::Error;
 use crate::picking::choice::PartOfText;
 use crate::picking::whole::Saved;
-use atomdir::client::{Others, Transaction};
+use atomdir::client::{Others, Portion, Transaction};
 
 /// Lands the chosen changes. The view becomes writable if it was not.
 pub fn land(
@@ -36,7 +36,9 @@ pub fn land(
     }
     let saved = save_all(transaction, &texts)?;
     let reduced = reduce_all(transaction, &texts);
-    let part = reduced.and_then(|()| attempt::commit_part(context, connection, id, &paths, others));
+    let portion = Portion::Part(paths.clone());
+    let part =
+        reduced.and_then(|()| attempt::commit_portion(context, connection, id, &portion, others));
     for (text, saved) in texts.iter().zip(saved) {
         if let Err(errno) = overwrite(transaction, &text.path, &text.chosen, &text.whole) {
             return Err(Error::TextNotRestored {
@@ -49,7 +51,7 @@ pub fn land(
     }
     let part = part?;
     let named = |path: &[u8]| paths.iter().any(|one| one == path);
-    let others = part.landed.iter().filter(|line| !named(&line.path));
+    let others = part.changes.iter().filter(|line| !named(&line.path));
     Ok(PartDone {
         transaction: id,
         others: others.cloned().collect(),

@@ -11,7 +11,7 @@ use crate::merging::{self, Otherwise};
 use crate::output::{Painter, Show, counted};
 use crate::picking;
 use atomdir::TransactionId;
-use atomdir::client::{ChangeLine, Committed, Numbers, Others, Sides};
+use atomdir::client::{ChangeLine, Committed, Numbers, Others, Portion, Sides};
 use clap::{Args, ValueHint};
 use serde::{Serialize, Serializer};
 use std::ffi::OsString;
@@ -195,9 +195,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             false => Named::new(&connected, &arguments.paths)?,
         };
         let connection = &mut connected.connection;
-        let part = attempt::commit_part(context, connection, transaction, &named.paths, others)?;
+        let portion = Portion::Part(named.paths.clone());
+        let part = attempt::commit_portion(context, connection, transaction, &portion, others)?;
         attempt::survive_again(context, connection, transaction);
-        let others = named.others(&part.landed);
+        let others = named.others(&part.changes);
         context.output.confirm(&PartDone {
             transaction,
             part,
@@ -224,8 +225,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             sides = merging::merge(context, &mut connected, transaction, wanted, sides)?;
         }
         let connection = &mut connected.connection;
-        let done = attempt::commit_with_sides(context, connection, transaction, &sides, others)?;
-        let (committed, dropped) = done;
+        let portion = Portion::Sides(sides);
+        let done = attempt::commit_portion(context, connection, transaction, &portion, others)?;
+        let (committed, dropped) = (done.committed, done.changes);
         context.output.confirm(&SidesDone {
             done: Done {
                 transaction,

@@ -44,7 +44,7 @@ use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
 
-use crate::commit::Portion;
+use crate::commit::Wanted;
 use crate::error::{ChangedBy, CommitError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
@@ -179,7 +179,7 @@ impl<D: Disk> Store<D> {
     /// Returns true if it has ended.
     pub fn retry_set_aside(&self, transaction: &Transaction<D>) -> bool {
         let id = transaction.id();
-        match self.commit_to_base(transaction, Portion::AsSetAside, &mut |_| {}) {
+        match self.commit_to_base(transaction, Wanted::AsSetAside, &mut |_| {}) {
             Ok(committed) => {
                 if let Some(sequence) = committed.sequence {
                     tracing::info!("transaction {id}, which was set aside, is commit {sequence}");

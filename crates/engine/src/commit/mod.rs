@@ -108,13 +108,21 @@ pub struct Committed {
 }
 
 /// How much of a transaction's changes a commit lands.
-#[derive(Clone, Copy)]
-enum Portion<'a> {
+#[derive(Debug, Clone, Copy)]
+pub enum Portion<'a> {
     All,
-    /// The changes at and below these paths. The transaction stays open.
+    /// The changes at and below these paths, and the changes that these need. The transaction stays
+    /// open with the rest.
     Part(&'a [Vec<u8>]),
-    /// All but the changes for which their side is taken.
+    /// All but the changes for which their side is taken. Sides are taken by the numbers of conflicts
+    /// in the list that [`Store::list_conflicts`] returned last; any other conflict refuses the commit.
     Sides(&'a Sides),
+}
+
+/// What is to be committed.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    Portion(Portion<'a>),
     /// All, if nothing has changed since the commit was set aside.
     AsSetAside,
 }
@@ -134,55 +142,33 @@ struct Validated {
 
 impl<D: Disk> Store<D> {
     pub fn commit(&self, transaction: &Transaction<D>) -> Result<Committed, CommitError> {
-        self.commit_reporting(transaction, &mut |_| {})
+        self.commit_portion(transaction, Portion::All, &mut |_| {})
     }
 
-    /// Like [`Store::commit`], and reports now and then how far it is.
-    pub fn commit_reporting(
+    /// Commits so much of a transaction, and reports now and then how far it is.
+    pub fn commit_portion(
         &self,
         transaction: &Transaction<D>,
+        portion: Portion<'_>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
-        if let Some(outer) = transaction.outer() {
-            return self.commit_nested(outer, transaction);
-        }
-        self.commit_to_base(transaction, Portion::All, report)
-    }
-
-    /// Commits the changes at and below these paths, and the changes that these need. The
-    /// transaction stays open with the rest.
-    pub fn commit_part(
-        &self,
-        transaction: &Transaction<D>,
-        paths: &[Vec<u8>],
-        report: &mut dyn FnMut(Progress),
-    ) -> Result<Committed, CommitError> {
-        if transaction.outer().is_some() {
-            let reason = "it is nested, and the outer one can land a part";
-            return Err(CommitError::OnlyWhole { reason });
-        }
-        self.commit_to_base(transaction, Portion::Part(paths), report)
-    }
-
-    /// Commits and takes sides in conflicts, by their numbers in the list that
-    /// [`Store::list_conflicts`] returned last. Any other conflict refuses the commit.
-    pub fn commit_with_sides(
-        &self,
-        transaction: &Transaction<D>,
-        sides: &Sides,
-        report: &mut dyn FnMut(Progress),
-    ) -> Result<Committed, CommitError> {
-        if transaction.outer().is_some() {
-            let reason = "it is nested, and conflicts appear when the outer one is committed";
-            return Err(CommitError::OnlyWhole { reason });
-        }
-        self.commit_to_base(transaction, Portion::Sides(sides), report)
+        let Some(outer) = transaction.outer() else {
+            return self.commit_to_base(transaction, Wanted::Portion(portion), report);
+        };
+        let reason = match portion {
+            Portion::All => return self.commit_nested(outer, transaction),
+            Portion::Part(_) => "it is nested, and the outer one can land a part",
+            Portion::Sides(_) => {
+                "it is nested, and conflicts appear when the outer one is committed"
+            }
+        };
+        Err(CommitError::OnlyWhole { reason })
     }
 
     fn commit_to_base(
         &self,
         transaction: &Transaction<D>,
-        portion: Portion<'_>,
+        wanted: Wanted<'_>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         if let Some(at) = transaction.past() {
@@ -194,11 +180,10 @@ impl<D: Disk> Store<D> {
         }
         let mut refused = Vec::new();
         let committed = loop {
-            let committed = self.commit_outermost(transaction, (portion, &refused), report);
+            let committed = self.commit_outermost(transaction, (wanted, &refused), report);
             match &committed {
                 // A commit that was set aside is tried again anyway.
-                _ if !matches!(portion, Portion::AsSetAside)
-                    && self.helps_to_repeat(&committed) => {}
+                _ if !matches!(wanted, Wanted::AsSetAside) && self.helps_to_repeat(&committed) => {}
                 Err(CommitError::Conflict(conflicts))
                     if refused.is_empty() && equal::may_be_equal(conflicts) =>
                 {
@@ -210,7 +195,7 @@ impl<D: Disk> Store<D> {
         let committed = committed.map_err(|error| self.with_authors(error));
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());
-            if !matches!(portion, Portion::AsSetAside) {
+            if !matches!(wanted, Wanted::AsSetAside) {
                 self.retry_sooner(transaction.id());
             }
         }
@@ -222,7 +207,7 @@ impl<D: Disk> Store<D> {
     fn commit_outermost(
         &self,
         transaction: &Transaction<D>,
-        (portion, refused): (Portion<'_>, &[Conflict]),
+        (wanted, refused): (Wanted<'_>, &[Conflict]),
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         let mut meter = Meter::new(report);
@@ -236,14 +221,17 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
-        match portion {
-            Portion::AsSetAside if !transaction.is_as_set_aside() => {
+        let portion = match wanted {
+            Wanted::AsSetAside if !transaction.is_as_set_aside() => {
                 return Ok(Committed::default());
             }
-            Portion::Part(_) | Portion::Sides(_) => transaction.leave_to_user(),
-            Portion::All | Portion::AsSetAside => {}
-        }
+            Wanted::AsSetAside => Portion::All,
+            Wanted::Portion(portion) => portion,
+        };
         let is_part = matches!(portion, Portion::Part(_));
+        if !matches!(portion, Portion::All) {
+            transaction.leave_to_user();
+        }
         let equal = equal::find(view, refused, is_part).map_err(|error| self.heed_flush(error))?;
         if equal.is_empty() && !refused.is_empty() {
             return Err(CommitError::Conflict(refused.to_vec()));
@@ -284,7 +272,7 @@ impl<D: Disk> Store<D> {
             });
         }
         let mut state = self.lock_for(view, &prepared.set)?;
-        if matches!(portion, Portion::AsSetAside) {
+        if matches!(wanted, Wanted::AsSetAside) {
             // Validation would take a mount that is still there for a change from outside.
             feasible::check_again(&self.0.core, &prepared.set, &Seen::default())?;
         }
@@ -440,7 +428,7 @@ fn choose<D: Disk>(
     (portion, equal): (Portion<'_>, &Equal),
 ) -> Result<(Option<Part>, Taken), CommitError> {
     Ok(match portion {
-        Portion::All | Portion::AsSetAside => (None, Taken::default()),
+        Portion::All => (None, Taken::default()),
         Portion::Part(paths) => {
             let mut part = landing::choose(view, paths)?;
             // They stay changes of the view.

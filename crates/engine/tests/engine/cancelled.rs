@@ -14,8 +14,8 @@ use crate::support::{
 };
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{
-    BeginOptions, CommitError, Durability, NewNode, NodeId, Privileges, Sequence, SetAttributes,
-    Store, StoreError, Transaction,
+    BeginOptions, CommitError, Durability, NewNode, NodeId, Portion, Privileges, Sequence,
+    SetAttributes, Store, StoreError, Transaction,
 };
 use atomdir_testing::{pick, skip, wait_until};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -371,14 +371,14 @@ fn a_part_that_is_cancelled_stays_in_the_transaction() {
     let (obstacle, mounts) = (inode(&scratch.0.join("d")), disk.clone());
     disk.intrude_after_flush(move || mounts.seem_mounted(Some(obstacle)));
     let paths = [b"e".to_vec(), b"d".to_vec()];
-    let refused = store.commit_part(&transaction, &paths, &mut |_| {});
+    let refused = store.commit_portion(&transaction, Portion::Part(&paths), &mut |_| {});
     assert!(
         matches!(refused, Err(CommitError::MountPoint { .. })),
         "{refused:?}"
     );
     assert!(transaction.is_open() && scratch.0.join("d").exists());
     disk.seem_mounted(None);
-    let landed = store.commit_part(&transaction, &paths, &mut |_| {});
+    let landed = store.commit_portion(&transaction, Portion::Part(&paths), &mut |_| {});
     landed.expect("nobody is in the way");
     assert!(scratch.0.join("e").exists() && !scratch.0.join("rest").exists());
     store.commit(&transaction).expect("nobody is in the way");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{
-    BeginOptions, CommitError, Conflicts, ForkError, Isolation, NewNode, NodeId, Store, Transaction,
+    BeginOptions, CommitError, Conflicts, ForkError, Isolation, NewNode, NodeId, Portion, Store,
+    Transaction,
 };
 
 use crate::support::model::{Model, caller};
@@ -142,7 +143,7 @@ fn a_fork_of_a_transaction_that_has_landed_a_part() {
     write(&first, b"landed", b"one");
     write(&first, b"left", b"two");
     store
-        .commit_part(&first, &[b"landed".to_vec()], &mut |_| {})
+        .commit_portion(&first, Portion::Part(&[b"landed".to_vec()]), &mut |_| {})
         .expect("a part lands");
     let forked = fork(&store, &first);
     store.abort(&first);

@@ -1,7 +1,7 @@
 //! Transactions that cannot survive their service: the request to survive is refused.
 
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{BeginOptions, Isolation, Store, SurvivalError};
+use atomdir_engine::{BeginOptions, Isolation, Portion, Store, SurvivalError};
 
 use crate::support::{Scratch, begin, create, open, options};
 use crate::survival::{file, reopened, survive};
@@ -27,7 +27,7 @@ fn transactions_that_cannot_survive_are_refused() {
     file(&part, b"a", b"1");
     file(&part, b"b", b"2");
     survive(&store, &part);
-    let landed = store.commit_part(&part, &[b"a".to_vec()], &mut |_| {});
+    let landed = store.commit_portion(&part, Portion::Part(&[b"a".to_vec()]), &mut |_| {});
     landed.expect("nobody is in the way");
     assert!(!part.survives());
     let refused = store.survive(&part, Vec::new());

@@ -10,7 +10,9 @@ use crate::support::script::{open_scripted, tree, try_inside};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{self, Random, Scratch, create, seeds};
 use atomdir_disk::Kind;
-use atomdir_engine::{BeginOptions, CommitError, Durability, Isolation, Store, Transaction};
+use atomdir_engine::{
+    BeginOptions, CommitError, Durability, Isolation, Portion, Store, Transaction,
+};
 
 type View = Transaction<FailingDisk>;
 
@@ -237,7 +239,11 @@ impl Pair {
                     let view = twin.view(which);
                     outcome(
                         twin.store
-                            .commit_part(&view, &[at.clone().into_bytes()], &mut |_| {})
+                            .commit_portion(
+                                &view,
+                                Portion::Part(&[at.clone().into_bytes()]),
+                                &mut |_| {},
+                            )
                             .map(drop),
                     )
                 });

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{CommitError, Store, Transaction};
+use atomdir_engine::{CommitError, Portion, Store, Transaction};
 use atomdir_types::ChangeLine;
 
 use crate::support::cache::Cache;
@@ -52,9 +52,9 @@ impl Round<'_> {
         if paths.is_empty() {
             return;
         }
-        let landed = self
-            .store
-            .commit_part(&self.transaction, &paths, &mut |_| {});
+        let landed =
+            self.store
+                .commit_portion(&self.transaction, Portion::Part(&paths), &mut |_| {});
         let landed = landed.expect("nobody is in the way");
         self.cache.forget(&landed.outdated);
         self.check(model);
@@ -176,6 +176,10 @@ fn a_path_at_which_nothing_has_changed_is_refused() {
     create(&scratch.0);
     let store = open(&scratch.0);
     let transaction = begin(&store);
-    let refused = store.commit_part(&transaction, &[b"none".to_vec()], &mut |_| {});
+    let refused = store.commit_portion(
+        &transaction,
+        Portion::Part(&[b"none".to_vec()]),
+        &mut |_| {},
+    );
     assert!(matches!(refused, Err(CommitError::Unchanged { path }) if path == "none"));
 }

@@ -10,7 +10,9 @@ use crate::support::{
     seeds_and,
 };
 use atomdir_disk::{Errno, LinuxDisk};
-use atomdir_engine::{CommitError, HistoryLimits, NodeId, Sequence, Store, Transaction, UndoError};
+use atomdir_engine::{
+    CommitError, HistoryLimits, NodeId, Portion, Sequence, Store, Transaction, UndoError,
+};
 use atomdir_testing::pick;
 
 type View = Transaction<LinuxDisk>;
@@ -139,7 +141,7 @@ fn a_view_of_the_past_is_read_only_and_cannot_be_committed() {
     for error in [
         store.commit(&view).err(),
         store
-            .commit_part(&view, &[b"file".to_vec()], &mut |_| {})
+            .commit_portion(&view, Portion::Part(&[b"file".to_vec()]), &mut |_| {})
             .err(),
         store.list_conflicts(&view).err(),
     ] {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use atomdir_disk::Errno;
 use atomdir_engine::{
-    BeginOptions, CommitError, Conflict, ConflictKind, Isolation, NodeId, RefreshError, Store,
-    Transaction,
+    BeginOptions, CommitError, Conflict, ConflictKind, Isolation, NodeId, Portion, RefreshError,
+    Store, Transaction,
 };
 use atomdir_testing::pick;
 
@@ -263,7 +263,9 @@ fn transaction_that_has_landed_a_part_is_refreshed_and_survives_again() {
     let one = begin(&run.store);
     act(&one, "put f mine; put g mine; mkdir n; put n/x mine");
     let paths = [b"f".to_vec(), b"n".to_vec()];
-    let landed = run.store.commit_part(&one, &paths, &mut |_| {});
+    let landed = run
+        .store
+        .commit_portion(&one, Portion::Part(&paths), &mut |_| {});
     landed.expect("nobody is in the way");
     run.others("append f x; put n/y other");
     assert_eq!(refresh(&run.store, &one), []);
@@ -389,7 +391,9 @@ fn refresh_is_possible_after_a_hard_link_has_landed() {
         let run = Run::new();
         let one = begin(&run.store);
         act(&one, "ln f new; put rest x");
-        let landed = run.store.commit_part(&one, &[b"new".to_vec()], &mut |_| {});
+        let landed = run
+            .store
+            .commit_portion(&one, Portion::Part(&[b"new".to_vec()]), &mut |_| {});
         landed.expect("nobody is in the way");
         run.others(theirs);
         assert_eq!(refresh(&run.store, &one), [], "{theirs}");

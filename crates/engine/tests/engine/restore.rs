@@ -8,7 +8,7 @@ use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, create, open_history, options, seeds};
 use crate::undo_conflicts::{commit, make, node, put, unlink};
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{NewNode, Sequence, Store, UndoError};
+use atomdir_engine::{NewNode, Portion, Sequence, Store, UndoError};
 
 fn commit_random(
     store: &Store<LinuxDisk>,
@@ -220,7 +220,9 @@ fn files_with_the_longest_names_are_restored_undone_and_committed_alone() {
         is(name, b"old");
         let view = begin(&store);
         put(&view, name, 0, b"one");
-        store.commit_part(&view, &[path], &mut |_| {}).expect(name);
+        store
+            .commit_portion(&view, Portion::Part(&[path]), &mut |_| {})
+            .expect(name);
         is(name, b"one");
         store.abort(&view);
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Kind, LinuxDisk, RenameMode};
 use atomdir_engine::{
-    BeginOptions, CommitError, Durability, HistoryLimits, NewNode, NodeId, Sequence, SetAttributes,
-    Store, Transaction, UndoError,
+    BeginOptions, CommitError, Durability, HistoryLimits, NewNode, NodeId, Portion, Sequence,
+    SetAttributes, Store, Transaction, UndoError,
 };
 use atomdir_testing::pick;
 
@@ -151,7 +151,9 @@ impl Run {
         let name = NAMES[self.random.below(NAMES.len())].to_vec();
         let is_part = self.random.below(5) == 0;
         if is_part {
-            let landed = self.store().commit_part(&transaction, &[name], &mut |_| {});
+            let landed =
+                self.store()
+                    .commit_portion(&transaction, Portion::Part(&[name]), &mut |_| {});
             self.say(&format!("part: {landed:?}"));
         }
         let committed = self.store().commit(&transaction);

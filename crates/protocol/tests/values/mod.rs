@@ -28,7 +28,7 @@ pub fn annotations() -> Vec<Request> {
 }
 
 pub fn log() -> Request {
-    Request::Log {
+    Request::Log(LogRequest {
         before: Some(SEQUENCE),
         limit: 10,
         paths: vec![b"etc/\xff".to_vec(), Vec::new()],
@@ -37,7 +37,7 @@ pub fn log() -> Request {
             user: Some(7),
             label: b"\xff".to_vec(),
         },
-    }
+    })
 }
 
 pub fn service_status() -> ServiceStatus {

@@ -4,6 +4,7 @@ use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, conflict_length, send_changes, send_one, send_parts};
 use crate::clients::socket::Stream;
 use crate::requests::annotate;
+use crate::requests::conflicts;
 use crate::requests::parts;
 use crate::requests::sharing;
 use crate::requests::undo;
@@ -16,103 +17,86 @@ use crate::transactions::leases::{self, Arrived, Attempt};
 use crate::transactions::refusals;
 use crate::transactions::survival;
 use crate::views::merges::{self, NotMerged};
-use atomdir_engine::{
-    ChangedBy, CommitError, Conflict, ConflictKind, Isolation, Sides, StoreError,
-};
+use atomdir_engine as engine;
+use atomdir_engine::{ChangedBy, CommitError, Conflict, ConflictKind, Isolation, StoreError};
 use atomdir_protocol::{
-    Answer, Committed, Failure, FailureKind, Others, Progress, Reply, TransactionId,
+    Answer, Committed, Failure, FailureKind, Others, Portion, Progress, Reply, TransactionId,
 };
 use rustix::io::Errno;
 
-/// How much of a transaction's changes is to be committed.
-#[derive(Clone, Copy)]
-enum Portion<'a> {
-    All,
-    Part(&'a [Vec<u8>]),
-    Sides(&'a Sides),
-}
-
+/// Commits, and sends the changes that the portion lists.
 pub(crate) fn commit(
     service: &Service,
     connection: &Connection,
-    id: TransactionId,
-    others: Others,
+    (id, others): (TransactionId, Others),
+    portion: &Portion,
 ) -> Result<Answer, Unanswered> {
-    sharing::when_free(service, connection, id, others, || {
-        let one = sharing::claim(service, connection, id, others)?;
-        let outer = one
-            .outer()
-            .and_then(|outer| service.transactions.get(outer));
-        if let Some(outer) = outer.filter(|outer| outer.transaction.is_lower()) {
-            let merged = merges::merge(service, connection, &one, &outer);
-            let committed = merged.or_else(|error| {
-                Err(match error {
-                    NotMerged::PerhapsIncomplete => incomplete_failure(id).into(),
-                    NotMerged::Refused(error) => failure(service, connection, &one, error)?.into(),
-                    NotMerged::Unanswered(unanswered) => unanswered,
-                })
-            })?;
-            return Ok(answer(service, connection, &one, committed));
-        }
-        let committed = try_commit(service, connection, &one, Portion::All)?;
-        if let Some(outer) = one.outer() {
-            let owner = one.transaction.owner();
-            service.views.forget(owner, outer, &committed.outdated);
-        }
-        service.forget(&one);
-        service.maintenance.wake();
-        Ok(answer(service, connection, &one, committed))
-    })
+    let (one, committed) = sharing::when_free(service, connection, id, others, || {
+        let one = match portion {
+            Portion::Part(_) => sharing::claim_part(service, connection, id, others)?,
+            _ => sharing::claim(service, connection, id, others)?,
+        };
+        let committed = match portion {
+            Portion::All => commit_all(service, connection, &one)?,
+            Portion::Part(paths) => {
+                let part = engine::Portion::Part(paths);
+                let committed = try_commit(service, connection, &one, part)?;
+                let owner = one.transaction.owner();
+                service.views.forget(owner, id, &committed.outdated);
+                committed
+            }
+            Portion::Sides(sides) => {
+                let sides = conflicts::in_list(&one, sides);
+                let portion = engine::Portion::Sides(&sides);
+                let committed = try_commit(service, connection, &one, portion)?;
+                service.forget(&one);
+                committed
+            }
+        };
+        Ok((one, committed))
+    })?;
+    service.maintenance.wake();
+    let answer = answer(service, connection, &one, &committed);
+    let listed = [committed.landed, committed.dropped];
+    send_changes(&connection.stream, listed.concat())?;
+    Ok(answer)
 }
 
-/// Commits a part of the changes, and sends the landed changes. The transaction stays open.
-pub(crate) fn commit_part(
+fn commit_all(
     service: &Service,
     connection: &Connection,
-    id: TransactionId,
-    others: Others,
-    paths: &[Vec<u8>],
-) -> Result<Answer, Unanswered> {
-    let (one, mut committed) = sharing::when_free(service, connection, id, others, || {
-        let one = sharing::claim_part(service, connection, id, others)?;
-        let committed = try_commit(service, connection, &one, Portion::Part(paths))?;
+    one: &OpenTransaction,
+) -> Result<engine::Committed, Unanswered> {
+    let id = one.id();
+    let outer = one
+        .outer()
+        .and_then(|outer| service.transactions.get(outer));
+    if let Some(outer) = outer.filter(|outer| outer.transaction.is_lower()) {
+        let merged = merges::merge(service, connection, one, &outer);
+        return merged.or_else(|error| {
+            Err(match error {
+                NotMerged::PerhapsIncomplete => incomplete_failure(id).into(),
+                NotMerged::Refused(error) => failure(service, connection, one, error)?.into(),
+                NotMerged::Unanswered(unanswered) => unanswered,
+            })
+        });
+    }
+    let committed = try_commit(service, connection, one, engine::Portion::All)?;
+    if let Some(outer) = one.outer() {
         let owner = one.transaction.owner();
-        service.views.forget(owner, id, &committed.outdated);
-        Ok((one, committed))
-    })?;
-    service.maintenance.wake();
-    let landed = std::mem::take(&mut committed.landed);
-    send_changes(&connection.stream, landed)?;
-    Ok(answer(service, connection, &one, committed))
-}
-
-/// Commits with sides taken in conflicts, and sends the changes that were not committed.
-pub(crate) fn commit_with_sides(
-    service: &Service,
-    connection: &Connection,
-    id: TransactionId,
-    others: Others,
-    sides: &Sides,
-) -> Result<Answer, Unanswered> {
-    let (one, mut committed) = sharing::when_free(service, connection, id, others, || {
-        let one = sharing::claim(service, connection, id, others)?;
-        let committed = try_commit(service, connection, &one, Portion::Sides(sides))?;
-        service.forget(&one);
-        Ok((one, committed))
-    })?;
-    service.maintenance.wake();
-    let dropped = std::mem::take(&mut committed.dropped);
-    send_changes(&connection.stream, dropped)?;
-    Ok(answer(service, connection, &one, committed))
+        service.views.forget(owner, outer, &committed.outdated);
+    }
+    service.forget(one);
+    Ok(committed)
 }
 
 fn answer(
     service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
-    committed: atomdir_engine::Committed,
+    committed: &engine::Committed,
 ) -> Answer {
-    let stalled = committed.stalled;
+    let stalled = committed.stalled.as_ref();
     let (store, transaction) = (&service.store, &one.transaction);
     let is_commit = committed.sequence.is_some();
     Answer::Committed(Committed {
@@ -122,7 +106,7 @@ fn answer(
         forgets_early: store
             .forgets_early(transaction.began())
             .filter(|_| is_commit),
-        stalled: stalled.map(|stalled| discretion::stalled(&stalled, &connection.peer)),
+        stalled: stalled.map(|stalled| discretion::stalled(stalled, &connection.peer)),
     })
 }
 
@@ -140,8 +124,8 @@ fn try_commit(
     service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
-    portion: Portion<'_>,
-) -> Result<atomdir_engine::Committed, Unanswered> {
+    portion: engine::Portion<'_>,
+) -> Result<engine::Committed, Unanswered> {
     let id = one.id();
     service
         .history
@@ -155,14 +139,10 @@ fn try_commit(
             Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
         }
         let (store, transaction) = (&service.store, &one.transaction);
-        let is_part = matches!(portion, Portion::Part(_));
+        let is_part = matches!(portion, engine::Portion::Part(_));
         let newest = || store.status().sequence.0;
         service.notices.before_commit(id.0, is_part, newest);
-        let committed = match portion {
-            Portion::All => store.commit_reporting(transaction, &mut report),
-            Portion::Part(paths) => store.commit_part(transaction, paths, &mut report),
-            Portion::Sides(sides) => store.commit_with_sides(transaction, sides, &mut report),
-        };
+        let committed = store.commit_portion(transaction, portion, &mut report);
         Ok(match committed {
             Err(CommitError::Leased { step, path }) => Attempt::Leased(Some((step, path))),
             committed => Attempt::Done(committed),

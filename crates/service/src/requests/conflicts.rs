@@ -1,38 +1,20 @@
-//! Requests that list conflicts, and commits with a side chosen in each.
+//! The request that lists conflicts, and the sides that a commit takes in them.
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, conflict_length, send_parts};
 use crate::requests::commit;
 use crate::rights::discretion;
 use crate::service::Service;
+use crate::transactions::OpenTransaction;
 use crate::transactions::leases;
 use crate::views::native;
-use atomdir_engine::Sides;
-use atomdir_protocol::{Answer, Numbers, Others, Reply, Request, TransactionId};
+use atomdir_protocol::{Answer, Numbers, Reply, Sides, TransactionId};
 
-pub(crate) fn handle(
+pub(crate) fn list(
     service: &Service,
     connection: &Connection,
-    request: Request,
-) -> Result<Answer, Unanswered> {
-    match request {
-        Request::ListConflicts { transaction, again } => {
-            list(service, connection, (transaction, again))
-        }
-        Request::CommitWithSides {
-            transaction,
-            others,
-            mine,
-            theirs,
-        } => commit_with_sides(service, connection, (transaction, others), (mine, theirs)),
-        _ => unreachable!("the caller has chosen these"),
-    }
-}
-
-fn list(
-    service: &Service,
-    connection: &Connection,
-    (id, again): (TransactionId, bool),
+    id: TransactionId,
+    again: bool,
 ) -> Result<Answer, Unanswered> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
@@ -58,20 +40,14 @@ fn list(
     Ok(Answer::Nothing)
 }
 
-fn commit_with_sides(
-    service: &Service,
-    connection: &Connection,
-    (id, others): (TransactionId, Others),
-    (mine, theirs): (Numbers, Numbers),
-) -> Result<Answer, Unanswered> {
-    let (transactions, peer) = (&service.transactions, &connection.peer);
-    let one = transactions.control(id, peer, connection.id)?;
+/// The numbers that were given of the conflicts that were listed last.
+pub(crate) fn in_list(one: &OpenTransaction, sides: &Sides) -> atomdir_engine::Sides {
     let count = one.transaction.listed_conflicts().len() as u64;
-    let sides = Sides {
-        mine: numbers(&mine, &theirs, count),
-        theirs: numbers(&theirs, &mine, count),
-    };
-    commit::commit_with_sides(service, connection, id, others, &sides)
+    let Sides { mine, theirs } = sides;
+    atomdir_engine::Sides {
+        mine: numbers(mine, theirs, count),
+        theirs: numbers(theirs, mine, count),
+    }
 }
 
 /// The numbers that are meant; `named` are those of the other side.

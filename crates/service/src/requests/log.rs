@@ -12,33 +12,12 @@ use crate::service::Service;
 use atomdir::client::CommitDetails;
 use atomdir::client::compare::PathFilter;
 use atomdir_engine::TreePath;
-use atomdir_protocol::{Answer, CommitFilter, Failure, FailureKind, Reply, Request, Sequence};
+use atomdir_protocol::{Answer, CommitFilter, Failure, FailureKind, LogRequest, Reply, Sequence};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 const SEE_CHANGES: &str = "see what other users' commits changed";
-
-pub(crate) fn handle(
-    service: &Service,
-    connection: &Connection,
-    request: Request,
-) -> Result<Answer, Unanswered> {
-    match request {
-        Request::Log {
-            before,
-            limit,
-            paths,
-            only,
-        } => list(
-            service,
-            connection,
-            &Wanted::new(before, limit, paths, only),
-        ),
-        Request::Show { sequence } => show(service, connection, sequence),
-        _ => unreachable!("the caller has chosen these"),
-    }
-}
 
 /// The selection of commits that a peer asks for.
 struct Wanted {
@@ -49,12 +28,13 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new(
-        before: Option<Sequence>,
-        limit: u64,
-        paths: Vec<Vec<u8>>,
-        only: CommitFilter,
-    ) -> Wanted {
+    fn new(request: LogRequest) -> Wanted {
+        let LogRequest {
+            before,
+            limit,
+            paths,
+            only,
+        } = request;
         let paths = paths
             .into_iter()
             .map(|path| OsString::from_vec(path).into());
@@ -107,7 +87,12 @@ impl Newest<'_> {
     }
 }
 
-fn list(service: &Service, connection: &Connection, wanted: &Wanted) -> Result<Answer, Unanswered> {
+pub(crate) fn list(
+    service: &Service,
+    connection: &Connection,
+    request: LogRequest,
+) -> Result<Answer, Unanswered> {
+    let wanted = &Wanted::new(request);
     let peer = &connection.peer;
     let mut newest = Newest {
         wanted,
@@ -144,7 +129,7 @@ fn list(service: &Service, connection: &Connection, wanted: &Wanted) -> Result<A
     Ok(Answer::Nothing)
 }
 
-fn show(
+pub(crate) fn show(
     service: &Service,
     connection: &Connection,
     sequence: Sequence,

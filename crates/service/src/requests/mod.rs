@@ -37,8 +37,8 @@ use crate::views::native::Choice;
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, Deviation, Failure, FailureKind, LABEL_LENGTH_MAX, Reply, Request,
-    TransactionId, TransactionStatus,
+    Answer, BeginRequest, Begun, Deviation, Failure, FailureKind, FileRead, LABEL_LENGTH_MAX,
+    Reply, Request, TransactionId, TransactionStatus,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -87,14 +87,19 @@ pub(crate) fn handle(
         Request::Commit {
             transaction,
             others,
-        } => commit::commit(service, connection, transaction, others)?,
-        part @ (Request::CommitPart { .. } | Request::AbortPart { .. }) => {
-            parts::handle(service, connection, part)?
+            portion,
+        } => commit::commit(service, connection, (transaction, others), &portion)?,
+        Request::AbortPart { transaction, paths } => {
+            parts::abort(service, connection, transaction, &paths)?
         }
-        conflicts @ (Request::ListConflicts { .. } | Request::CommitWithSides { .. }) => {
-            conflicts::handle(service, connection, conflicts)?
+        Request::ListConflicts { transaction, again } => {
+            conflicts::list(service, connection, transaction, again)?
         }
-        asked @ Request::Refresh { .. } => refresh::handle(service, connection, asked)?,
+        Request::Refresh {
+            transaction,
+            wait,
+            only_to_survive,
+        } => refresh::refresh(service, connection, (transaction, wait), only_to_survive)?,
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }
@@ -118,7 +123,9 @@ pub(crate) fn handle(
             let one = service.transactions.find(transaction, &connection.peer)?;
             SideReader::new(connection, &one, side).send(&path, contents_length_max)?
         }
-        declared @ Request::DeclareReads { .. } => declare_reads(service, connection, declared)?,
+        Request::DeclareReads { transaction, files } => {
+            declare_reads(service, connection, transaction, &files)?
+        }
         Request::Lock(request) => locks::lock(service, connection, request)?,
         Request::Unlock { transaction, paths } => {
             locks::unlock(service, connection, transaction, paths.as_deref())?
@@ -133,9 +140,8 @@ pub(crate) fn handle(
         Request::List => list(service, connection)?,
         Request::ListEnded { news } => notices::list(service, connection, news)?,
         Request::Annotate(said) => annotate::handle(service, connection, said)?,
-        asked @ (Request::Log { .. } | Request::Show { .. }) => {
-            log::handle(service, connection, asked)?
-        }
+        Request::Log(wanted) => log::list(service, connection, wanted)?,
+        Request::Show { sequence } => log::show(service, connection, sequence)?,
         Request::Sync => aside::sync(service, &connection.peer)?,
         Request::Flush { transaction } => survival::flush(service, connection, transaction)?,
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
@@ -158,16 +164,14 @@ pub(crate) fn handle(
     Ok(Outcome::Last(Reply::Done(answer)))
 }
 
-fn declare_reads(service: &Service, connection: &Connection, request: Request) -> Result<Answer> {
-    let Request::DeclareReads {
-        transaction: id,
-        files,
-    } = request
-    else {
-        unreachable!("the caller has chosen this one");
-    };
+fn declare_reads(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    files: &[FileRead],
+) -> Result<Answer> {
     let one = (service.transactions).control(id, &connection.peer, connection.id)?;
-    let declared = one.transaction.declare_reads(&files);
+    let declared = one.transaction.declare_reads(files);
     declared.map_err(|errno| match errno {
         Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),
         errno => {

@@ -1,8 +1,7 @@
-//! Requests that commit, drop or list only some paths of a transaction.
+//! The request that drops a part of a transaction's changes.
 
 use crate::clients::connection::Connection;
 use crate::clients::replies::{Unanswered, send_changes};
-use crate::requests::commit;
 use crate::requests::sealing;
 use crate::rights::permissions::no_such_transaction;
 use crate::service::Service;
@@ -10,28 +9,10 @@ use crate::transactions::leases;
 use crate::transactions::refusals;
 use crate::views::native;
 use atomdir_engine::DropError;
-use atomdir_protocol::{Answer, Failure, FailureKind, Request, TransactionId};
-
-pub(crate) fn handle(
-    service: &Service,
-    connection: &Connection,
-    request: Request,
-) -> Result<Answer, Unanswered> {
-    match request {
-        Request::CommitPart {
-            transaction,
-            others,
-            paths,
-        } => commit::commit_part(service, connection, transaction, others, &paths),
-        Request::AbortPart { transaction, paths } => {
-            abort(service, connection, transaction, &paths)
-        }
-        _ => unreachable!("the caller has chosen these two"),
-    }
-}
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 
 /// Drops a part of the changes, and sends the dropped changes.
-fn abort(
+pub(crate) fn abort(
     service: &Service,
     connection: &Connection,
     id: TransactionId,

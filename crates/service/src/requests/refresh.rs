@@ -14,21 +14,15 @@ use crate::transactions::OpenTransaction;
 use crate::transactions::leases::{self, Arrived, Attempt};
 use crate::transactions::survival;
 use atomdir_engine::{CommitError, Conflict, ConflictKind, RefreshError, Refreshed};
-use atomdir_protocol::{Answer, Failure, FailureKind, Others, Request};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
-pub(crate) fn handle(
+/// `only_to_survive`: does nothing unless the transaction could survive again.
+pub(crate) fn refresh(
     service: &Service,
     connection: &Connection,
-    request: Request,
+    (id, wait): (TransactionId, bool),
+    only_to_survive: bool,
 ) -> Result<Answer, Unanswered> {
-    let Request::Refresh {
-        transaction: id,
-        wait,
-        only_to_survive,
-    } = request
-    else {
-        unreachable!("the caller has chosen this one");
-    };
     let others = if wait { Others::Wait } else { Others::Refuse };
     if only_to_survive {
         let one = service

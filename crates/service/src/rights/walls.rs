@@ -103,7 +103,7 @@ impl Walls {
         );
         let only_reads = matches!(
             request,
-            Request::Log { .. }
+            Request::Log(_)
                 | Request::Show { .. }
                 | Request::Changes { .. }
                 | Request::ListConflicts { .. }
@@ -436,12 +436,12 @@ mod tests {
         let described = walls.describe();
         let wanted = "which hides '.env', 'a', 'b', 2 more and keeps it from changing the store";
         assert_eq!(described, wanted);
-        let log = Request::Log {
+        let log = Request::Log(atomdir_protocol::LogRequest {
             before: None,
             limit: 1,
             paths: Vec::new(),
             only: Default::default(),
-        };
+        });
         assert!(walls.check(&log).is_err() && walls.check(&Request::List).is_ok());
         let only_protected = Walls {
             hidden: Vec::new(),

@@ -3,7 +3,7 @@
 use crate::support::{
     NEVER_IDLE, PROGRAM, TestStore, detached, has_ended, is_mounted, process_of, wait_for_end,
 };
-use atomdir::client::{BeginOptions, Connection, FailureKind, Others};
+use atomdir::client::{BeginOptions, Connection, FailureKind, Others, Portion};
 use atomdir::{ConnectError, Isolation, StartService};
 use atomdir_testing::{pick, wait_until};
 use rustix::fs::{Advice, fadvise};
@@ -82,7 +82,7 @@ fn attached_transactions_end_with_their_connection() {
             .is_in_use()
     );
     watcher
-        .commit_with(committed, Others::End, &mut |_| {})
+        .commit_portion(committed, &Portion::All, Others::End, &mut |_| {})
         .unwrap();
     drop(connection);
     // The service soon notices by itself.

@@ -3,7 +3,7 @@
 use crate::support::{NEVER_IDLE, TestStore, detached};
 use atomdir::TransactionId;
 use atomdir::client::{
-    BeginOptions, Connection, FailureKind, Notice, Others, ViewChoice, refuse_mount,
+    BeginOptions, Connection, FailureKind, Notice, Others, Portion, ViewChoice, refuse_mount,
 };
 use atomdir_testing::wait_until;
 use std::os::fd::AsFd;
@@ -54,7 +54,7 @@ fn a_transaction_aborted_during_a_take_over_leaves_no_view() {
 fn a_commit_forced_during_a_take_over_succeeds_and_leaves_no_view() {
     let left = race(|other, id| {
         wait_until("the commit", || {
-            let committed = other.commit_with(id, Others::End, &mut |_| {});
+            let committed = other.commit_portion(id, &Portion::All, Others::End, &mut |_| {});
             committed
                 .inspect_err(|error| assert!(error.is_in_use(), "{error}"))
                 .is_ok()

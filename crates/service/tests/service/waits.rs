@@ -3,7 +3,8 @@
 
 use crate::support::{NEVER_IDLE, TestStore, detached, greeted, wait_until_alone};
 use atomdir::client::{
-    BeginOptions, CommitError, Connection, FailureKind, Others, Progress, RequestError, ViewChoice,
+    BeginOptions, CommitError, Connection, FailureKind, Others, Portion, Progress, RequestError,
+    ViewChoice,
 };
 use atomdir::{Isolation, TransactionId};
 use atomdir_protocol::{Reply, Request, frame};
@@ -42,7 +43,11 @@ fn report_wait(waits: &Sender<()>, progress: Progress) {
 fn commit_when_free(
     id: TransactionId,
 ) -> impl FnOnce(&mut Connection, Report) -> Result<(), CommitError> + Send {
-    move |connection, report| connection.commit_with(id, Others::Wait, report).map(drop)
+    move |connection, report| {
+        connection
+            .commit_portion(id, &Portion::All, Others::Wait, report)
+            .map(drop)
+    }
 }
 
 fn nested_in(outer: TransactionId) -> BeginOptions {
@@ -228,6 +233,7 @@ fn a_wait_ends_with_its_client() {
     let request = Request::Commit {
         transaction: id,
         others: Others::Wait,
+        portion: Portion::All,
     };
     let request = frame::encode(&request, frame::REQUEST_LENGTH_MAX).unwrap();
     socket.write_all(&request).unwrap();

@@ -30,7 +30,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use atomdir_disk::{Errno, RenameMode, Timestamp};
 use atomdir_engine::{
     BeginOptions, ChangedBy, CommitError, Committed, Conflict, Durability, Isolation, NewNode,
-    NodeId, SetAttributes, SetTime, Sides, Store, Transaction,
+    NodeId, Portion, SetAttributes, SetTime, Sides, Store, Transaction,
 };
 
 use super::failing::FailingDisk;
@@ -68,7 +68,8 @@ pub fn run(script: &str) -> Vec<String> {
                 views.insert(who, begun.expect("a transaction begins"));
             }
             [who, "land", ref paths @ ..] => {
-                let committed = store.commit_part(&views[who], &owned(paths), &mut |_| {});
+                let committed =
+                    store.commit_portion(&views[who], Portion::Part(&owned(paths)), &mut |_| {});
                 said.push(format!("{who}: {}", outcome(committed, "landed")));
             }
             [who, "conflicts"] => {
@@ -77,7 +78,8 @@ pub fn run(script: &str) -> Vec<String> {
                 said.push(format!("{who} has: {}", lines.join("; ")));
             }
             [who, "take", ref words @ ..] => {
-                let committed = store.commit_with_sides(&views[who], &sides(words), &mut |_| {});
+                let committed =
+                    store.commit_portion(&views[who], Portion::Sides(&sides(words)), &mut |_| {});
                 said.push(format!("{who}: {}", outcome(committed, "committed")));
             }
             [who, "drop", ref paths @ ..] => {

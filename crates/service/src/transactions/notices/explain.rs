@@ -79,8 +79,6 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         | Request::Keep { transaction }
         | Request::KeepOnClose { transaction }
         | Request::Commit { transaction, .. }
-        | Request::CommitPart { transaction, .. }
-        | Request::CommitWithSides { transaction, .. }
         | Request::ListConflicts { transaction, .. }
         | Request::SetSavepoint { transaction, .. }
         | Request::RollBack { transaction, .. }
@@ -96,7 +94,7 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         | Request::Refresh { transaction, .. }
         | Request::Enter { transaction, .. } => Some(*transaction),
         Request::Lock(lock) => Some(lock.transaction),
-        Request::Begin(begin) => begin.options.outer,
+        Request::Begin(begin) => begin.options.outer.or(begin.options.fork_of),
         _ => None,
     }
 }
