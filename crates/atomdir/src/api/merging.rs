@@ -85,7 +85,7 @@ impl Transaction {
             return Ok(Err(WhyNotMerged::Serializable));
         }
         let path = conflict.path.as_os_str().as_bytes();
-        let found = ThreeWay::look_up(&mut InConflict(self), path, conflict.what);
+        let found = ThreeWay::look_up(&mut InConflict(&*self.session), path, conflict.what);
         found.map_err(|errno| self.unmerged("read", &conflict.path, errno))
     }
 
@@ -132,7 +132,7 @@ impl Transaction {
     fn write_merged(&self, merged: &[(ThreeWay, Vec<u8>)]) -> Result<(), CommitError> {
         self.session.set_savepoint(SAVEPOINT).map_err(not_kept)?;
         for (texts, text) in merged {
-            if let Err(errno) = overwrite(&*self.session, texts, text) {
+            if let Err(errno) = overwrite(&*self.session, &texts.path, (&texts.mine, text)) {
                 let error = self.unmerged("write", &texts.path, errno);
                 self.session.roll_back(SAVEPOINT).map_err(not_kept)?;
                 return Err(error);
@@ -162,11 +162,15 @@ fn not_kept(error: SavepointError) -> CommitError {
 }
 
 /// In place, so that the file keeps its attributes and its other names.
-fn overwrite(session: &dyn Session, texts: &ThreeWay, text: &[u8]) -> Result<(), Errno> {
+pub(crate) fn overwrite(
+    session: &dyn Session,
+    path: &Path,
+    (found, text): (&[u8], &[u8]),
+) -> Result<(), Errno> {
     let mut options = OpenOptions::new();
     options.write(true).follow(false);
-    let file = session.files().open(&texts.path, &options)?;
-    let Replacement { range, cut } = Replacement::new(&texts.mine, text);
+    let file = session.files().open(path, &options)?;
+    let Replacement { range, cut } = Replacement::new(found, text);
     if !range.is_empty() {
         file.write_at(&text[range.clone()], range.start as u64)?;
     }
@@ -179,17 +183,18 @@ fn overwrite(session: &dyn Session, texts: &ThreeWay, text: &[u8]) -> Result<(),
     Ok(())
 }
 
-struct InConflict<'a>(&'a Transaction);
+/// The versions of what a transaction has in conflict.
+pub(crate) struct InConflict<'a>(pub &'a dyn Session);
 
 impl Versions for InConflict<'_> {
     type Error = Errno;
 
     fn on_side(&mut self, side: Side, path: &[u8]) -> Result<Option<SnapshotContents>, Errno> {
-        self.0.session.object_of(side, path, TEXT_LENGTH_MAX)
+        self.0.object_of(side, path, TEXT_LENGTH_MAX)
     }
 
     fn in_view(&mut self, path: &[u8]) -> Result<InView, Errno> {
-        let files = self.0.session.files();
+        let files = self.0.files();
         let found = match files.metadata(path_of(path), Links::Keep) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(InView::Nothing),
             Err(Errno::STALE) => return Ok(InView::Lost),

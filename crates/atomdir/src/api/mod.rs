@@ -36,6 +36,7 @@ pub use kept::OpenTransaction;
 pub use lock::Nested;
 pub use maintaining::EndedTransaction;
 pub use merging::NotMerged;
+pub(crate) use merging::{InConflict, overwrite};
 pub use metadata::{DirEntry, Metadata, Permissions};
 pub(crate) use past::no_such_commit;
 pub use past::{Differences, ShownCommit};

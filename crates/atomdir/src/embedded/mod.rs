@@ -13,6 +13,7 @@
 
 mod annotate;
 mod attributes;
+mod committing;
 mod convert;
 mod file;
 mod history;

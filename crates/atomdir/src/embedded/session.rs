@@ -12,7 +12,6 @@ use crate::api::{
     BeginError, CommitError, Conflict, DirEntry, LockError, Metadata, OpenOptions, Refreshed,
     SavepointError, StoreError, Take, bytes_of,
 };
-use crate::hosting::outlast_leases;
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
@@ -26,14 +25,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 pub(super) type Engine = engine::Transaction<LinuxDisk>;
-type Committing = std::result::Result<engine::Committed, engine::CommitError>;
 
 /// The longest target of a symbolic link (PATH_MAX, without the zero at its end).
 const TARGET_LENGTH_MAX: usize = 4095;
 
 pub(super) struct EmbeddedTransaction {
-    store: Arc<Embedded>,
-    transaction: Arc<Engine>,
+    pub(super) store: Arc<Embedded>,
+    pub(super) transaction: Arc<Engine>,
     pub(super) rights: Rights,
     pub(super) caller: Caller,
     /// Held while a file is extended by an append.
@@ -170,27 +168,6 @@ impl EmbeddedTransaction {
                 Err(errno) => return Err(errno),
             }
         }
-    }
-
-    /// Commits, and asks again while another program holds a lease on a file.
-    fn commit_by(
-        &self,
-        commit: impl Fn(&engine::Store<LinuxDisk>) -> Committing,
-    ) -> std::result::Result<engine::Committed, CommitError> {
-        let store = self.store.here()?;
-        let is_leased =
-            |tried: &Committing| matches!(tried, Err(engine::CommitError::Leased { .. }));
-        let committed = outlast_leases(
-            || commit(store),
-            is_leased,
-            |time| {
-                std::thread::sleep(time);
-                true
-            },
-        );
-        let committed = committed.map_err(convert::commit_error)?;
-        self.store.ticks.wake();
-        Ok(committed)
     }
 }
 
@@ -422,8 +399,7 @@ impl Session for EmbeddedTransaction {
     }
 
     fn commit(&self) -> std::result::Result<Committed, CommitError> {
-        self.commit_by(|store| store.commit(&self.transaction))
-            .map(convert::committed)
+        self.commit_whole().map(convert::committed)
     }
 
     fn commit_part(

@@ -1,7 +1,10 @@
 //! Undos where this process has the store open: those of a program, and those of commits that nobody
-//! has confirmed.
+//! has confirmed. Also git's index, in the way of a commit.
 
-use super::{Changes, File, LENGTH_MAX, Object, Resolution, Rewrite, Sight, add_changes, resolve};
+use super::{
+    Changes, File, LENGTH_MAX, Object, Resolution, Rewrite, Sight, add_changes, equal_index,
+    resolve,
+};
 use atomdir_disk::{Errno, Kind, LinuxDisk};
 use atomdir_engine::{
     BeginOptions, Caller, NodeId, NotConfirmed, Sequence, SetAttributes, Store, UndoError, Undone,
@@ -117,6 +120,26 @@ fn take_back_resolved(
         .sided
         .retain(|conflict| !resolution.leaves(&conflict.path));
     Some(undone)
+}
+
+/// Whether git's index in the store is equal to that of a transaction, which changes with `changes`.
+pub(crate) fn has_equal_index(
+    store: &Store<LinuxDisk>,
+    transaction: &Arc<Transaction>,
+    (path, changes): (&[u8], &Changes),
+    options: BeginOptions,
+) -> bool {
+    let Ok(now) = store.begin_in_base(options) else {
+        return false;
+    };
+    let views = Views {
+        now,
+        before: transaction.clone(),
+        unknown: BTreeSet::new(),
+    };
+    let is_equal = equal_index(&views, path, changes).is_some();
+    store.abort(&views.now);
+    is_equal
 }
 
 fn compare(

@@ -14,7 +14,8 @@
 //! - `appended`: files to which both sides have only appended
 //! - `undone`: undos in the way of which such changes are, through a service
 //! - `in_process`: the same where this process has the store open
-//! - `committed`: commits likewise, through a service
+//! - `reconciled`: commits likewise, however the transaction is reached
+//! - `committed`: that through a service; `embedded::committing` has it for this process
 
 mod appended;
 mod committed;
@@ -22,10 +23,12 @@ mod git_index;
 mod git_log;
 mod git_packed;
 mod in_process;
+mod reconciled;
 mod undone;
 
 pub(crate) use appended::Patterns;
-pub(crate) use in_process::{take_back, take_back_unconfirmed};
+pub(crate) use in_process::{has_equal_index, take_back, take_back_unconfirmed};
+pub(crate) use reconciled::{Refused, commit_reconciled};
 
 use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, Conflict, ConflictKind, EqualFile, SidePaths, Timestamp, Undo,
