@@ -4,7 +4,9 @@
 use crate::client::CommitError;
 use crate::connection::{Connection, Parts};
 use crate::error::RequestError;
-use atomdir_protocol::{Answer, ChangeLine, Conflict, Request, Sequence, TransactionId};
+use atomdir_protocol::{
+    Answer, ChangeLine, Conflict, RefreshRequest, Request, Sequence, TransactionId,
+};
 
 impl Connection {
     /// Lists what keeps the transaction from being committed now. The order numbers the conflicts
@@ -44,11 +46,11 @@ impl Connection {
         wait: bool,
     ) -> Result<(Sequence, Sequence), CommitError> {
         let mut parts = Parts::default();
-        let request = Request::Refresh {
+        let request = Request::Refresh(RefreshRequest {
             transaction,
             wait,
             only_to_survive: false,
-        };
+        });
         match self.ask_with(&request, &mut parts, &mut |_| {}) {
             Ok((Answer::Refreshed { from, to }, _)) => Ok((from, to)),
             Ok(_) => Err(self.unexpected().into()),
@@ -60,11 +62,11 @@ impl Connection {
     /// the same means as [`Connection::refresh`], if others have committed nothing since its snapshot.
     /// Otherwise it does nothing.
     pub fn survive_again(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
-        let request = Request::Refresh {
+        let request = Request::Refresh(RefreshRequest {
             transaction,
             wait: false,
             only_to_survive: true,
-        };
+        });
         self.ask(&request).map(drop)
     }
 

@@ -8,8 +8,8 @@ use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
 use crate::{ConnectError, lent, surroundings, view_root};
 use atomdir_protocol::{
-    Answer, BeginOptions, BeginRequest, Committed, Others, Past, Portion, Progress, Request,
-    ServiceStatus, SnapshotObject, StopReport, TransactionStatus, WhileOpen,
+    Answer, BeginOptions, BeginRequest, CommitRequest, Committed, Others, Past, Portion, Progress,
+    Request, ServiceStatus, SnapshotObject, StopReport, TransactionStatus, WhileOpen,
 };
 use atomdir_types::{ChangeLine, Checked, CommitDetails, FileRead, Sequence, Side, TransactionId};
 use std::os::fd::OwnedFd;
@@ -176,11 +176,11 @@ impl Connection {
         others: Others,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CommittedPortion, CommitError> {
-        let request = Request::Commit {
+        let request = Request::Commit(CommitRequest {
             transaction,
             others,
             portion: portion.clone(),
-        };
+        });
         let mut parts = Parts::default();
         match self.ask_with(&request, &mut parts, progress) {
             Ok((Answer::Committed(committed), _)) => Ok(CommittedPortion {

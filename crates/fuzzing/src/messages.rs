@@ -2,10 +2,10 @@
 
 use atomdir_protocol::{
     Annotate, Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitFilter,
-    CommitMarks, CommitSummary, Committed, Conflict, ConflictKind, EndedHow, EndedTransaction,
-    Failure, FailureKind, FileRead, LockMode, LockRequest, LockScope, LogRequest, MergeStep,
-    Numbers, Others, Past, Portion, Progress, Reply, Request, Sequence, Side, Sides, Terms,
-    Timestamp, TransactionId, Undo, WhileOpen, frame,
+    CommitMarks, CommitRequest, CommitSummary, Committed, Conflict, ConflictKind, EndedHow,
+    EndedTransaction, Failure, FailureKind, FileRead, LockMode, LockRequest, LockScope, LogRequest,
+    MergeStep, Numbers, Others, Past, Portion, Progress, RefreshRequest, Reply, Request, Sequence,
+    Side, Sides, Terms, Timestamp, TransactionId, Undo, WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -46,11 +46,11 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             opened: true,
         },
         Request::Keep { transaction },
-        Request::Commit {
+        Request::Commit(CommitRequest {
             transaction,
             others: Others::Wait,
             portion: Portion::All,
-        },
+        }),
         Request::DeclareReads {
             transaction,
             files: vec![FileRead {
@@ -170,11 +170,11 @@ fn about_commits(transaction: TransactionId) -> Vec<Request> {
 fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
     let path = || b"directory/name".to_vec();
     vec![
-        Request::Commit {
+        Request::Commit(CommitRequest {
             transaction,
             others: Others::Wait,
             portion: Portion::Part(vec![path()]),
-        },
+        }),
         Request::AbortPart {
             transaction,
             paths: vec![path(); 2],
@@ -183,19 +183,19 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
             transaction,
             again: true,
         },
-        Request::Commit {
+        Request::Commit(CommitRequest {
             transaction,
             others: Others::Refuse,
             portion: Portion::Sides(Sides {
                 mine: Numbers::These(vec![1, 2]),
                 theirs: Numbers::Others,
             }),
-        },
-        Request::Refresh {
+        }),
+        Request::Refresh(RefreshRequest {
             transaction,
             wait: true,
             only_to_survive: false,
-        },
+        }),
         Request::MergeSteps { transaction },
         Request::Merged {
             transaction,

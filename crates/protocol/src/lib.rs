@@ -40,8 +40,8 @@ pub use atomdir_types::{
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
-    Annotate, Answer, BeginOptions, BeginRequest, LockRequest, LogRequest, Numbers, Past, PastView,
-    Portion, Readiness, Reply, Request, Restore, Sides,
+    Annotate, Answer, BeginOptions, BeginRequest, CommitRequest, LockRequest, LogRequest, Numbers,
+    Past, PastView, Portion, Readiness, RefreshRequest, Reply, Request, Restore, Sides,
 };
 pub use records::{
     Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,

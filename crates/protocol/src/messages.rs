@@ -43,11 +43,7 @@ pub enum Request {
     Keep {
         transaction: TransactionId,
     },
-    Commit {
-        transaction: TransactionId,
-        others: Others,
-        portion: Portion,
-    },
+    Commit(CommitRequest),
     /// Notes the reads of files by the transaction's program. The transaction must have been begun
     /// with `declares_reads`.
     DeclareReads {
@@ -176,14 +172,7 @@ pub enum Request {
         again: bool,
     },
     /// Gives the transaction a snapshot of the newest commit, under its own changes.
-    Refresh {
-        transaction: TransactionId,
-        /// Wait until others have left the transaction.
-        wait: bool,
-        /// Do nothing unless the transaction is detached and does not survive the service any more,
-        /// because it has landed a part, and others have committed nothing since its snapshot.
-        only_to_survive: bool,
-    },
+    Refresh(RefreshRequest),
     /// Returns the steps to carry out for the commit that `Reply::Merge` has announced, and the
     /// root of the nested transaction's view.
     MergeSteps {
@@ -210,6 +199,23 @@ pub enum Annotate {
     Pin { sequence: Sequence, pinned: bool },
     /// It gets another label in the log.
     Relabel { sequence: Sequence, label: Vec<u8> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitRequest {
+    pub transaction: TransactionId,
+    pub others: Others,
+    pub portion: Portion,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefreshRequest {
+    pub transaction: TransactionId,
+    /// Wait until others have left the transaction.
+    pub wait: bool,
+    /// Do nothing unless the transaction is detached and does not survive the service any more,
+    /// because it has landed a part, and others have committed nothing since its snapshot.
+    pub only_to_survive: bool,
 }
 
 /// The newest commits older than `before` that changed something at or below these paths, relative to

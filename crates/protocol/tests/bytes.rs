@@ -125,11 +125,11 @@ fn requests() -> Vec<Request> {
             others: Others::Wait,
         },
         Request::Keep { transaction },
-        Request::Commit {
+        Request::Commit(CommitRequest {
             transaction,
             others: Others::Wait,
             portion: Portion::All,
-        },
+        }),
         Request::SetSavepoint {
             transaction,
             name: b"before".to_vec(),
@@ -182,11 +182,17 @@ fn requests() -> Vec<Request> {
         stop(),
         Request::Flush { transaction },
         Request::KeepOnClose { transaction },
-        Request::Commit {
+    ]
+}
+
+fn parts_and_conflicts() -> Vec<Request> {
+    let transaction = TRANSACTION;
+    vec![
+        Request::Commit(CommitRequest {
             transaction,
             others: Others::End,
             portion: Portion::Part(vec![b"a/b".to_vec()]),
-        },
+        }),
         Request::AbortPart {
             transaction,
             paths: vec![b"a".to_vec(), b"\xff".to_vec()],
@@ -195,19 +201,19 @@ fn requests() -> Vec<Request> {
             transaction,
             again: false,
         },
-        Request::Commit {
+        Request::Commit(CommitRequest {
             transaction,
             others: Others::Refuse,
             portion: Portion::Sides(Sides {
                 mine: Numbers::These(vec![1, u64::MAX]),
                 theirs: Numbers::Others,
             }),
-        },
-        Request::Refresh {
+        }),
+        Request::Refresh(RefreshRequest {
             transaction,
             wait: true,
             only_to_survive: false,
-        },
+        }),
     ]
 }
 
@@ -335,6 +341,7 @@ fn all_requests() -> impl Iterator<Item = Request> {
     let others = begins_from_the_past().into_iter().chain(native_views());
     requests()
         .into_iter()
+        .chain(parts_and_conflicts())
         .chain(annotations())
         .chain(others)
         .chain([declared_reads()])

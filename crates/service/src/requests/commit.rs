@@ -20,7 +20,7 @@ use crate::views::merges::{self, NotMerged};
 use atomdir_engine as engine;
 use atomdir_engine::{ChangedBy, CommitError, Conflict, ConflictKind, Isolation, StoreError};
 use atomdir_protocol::{
-    Answer, Committed, Failure, FailureKind, Others, Portion, Progress, Reply, TransactionId,
+    Answer, CommitRequest, Committed, Failure, FailureKind, Portion, Progress, Reply, TransactionId,
 };
 use rustix::io::Errno;
 
@@ -28,9 +28,14 @@ use rustix::io::Errno;
 pub(crate) fn commit(
     service: &Service,
     connection: &Connection,
-    (id, others): (TransactionId, Others),
-    portion: &Portion,
+    asked: &CommitRequest,
 ) -> Result<Answer, Unanswered> {
+    let CommitRequest {
+        transaction: id,
+        others,
+        portion,
+    } = asked;
+    let (id, others) = (*id, *others);
     let (one, committed) = sharing::when_free(service, connection, id, others, || {
         let one = match portion {
             Portion::Part(_) => sharing::claim_part(service, connection, id, others)?,

@@ -84,22 +84,14 @@ pub(crate) fn handle(
         Request::KeepOnClose { transaction } => {
             sharing::keep_on_close(service, connection, transaction)?
         }
-        Request::Commit {
-            transaction,
-            others,
-            portion,
-        } => commit::commit(service, connection, (transaction, others), &portion)?,
+        Request::Commit(asked) => commit::commit(service, connection, &asked)?,
         Request::AbortPart { transaction, paths } => {
             parts::abort(service, connection, transaction, &paths)?
         }
         Request::ListConflicts { transaction, again } => {
             conflicts::list(service, connection, transaction, again)?
         }
-        Request::Refresh {
-            transaction,
-            wait,
-            only_to_survive,
-        } => refresh::refresh(service, connection, (transaction, wait), only_to_survive)?,
+        Request::Refresh(asked) => refresh::refresh(service, connection, &asked)?,
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }

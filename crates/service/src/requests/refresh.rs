@@ -14,15 +14,18 @@ use crate::transactions::OpenTransaction;
 use crate::transactions::leases::{self, Arrived, Attempt};
 use crate::transactions::survival;
 use atomdir_engine::{CommitError, Conflict, ConflictKind, RefreshError, Refreshed};
-use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, RefreshRequest};
 
-/// `only_to_survive`: does nothing unless the transaction could survive again.
 pub(crate) fn refresh(
     service: &Service,
     connection: &Connection,
-    (id, wait): (TransactionId, bool),
-    only_to_survive: bool,
+    asked: &RefreshRequest,
 ) -> Result<Answer, Unanswered> {
+    let &RefreshRequest {
+        transaction: id,
+        wait,
+        only_to_survive,
+    } = asked;
     let others = if wait { Others::Wait } else { Others::Refuse };
     if only_to_survive {
         let one = service

@@ -7,7 +7,7 @@ use atomdir::client::{
     ViewChoice,
 };
 use atomdir::{Isolation, TransactionId};
-use atomdir_protocol::{Reply, Request, frame};
+use atomdir_protocol::{CommitRequest, Reply, Request, frame};
 use std::io::{Read, Write};
 use std::sync::mpsc::{Sender, channel};
 
@@ -230,11 +230,11 @@ fn a_wait_ends_with_its_client() {
     let mut owner = store.connect();
     let id = begin(&mut owner);
     let mut socket = greeted(&store);
-    let request = Request::Commit {
+    let request = Request::Commit(CommitRequest {
         transaction: id,
         others: Others::Wait,
         portion: Portion::All,
-    };
+    });
     let request = frame::encode(&request, frame::REQUEST_LENGTH_MAX).unwrap();
     socket.write_all(&request).unwrap();
     let mut header = [0; frame::HEADER_LENGTH];

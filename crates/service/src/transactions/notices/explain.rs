@@ -78,7 +78,6 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         | Request::Merged { transaction, .. }
         | Request::Keep { transaction }
         | Request::KeepOnClose { transaction }
-        | Request::Commit { transaction, .. }
         | Request::ListConflicts { transaction, .. }
         | Request::SetSavepoint { transaction, .. }
         | Request::RollBack { transaction, .. }
@@ -91,8 +90,9 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         | Request::Unlock { transaction, .. }
         | Request::Flush { transaction }
         | Request::Freeze { transaction, .. }
-        | Request::Refresh { transaction, .. }
         | Request::Enter { transaction, .. } => Some(*transaction),
+        Request::Commit(commit) => Some(commit.transaction),
+        Request::Refresh(refresh) => Some(refresh.transaction),
         Request::Lock(lock) => Some(lock.transaction),
         Request::Begin(begin) => begin.options.outer.or(begin.options.fork_of),
         _ => None,
