@@ -17,7 +17,7 @@ use atomdir_disk::Disk;
 use crate::error::{BeginError, ForkError, FreezeError, SavepointError};
 use crate::ids::TransactionId;
 use crate::lock;
-use crate::options::{BeginOptions, Conflicts};
+use crate::options::{BeginOptions, Conflicts, Isolation};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::view::{Outdated, View};
@@ -101,7 +101,9 @@ impl<D: Disk> Store<D> {
         let view = may_fork(&mut guard)?;
         if !view.lower {
             let fork = view.fork(id).map_err(ForkError::Copies)?;
-            return Ok(self.add_fork(of, fork, options));
+            let fork = self.add_fork(of, fork, options);
+            drop(guard);
+            return self.with_reads_of_outer(of, fork);
         }
         let reader = view.reader_of_upper().map_err(ForkError::Upper)?;
         drop(guard);
@@ -116,6 +118,29 @@ impl<D: Disk> Store<D> {
         let lower = still_lower.inspect_err(|_| self.0.core.drop_stage(id))?;
         fork.be_apart_from(lower);
         Ok(self.add_fork(of, fork, options))
+    }
+
+    /// The fork of a nested transaction gets the outer ones' reads as well: the nested one has noted
+    /// only its own, and what it shows may have followed from all. To be called when the fork exists,
+    /// since an outer view is locked before one that is nested in it.
+    fn with_reads_of_outer(
+        &self,
+        of: &Transaction<D>,
+        fork: Arc<Transaction<D>>,
+    ) -> Result<Arc<Transaction<D>>, ForkError> {
+        let mut next = of.outer().filter(|_| of.isolation() == Isolation::Serializable);
+        while let Some(outer) = next {
+            let reads = outer.view.lock().as_ref().map(|view| view.reads.clone());
+            let Some(reads) = reads else {
+                self.abort(&fork);
+                return Err(ForkError::Ended);
+            };
+            if let Some(view) = fork.view.lock().as_mut() {
+                view.take_reads(reads);
+            }
+            next = outer.outer();
+        }
+        Ok(fork)
     }
 
     /// To be called under the lock of the other one's view: it cannot end meanwhile, so its snapshot

@@ -81,7 +81,7 @@ pub(crate) struct View<D: Disk> {
     pub at: Sequence,
     /// The transaction's own commits since, which the snapshot holds as well.
     pub landed: Arc<Landed>,
-    /// The names that it has resolved in its snapshot. Nested views share them.
+    /// The names that it has resolved in its snapshot. Nested views share them, forks have a copy.
     resolved: Arc<Resolved>,
     pub old_texts: OldTexts,
     pub nodes: Nodes,

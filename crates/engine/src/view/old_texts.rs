@@ -53,6 +53,7 @@ struct Texts {
     total: Option<Arc<AtomicU64>>,
 }
 
+#[derive(Clone)]
 struct Text {
     /// Keeps its serial valid.
     _base: Arc<Base>,
@@ -149,6 +150,32 @@ impl OldTexts {
         // This drops the former ones, which releases their bytes.
         *texts = Texts::default();
         texts.began = began;
+    }
+
+    /// For a transaction with the same begin, which may lose it before this one does. What there is no
+    /// room for is left out.
+    pub fn copy(&self) -> OldTexts {
+        let texts = lock(&self.0);
+        let mut copy = Texts::default();
+        copy.began = texts.began;
+        let Some(total) = &texts.total else {
+            return OldTexts(Arc::new(Mutex::new(copy)));
+        };
+        let read = texts.read.iter().filter_map(|serial| texts.all.get_key_value(serial));
+        let changed = texts.all.iter().filter(|(_, text)| text.is_changed);
+        // What was changed comes last: if there is no room, it takes that of what was read.
+        for (serial, text) in read.chain(changed) {
+            let bytes = cost(&text.stat);
+            if !copy.make_room(bytes, total) {
+                continue;
+            }
+            if !text.is_changed {
+                copy.read.push_back(*serial);
+                copy.read_bytes += bytes;
+            }
+            copy.all.insert(*serial, text.clone());
+        }
+        OldTexts(Arc::new(Mutex::new(copy)))
     }
 
     /// The file, if all of it is known.

@@ -93,6 +93,15 @@ impl Resolved {
         }
     }
 
+    /// For another transaction with the same snapshot: each of the two may land something there.
+    pub fn copy(&self) -> Resolved {
+        Resolved {
+            hash: self.hash.clone(),
+            names: Mutex::new(lock(&self.names).clone()),
+            counter: OnceLock::new(),
+        }
+    }
+
     /// For another snapshot of the same transaction.
     pub fn without_names(&self) -> Resolved {
         let new = Resolved::default();

@@ -156,6 +156,84 @@ fn a_fork_of_a_transaction_that_has_landed_a_part() {
     );
 }
 
+fn has(view: &Open, name: &[u8]) -> bool {
+    view.lookup(NodeId::ROOT, name).is_ok()
+}
+
+fn land(store: &Store<LinuxDisk>, of: &Open, name: &[u8]) {
+    store
+        .commit_part(of, &[name.to_vec()], &mut |_| {})
+        .expect("a part lands");
+}
+
+/// Each of the two finds at a name what it has there, whichever has looked first, and whatever the
+/// other one has landed there since.
+#[test]
+fn names_that_one_of_two_forks_lands_are_found_by_that_one_alone() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let first = begin(&store);
+    let forked = fork(&store, &first);
+    write(&first, b"of the first", b"one");
+    write(&forked, b"of the fork", b"two");
+    for (one, other, name) in [
+        (&first, &forked, &b"of the first"[..]),
+        (&forked, &first, b"of the fork"),
+    ] {
+        land(&store, one, name);
+        assert!(!has(other, name));
+        assert!(has(one, name));
+        let before = other.lookup(NodeId::ROOT, name).err();
+        assert_eq!(before, Some(Errno::NOENT));
+    }
+}
+
+fn page(view: &Open, name: &[u8], page: u64) -> u8 {
+    let node = view.lookup(NodeId::ROOT, name).expect("it is there").node;
+    let mut byte = [0];
+    let read = view.read(node, page * 4096, &mut byte, caller());
+    read.expect("read");
+    byte[0]
+}
+
+fn write_page(view: &Open, name: &[u8], page: u64, byte: u8) {
+    let node = view.lookup(NodeId::ROOT, name).expect("it is there").node;
+    view.write(node, page * 4096, &[byte; 4096], false)
+        .expect("written");
+}
+
+/// A file of which a fork has changed a part shows the rest as in the fork's snapshot, even if the
+/// first one has landed another part, or has got a newer snapshot, and then changed it again.
+#[test]
+fn a_changed_file_shows_what_its_own_fork_began_with() {
+    for lands in [true, false] {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        fs::write(scratch.0.join("old"), vec![b'o'; 3 * 4096]).expect("written");
+        let store = open(&scratch.0);
+        let first = begin(&store);
+        let forked = fork(&store, &first);
+        write_page(&forked, b"old", 0, b'f');
+        match lands {
+            true => {
+                write_page(&first, b"old", 2, b'1');
+                land(&store, &first, b"old");
+            }
+            false => {
+                let other = begin(&store);
+                write_page(&other, b"old", 2, b'1');
+                store.commit(&other).expect("nobody is in the way");
+                store.refresh(&first).expect("refreshed");
+            }
+        }
+        write_page(&first, b"old", 1, b'1');
+        let shown = |view: &Open| [0, 1, 2].map(|number| page(view, b"old", number));
+        assert_eq!(shown(&first), *b"o11", "lands: {lands}");
+        assert_eq!(shown(&forked), *b"foo", "lands: {lands}");
+    }
+}
+
 /// What the first transaction has read counts for the fork, which shows what followed from it.
 #[test]
 fn a_fork_of_a_serializable_transaction_has_its_reads() {
@@ -176,6 +254,34 @@ fn a_fork_of_a_serializable_transaction_has_its_reads() {
     write(&first, b"copy", &contents);
     let forked = fork(&store, &first);
     store.abort(&first);
+    let other = begin(&store);
+    write(&other, b"read", b"after!");
+    store.commit(&other).expect("nobody is in the way");
+    let refused = store.commit(&forked);
+    assert!(
+        matches!(refused, Err(CommitError::Conflict(_))),
+        "{refused:?}"
+    );
+}
+
+/// So does what the transaction has read in which the first one is nested.
+#[test]
+fn a_fork_of_a_nested_serializable_transaction_has_the_reads_of_the_outer_one() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    fs::write(scratch.0.join("read"), "before").expect("written");
+    let store = open(&scratch.0);
+    let options = BeginOptions {
+        isolation: Isolation::Serializable,
+        ..self::options()
+    };
+    let outer = store.begin(options.clone()).expect("begun");
+    assert_eq!(page(&outer, b"read", 0), b'b');
+    write(&outer, b"copy", b"before");
+    let middle = store.begin_nested(&outer, options.clone()).expect("begun");
+    let nested = store.begin_nested(&middle, options).expect("begun");
+    let forked = fork(&store, &nested);
+    store.abort(&outer);
     let other = begin(&store);
     write(&other, b"read", b"after!");
     store.commit(&other).expect("nobody is in the way");

@@ -5,6 +5,8 @@
 //! without their contents. Other staged objects are not copied, since the commit makes each anew from
 //! its node.
 
+use std::sync::Arc;
+
 use atomdir_disk::{Access, Disk, Kind, Result};
 
 use super::Forks;
@@ -29,6 +31,7 @@ impl<D: Disk> View<D> {
             has_declared_reads: self.has_declared_reads,
             ..self.beside(id)
         };
+        fork.remember_as(self);
         let copied = self.copy_all_staged(&mut fork);
         match copied {
             Ok(()) => Ok(fork),
@@ -43,8 +46,15 @@ impl<D: Disk> View<D> {
     /// overlay has been read over.
     pub(crate) fn be_apart_from(&mut self, lower: &View<D>) {
         self.forks = Forks::default();
-        self.resolved = lower.resolved.clone();
+        self.remember_as(lower);
         self.reads.clone_from(&lower.reads);
+    }
+
+    /// What the other one remembers of the snapshot. It goes on without this one: what it lands, and a
+    /// refresh, change that.
+    fn remember_as(&mut self, other: &View<D>) {
+        self.resolved = Arc::new(other.resolved.copy());
+        self.old_texts = other.old_texts.copy();
     }
 
     fn copy_all_staged(&mut self, fork: &mut View<D>) -> Result<()> {
