@@ -408,7 +408,7 @@ fn replace_present<D: Disk>(
 
 impl<D: Disk> Store<D> {
     /// Lists what would keep the transaction from being committed now. Remembers the list for
-    /// [`Store::commit_with_sides`]. As every try to commit, this drops all savepoints. If writes
+    /// [`Portion::Sides`](crate::Portion::Sides). As every try to commit, this drops all savepoints. If writes
     /// have met conflicts, these are listed, and the transaction can only be aborted.
     pub fn list_conflicts(
         &self,
