@@ -124,6 +124,28 @@ fn command_gets_a_store_that_is_idle_in_a_program_which_goes_on_through_the_serv
     });
 }
 
+/// Nobody could ask for the store otherwise, now and later.
+#[test]
+fn whatever_is_left_at_the_place_of_the_pipe_is_replaced() {
+    let test = "whatever_is_left_at_the_place_of_the_pipe_is_replaced";
+    for_each_user_with_views(test, || {
+        let place = Place::new("handed-over-left");
+        for is_link in [true, false] {
+            match is_link {
+                true => std::os::unix::fs::symlink("elsewhere", place.pipe()),
+                false => std::fs::write(place.pipe(), ""),
+            }
+            .expect("made");
+            let store = place.open(Door::Any);
+            add(&store, "a");
+            place.command.call(["log"]).expect(0);
+            assert!(!store.is_embedded() && !place.pipe().exists());
+            store.close().expect("closed");
+            place.stop_service();
+        }
+    });
+}
+
 #[test]
 fn store_with_an_open_transaction_or_file_is_kept_until_it_has_ended() {
     let test = "store_with_an_open_transaction_or_file_is_kept_until_it_has_ended";

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{
-    BeginOptions, Budget, Caller, Credentials, Isolation, LockError, LockMode, LockRequest,
-    LockScope, NewNode, NodeId, Patience, SavepointError, SetAttributes, Transaction,
+    BeginOptions, Budget, Caller, Credentials, ForkError, Isolation, LockError, LockMode,
+    LockRequest, LockScope, NewNode, NodeId, Patience, SavepointError, SetAttributes, Transaction,
 };
 
 #[path = "engine/support/mod.rs"]
@@ -308,6 +308,26 @@ fn forks_count_towards_a_budget_from_the_start() {
         assert!(store.abort(&fork));
     }
     assert_eq!(budget.changed_objects(), of_one);
+}
+
+#[test]
+fn names_that_a_fork_has_copied_count_as_well() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(1));
+    let one = begin(&store);
+    one.set_budget(budget.clone());
+    for name in [b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8"] {
+        assert_eq!(one.lookup(NodeId::ROOT, name).err(), Some(Errno::NOENT));
+    }
+    let fork = || store.fork(&one, options());
+    let first = fork().expect("there is room");
+    first.set_budget(budget.clone());
+    assert!(matches!(fork(), Err(ForkError::Copies(Errno::DQUOT))));
+    assert!(store.abort(&first));
+    drop(first);
+    fork().expect("there is room again");
 }
 
 #[test]

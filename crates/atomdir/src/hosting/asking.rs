@@ -23,10 +23,13 @@ pub(crate) struct Requests {
 impl Requests {
     /// To be called with the store's lock held.
     pub(crate) fn open(control: OwnedFd) -> Result<Requests, Errno> {
-        match mkfifoat(&control, NAME, Mode::RUSR | Mode::WUSR) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        // A killed process has left its pipe, to which a child of it may listen still. Whatever else
+        // there is, nobody who has the store needs it.
+        match unlinkat(&control, NAME, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),
         }
+        mkfifoat(&control, NAME, Mode::RUSR | Mode::WUSR)?;
         // With a writer of its own it sees no end when another writer has gone.
         let pipe = open_pipe(&control, OFlags::RDWR)?;
         Ok(Requests {
@@ -115,6 +118,18 @@ mod tests {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         openat(control(), NAME, flags, Mode::RUSR | Mode::WUSR).expect("a file in its place");
         assert!(!ask(control()));
+    }
+
+    /// A child that was forked by a process which was killed has its parent's pipe.
+    #[test]
+    fn a_pipe_that_was_left_with_a_listener_is_replaced() {
+        let scratch = atomdir_testing::Scratch::new("asking-left");
+        let control = || LinuxDisk::open_root(scratch.path()).expect("opened");
+        let of_a_child = Requests::open(control()).expect("a pipe");
+        let requests = Requests::open(control()).expect("a pipe of its own");
+        requests.remove();
+        assert!(!is_listening(control()));
+        drop(of_a_child);
     }
 
     #[test]

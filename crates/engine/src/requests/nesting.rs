@@ -94,7 +94,10 @@ impl<D: Disk> Store<D> {
             conflicts: Conflicts::AtCommit,
             ..options
         };
-        of.share.require_room().map_err(ForkError::Copies)?;
+        let room = of.share.require_room();
+        // It gets a copy of the names as well.
+        let room = room.and_then(|()| of.share.require_room_to_look());
+        room.map_err(ForkError::Copies)?;
         let id = self.take_id()?;
         let _charge = of.charge().map_err(ForkError::Copies)?;
         let mut guard = of.view.lock();
@@ -128,7 +131,9 @@ impl<D: Disk> Store<D> {
         of: &Transaction<D>,
         fork: Arc<Transaction<D>>,
     ) -> Result<Arc<Transaction<D>>, ForkError> {
-        let mut next = of.outer().filter(|_| of.isolation() == Isolation::Serializable);
+        let mut next = of
+            .outer()
+            .filter(|_| of.isolation() == Isolation::Serializable);
         while let Some(outer) = next {
             let reads = outer.view.lock().as_ref().map(|view| view.reads.clone());
             let Some(reads) = reads else {

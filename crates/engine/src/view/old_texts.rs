@@ -161,7 +161,10 @@ impl OldTexts {
         let Some(total) = &texts.total else {
             return OldTexts(Arc::new(Mutex::new(copy)));
         };
-        let read = texts.read.iter().filter_map(|serial| texts.all.get_key_value(serial));
+        let read = texts
+            .read
+            .iter()
+            .filter_map(|serial| texts.all.get_key_value(serial));
         let changed = texts.all.iter().filter(|(_, text)| text.is_changed);
         // What was changed comes last: if there is no room, it takes that of what was read.
         for (serial, text) in read.chain(changed) {

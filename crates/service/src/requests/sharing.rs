@@ -65,8 +65,9 @@ pub(crate) fn claim_part(
         .transactions
         .control(id, &connection.peer, connection.id)?;
     match one.commits_while_held && others != Others::End {
-        // Its programs wait during the commit, and its view shows the same afterwards.
-        true => Ok(one),
+        // Its programs wait during the commit, and its view shows the same afterwards. Of what they
+        // have changed in a native view the engine knows nothing yet.
+        true => require_exact(&one).map(|()| one),
         false => claim(service, connection, id, others),
     }
 }

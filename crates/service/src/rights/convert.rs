@@ -7,6 +7,7 @@ use atomdir_format::notice::EndedNotice;
 use atomdir_protocol::{
     CommitSummary, Conflict, EndedTransaction, Failure, FailureKind, TransactionId,
 };
+use rustix::io::Errno;
 
 /// Labels hold command lines, so only their owner and root may see them.
 pub(crate) fn conflict(mut conflict: Conflict, labels_visible: bool) -> Conflict {
@@ -63,6 +64,10 @@ pub(crate) fn begin_failure(error: &engine::BeginError, peer: &Peer) -> Failure 
 pub(crate) fn fork_failure(error: &engine::ForkError, peer: &Peer) -> Failure {
     match error {
         engine::ForkError::Store(error) => store_failure(error, peer),
+        engine::ForkError::Upper(Errno::NOSPC | Errno::DQUOT)
+        | engine::ForkError::Copies(Errno::NOSPC | Errno::DQUOT) => {
+            Failure::new(FailureKind::NoSpace, error.to_string())
+        }
         engine::ForkError::Upper(_) => unreadable(error),
         engine::ForkError::Copies(_) => Failure::new(FailureKind::Io, error.to_string()),
         _ => Failure::new(FailureKind::Internal, error.to_string()),

@@ -97,3 +97,23 @@ fn only_the_mounter_takes_over_a_native_view_and_only_when_nobody_else_holds_it(
     assert!(matches!(mounter.missed_notice(), Some(Notice::Left(left)) if left == id));
     third.attach(id).unwrap();
 }
+
+/// What its programs have changed is not read from the overlay yet, so a commit of it would be empty.
+#[test]
+fn no_part_of_a_native_view_lands_before_it_is_taken_over() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut mounter = store.connect();
+    let native = BeginOptions {
+        view: ViewChoice::Native,
+        commits_while_held: true,
+        ..BeginOptions::default()
+    };
+    let id = mounter.begin(&native).unwrap().id;
+    let all = [Vec::new()];
+    let refused = mounter.commit_part(id, &all, Others::Refuse, &mut |_| {});
+    let refused = refused.unwrap_err();
+    assert!(refused.is_in_use(), "{refused}");
+    mounter.take_over(id, true).unwrap();
+    let landed = mounter.commit_part(id, &all, Others::Refuse, &mut |_| {});
+    assert!(landed.unwrap().landed.is_empty());
+}
