@@ -16,7 +16,7 @@
 //! A killed process gives the store up at any moment; the next one recovers it.
 
 use super::door::StoreOptions;
-use super::error::{OpenError, StoreError};
+use super::error::{BeginError, OpenError, StoreError};
 use crate::embedded::Embedded;
 use crate::hosting::{Requests, without_signals};
 use crate::process::Opener;
@@ -27,6 +27,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
+
+/// So often a begin is tried again whose service has just ended.
+const TRIES_MAX: u32 = 10;
 
 /// An open store, to be used for one call or one transaction.
 #[derive(Debug, Clone)]
@@ -117,6 +120,23 @@ impl Holding {
         match &*state {
             State::Open(opened) => Ok(opened.clone()),
             State::GivenUp => Err(StoreError::Closed),
+        }
+    }
+
+    /// Begins a transaction in the store as it is open now. If its service ends just then, nothing has
+    /// begun, and this tries again.
+    pub(super) fn begin<T>(
+        &self,
+        begin: impl Fn(Opened) -> Result<T, BeginError>,
+    ) -> Result<T, BeginError> {
+        let mut tries_left = TRIES_MAX;
+        loop {
+            let begun = begin(self.current()?);
+            let is_lost = matches!(begun, Err(BeginError::Store(StoreError::Lost(_))));
+            if !is_lost || !self.options.takes_any_door() || tries_left == 0 {
+                return begun;
+            }
+            tries_left -= 1;
         }
     }
 

@@ -219,10 +219,10 @@ impl Store {
     }
 
     pub(super) fn session(&self, options: &Begin) -> Result<Arc<dyn Session>, BeginError> {
-        match self.holding.current()? {
+        self.holding.begin(|opened| match opened {
             Opened::Embedded(store) => store.begin(options),
             Opened::Served(store) => store.begin(options),
-        }
+        })
     }
 }
 
