@@ -2,6 +2,7 @@
 
 mod adopt;
 mod control;
+mod copy;
 mod deinit;
 mod file_system;
 mod ignore;
@@ -13,10 +14,10 @@ pub use deinit::{DeinitOutcome, check_deinit, deinit_with};
 use crate::hosting::with_remedy;
 use crate::location::way::Way;
 use crate::location::{self, StoreLocation, view};
-use crate::{FindError, InitError, Trust};
+use crate::{CONTROL_NAME, FindError, InitError, Trust};
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{Store, StoreError};
-use rustix::fs::{CWD, Mode, OFlags, fstat, fsync, openat};
+use atomdir_engine::{Layers, Store, StoreError};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, fsync, openat, statat};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::OwnedFd;
@@ -51,7 +52,23 @@ pub fn init_with(
     control: Option<&Path>,
     trust: Trust,
 ) -> Result<InitOutcome, InitError> {
-    let root = Root::open(directory.as_ref())?;
+    make(directory.as_ref(), control, trust, Layers::Any)
+}
+
+/// Like [`init_with`], for a directory on an overlay, as in a container's own root. There each object of
+/// the directory is replaced by a copy of it, since a store can hold only what is in the overlay's
+/// upper layer. Nothing may use the directory meanwhile. If this is interrupted, another call goes on.
+pub fn init_copying(directory: impl AsRef<Path>, trust: Trust) -> Result<InitOutcome, InitError> {
+    make(directory.as_ref(), None, trust, Layers::Upper)
+}
+
+fn make(
+    directory: &Path,
+    control: Option<&Path>,
+    trust: Trust,
+    layers: Layers,
+) -> Result<InitOutcome, InitError> {
+    let root = Root::open(directory)?;
     check_place(&root)?;
     nesting::check_above(&root)?;
     let existing = match StoreLocation::at_with(&root.path, trust) {
@@ -60,6 +77,15 @@ pub fn init_with(
         Err(error) => return Err(error.into()),
     };
     let created = existing.is_none();
+    if layers == Layers::Upper && !has_header(&root)? {
+        if trust == Trust::Listed {
+            root.check_trust(None)?;
+        }
+        if created {
+            nesting::check_below(&root)?;
+        }
+        copy::to_upper_layer(&root)?;
+    }
     let handle = match existing {
         Some(existing) => control::existing(&root, &existing, control)?,
         None => {
@@ -70,7 +96,7 @@ pub fn init_with(
             control::make(&root, control, trust)?
         }
     };
-    if let Err(error) = format(&root, &handle) {
+    if let Err(error) = format(&root, &handle, layers) {
         if created && matches!(error, InitError::Unsuitable { .. }) {
             control::unmake(&root, control);
         }
@@ -100,10 +126,20 @@ fn check_place(root: &Root) -> Result<(), InitError> {
     }
 }
 
-fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {
+/// Whether it is a store, with its control directory in it, or only what an interrupted call has made.
+fn has_header(root: &Root) -> Result<bool, InitError> {
+    let header = Path::new(CONTROL_NAME).join("header");
+    match statat(&root.handle, header, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        Err(errno) => Err(root.failed("looking for its control directory")(errno)),
+    }
+}
+
+fn format(root: &Root, control: &OwnedFd, layers: Layers) -> Result<(), InitError> {
     let mut id = [0; 16];
     getrandom(&mut id, GetRandomFlags::empty()).map_err(root.failed("choosing its id"))?;
-    let created = Store::create(&LinuxDisk::new(), &root.handle, control, id);
+    let created = Store::create_in(&LinuxDisk::new(), &root.handle, control, id, layers);
     created.map_err(|error| root.refused(error))
 }
 

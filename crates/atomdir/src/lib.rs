@@ -82,7 +82,7 @@ pub use error::{ConnectError, FindError, InitError};
 pub use hosting::{HeldHow, Holder};
 pub use init::{
     AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, check_deinit, deinit_with, init,
-    init_with,
+    init_copying, init_with,
 };
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use settings::SettingsError;

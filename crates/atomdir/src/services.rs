@@ -1,6 +1,7 @@
 //! Which processes say that they are services of stores.
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -11,18 +12,21 @@ const LENGTH_MAX: usize = 16 << 10;
 /// The roots of stores that the command lines of processes name as those of services. Anybody can
 /// start such a process.
 pub fn stores_with_services() -> Vec<PathBuf> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let listed = openat(CWD, "/proc", flags, Mode::empty()).and_then(Dir::new);
-    let Ok(entries) = listed else {
-        return Vec::new();
-    };
-    let names = entries.flatten().map(|entry| entry.file_name().to_owned());
-    let processes = names.filter(|name| name.to_bytes().iter().all(u8::is_ascii_digit));
-    let lines = processes.filter_map(|name| command_line(&name.to_string_lossy()));
+    let processes = processes().unwrap_or_default().into_iter();
+    let lines = processes.filter_map(command_line);
     lines.filter_map(|line| store_of(&line)).collect()
 }
 
-fn command_line(process: &str) -> Option<Vec<u8>> {
+/// All processes that this one sees.
+pub(crate) fn processes() -> Result<Vec<u32>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = openat(CWD, "/proc", flags, Mode::empty()).and_then(Dir::new)?;
+    let names = listed.flatten().map(|entry| entry.file_name().to_owned());
+    let processes = names.filter_map(|name| name.to_str().ok()?.parse().ok());
+    Ok(processes.collect())
+}
+
+fn command_line(process: u32) -> Option<Vec<u8>> {
     let path = format!("/proc/{process}/cmdline");
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut line = Vec::new();

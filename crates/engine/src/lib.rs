@@ -51,6 +51,7 @@ pub use base::survey::BeyondOverlay;
 pub use commit::checkpoint::SpaceWatch;
 pub use commit::refresh::Refreshed;
 pub use commit::{Committed, Portion};
+pub use control::trial::Layers;
 pub use error::{
     AnnotateError, BeginError, CommitError, ConfirmError, DropError, ForkError, FreezeError,
     Obstacle, Poison, RefreshError, SavepointError, Stalled, StoreError, SurvivalError, TermsError,

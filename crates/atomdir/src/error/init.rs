@@ -121,6 +121,14 @@ pub enum InitError {
         /// The reason.
         reason: String,
     },
+    /// It is on an overlay, and was not copied to the upper layer.
+    #[error("'{path}' was not made a store of copies: {reason}")]
+    NotCopied {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// The user may not do it.
     #[error("no permission to make '{path}' a store")]
     NotPermitted {

@@ -77,7 +77,7 @@ impl Explain for InitError {
                 path.display()
             )),
             InitError::Unsuitable { .. } => Some(
-                "make the store on ext4, xfs, btrfs or tmpfs; in a container, on a volume or a bind mount of such a file system"
+                "make the store on ext4, xfs, btrfs or tmpfs; in a container, on a volume or a bind mount of such a file system, or where it is with `atomdir init --copy`"
                     .to_owned(),
             ),
             InitError::HasMore { .. } => Some(

@@ -35,6 +35,12 @@ pub struct Arguments {
     /// the original had admitted. Do it only if you trust whoever made the copy.
     #[arg(long, conflicts_with = "control")]
     adopt: bool,
+    /// Replace all that is in it by copies: on an overlay, as in a container's own root
+    ///
+    /// A store can hold only what is in the overlay's upper layer. The copies need space, and
+    /// nothing may use the directory meanwhile. If it is interrupted, do it again.
+    #[arg(long, conflicts_with_all = ["control", "adopt"])]
+    copy: bool,
     /// Keep nothing of what commits replace, so that none can be undone
     #[arg(long)]
     no_history: bool,
@@ -83,8 +89,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .control
         .as_ref()
         .map(|path| context.directory().join(path));
-    let (store, created, adopted) = match arguments.adopt {
-        true => {
+    let (store, created, adopted) = match (arguments.adopt, arguments.copy) {
+        (true, _) => {
             let outcome = atomdir::adopt_with(&directory, context.trust())?;
             let adopted = outcome.adoption.map(|adoption| Adopted {
                 commits: adoption.commits,
@@ -93,7 +99,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             });
             (outcome.store, false, adopted)
         }
-        false => {
+        (false, true) => {
+            let outcome = atomdir::init_copying(&directory, context.trust())?;
+            (outcome.store, outcome.created, None)
+        }
+        (false, false) => {
             let outcome = atomdir::init_with(&directory, control.as_deref(), context.trust())?;
             (outcome.store, outcome.created, None)
         }

@@ -23,6 +23,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
 
 use crate::control::applied_mark::AppliedFile;
+use crate::control::trial::Layers;
 use crate::error::StoreError;
 use crate::names;
 
@@ -73,13 +74,14 @@ pub(crate) fn create<D: Disk>(
     root: &D::Handle,
     control: &D::Handle,
     id: StoreId,
+    layers: Layers,
 ) -> Result<(), StoreError> {
     if exists(disk, control, names::HEADER).map_err(failed("look for the header"))? {
         return Ok(());
     }
     refuse_foreign(disk, control)?;
     inheritance::stop(disk, root, control)?;
-    trial::run(disk, control)?;
+    trial::run(disk, control, layers)?;
     for name in FILES {
         if !exists(disk, control, name).map_err(failed("look for files"))? {
             let file = disk.create(control, &names::fixed(name), PRIVATE_FILE);

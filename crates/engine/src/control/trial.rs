@@ -8,10 +8,12 @@
 //!
 //! Overlays are recognized by their type, because the trial would not notice them: an
 //! object of a lower layer gets another identity when it is first written, and nothing
-//! in a new directory comes from a lower layer.
+//! in a new directory comes from a lower layer. Where all objects are in the upper layer,
+//! identities last; only whoever has copied them there knows that ([`Layers::Upper`]).
 
 use atomdir_disk::{
-    Access, Disk, Errno, FileSystemStatus, Identity, NewNode, RenameMode, Times, Timestamp, reason,
+    Access, Disk, Errno, FileSystemId, FileSystemStatus, Identity, NewNode, RenameMode, Times,
+    Timestamp, reason,
 };
 
 use crate::control;
@@ -44,6 +46,35 @@ impl From<Errno> for Failure {
 
 type Outcome = Result<(), Failure>;
 
+/// What a caller knows of the base's objects, should the file system be an overlay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layers {
+    /// Some may be in a lower layer.
+    Any,
+    /// All are in the upper layer, as whatever is made later will be.
+    Upper,
+}
+
+/// Fails if the store was not made in an overlay's upper layer, or if that is a lower layer now, as
+/// in a container that was made from another one.
+pub(crate) fn require_upper<D: Disk>(
+    disk: &D,
+    status: &FileSystemStatus,
+    control: &D::Handle,
+) -> Result<(), StoreError> {
+    if !status.layered {
+        return Ok(());
+    }
+    // An overlay has no id. So this store was made on the file system of a layer.
+    if control::read_header(disk, control)?.place.file_system != FileSystemId::default() {
+        refuse_layered(status)?;
+    }
+    // Copies this file and the directories above it out of a lower layer. Then they have other birth
+    // times than the header says, and the store counts as a copy.
+    let header = disk.open(control, &names::fixed(names::HEADER), Access::ReadWrite);
+    header.map(drop).map_err(control::failed("open the header"))
+}
+
 pub(crate) fn refuse_layered(status: &FileSystemStatus) -> Result<(), StoreError> {
     if status.layered {
         let reason = LAYERED.to_owned();
@@ -53,9 +84,15 @@ pub(crate) fn refuse_layered(status: &FileSystemStatus) -> Result<(), StoreError
 }
 
 /// Leaves nothing behind. If the process dies, the next trial removes its files.
-pub(crate) fn run<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
+pub(crate) fn run<D: Disk>(
+    disk: &D,
+    control: &D::Handle,
+    layers: Layers,
+) -> Result<(), StoreError> {
     let failed = |errno| control::failed("try what the file system can do")(errno);
-    refuse_layered(&disk.status(control).map_err(failed)?)?;
+    if layers == Layers::Any {
+        refuse_layered(&disk.status(control).map_err(failed)?)?;
+    }
     let name = names::fixed(names::TRIAL);
     control::remove_tree(disk, control, &name).map_err(failed)?;
     let made = disk.make(control, &name, &NewNode::Directory, 0o700);

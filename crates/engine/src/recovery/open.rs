@@ -27,7 +27,7 @@ impl<D: Disk> Store<D> {
         if status.read_only {
             return Err(StoreError::ReadOnly);
         }
-        trial::refuse_layered(&status)?;
+        trial::require_upper(&disk, &status, &control)?;
         let opened = control_files::open(&disk, &root, control, Access::ReadWrite)?;
         let last_id = opened.header.transaction_high_water;
         let (core, state, recovery, survivors) = recover(disk, root, opened, hidden, options)?;

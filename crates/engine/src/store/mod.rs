@@ -31,6 +31,7 @@ use crate::base::Base;
 use crate::base::core::Core;
 use crate::control;
 use crate::control::id_supply::IdSupply;
+use crate::control::trial::Layers;
 use crate::error::{Poison, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
@@ -117,7 +118,18 @@ impl<D: Disk> Store<D> {
         control: &D::Handle,
         id: [u8; 16],
     ) -> Result<(), StoreError> {
-        control::create(disk, root, control, StoreId(id))
+        control::create(disk, root, control, StoreId(id), Layers::Any)
+    }
+
+    /// Like [`Store::create`], for a base of which the caller knows more.
+    pub fn create_in(
+        disk: &D,
+        root: &D::Handle,
+        control: &D::Handle,
+        id: [u8; 16],
+        layers: Layers,
+    ) -> Result<(), StoreError> {
+        control::create(disk, root, control, StoreId(id), layers)
     }
 
     /// Removes a control directory whose store is closed, or what is left of one.
