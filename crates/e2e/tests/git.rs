@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use atomdir::{CommitError, Door, StoreOptions};
 use atomdir_testing::documents::code_blocks;
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::{Fixture, Store, binary, for_each_owner, tools_present};
@@ -178,6 +179,41 @@ fn an_index_that_git_has_written_again_keeps_nobody_from_a_commit() {
             "newer\n"
         );
     });
+}
+
+/// The same where a program has the store open.
+#[test]
+fn a_program_commits_its_index_after_git_has_written_another_one() {
+    const TEST: &str = "git-index-embedded";
+    if !tools_present(TEST, &["git"]) {
+        return;
+    }
+    let fixture = Fixture::new(TEST, REPOSITORY);
+    let store = &fixture.store;
+    store.outside("git config --unset core.checkStat; git config --unset core.trustctime || :");
+    store.outside("cp -a . ../other; cd ../other; echo new > page; git add page");
+    let index = fs::read(fixture.scratch.join("other/.git/index")).expect("read");
+    let opened = StoreOptions::new()
+        .door(Door::Embedded)
+        .open(store.path())
+        .expect("nobody has it open");
+    let begin = || {
+        let tx = opened.begin().expect("begun");
+        tx.write("page", "new\n").expect("written");
+        tx.write(".git/index", &index).expect("written");
+        tx
+    };
+    let tx = begin();
+    store.outside("echo staged > more; git add more");
+    let refused = tx.try_commit().expect_err("somebody has staged a file");
+    assert!(matches!(refused.error, CommitError::Conflict { .. }));
+    store.outside("git rm -q -f more");
+    refused.transaction.commit().expect("nothing is in the way");
+    assert_eq!(
+        store.outside("git diff --cached --name-only").text(),
+        "page\n"
+    );
+    opened.close().expect("closed");
 }
 
 #[test]
