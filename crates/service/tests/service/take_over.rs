@@ -109,11 +109,11 @@ fn no_part_of_a_native_view_lands_before_it_is_taken_over() {
         ..BeginOptions::default()
     };
     let id = mounter.begin(&native).unwrap().id;
-    let all = [Vec::new()];
-    let refused = mounter.commit_part(id, &all, Others::Refuse, &mut |_| {});
+    let all = Portion::Part(vec![Vec::new()]);
+    let refused = mounter.commit_portion(id, &all, Others::Refuse, &mut |_| {});
     let refused = refused.unwrap_err();
     assert!(refused.is_in_use(), "{refused}");
     mounter.take_over(id, true).unwrap();
-    let landed = mounter.commit_part(id, &all, Others::Refuse, &mut |_| {});
-    assert!(landed.unwrap().landed.is_empty());
+    let landed = mounter.commit_portion(id, &all, Others::Refuse, &mut |_| {});
+    assert!(landed.unwrap().changes.is_empty());
 }
