@@ -159,7 +159,7 @@ fn nobody_else_commits_a_turn() {
     std::thread::scope(|scope| {
         let running = scope.spawn(|| fixture.store.call(run));
         let id = fixture.scratch.join("id");
-        while std::fs::read_to_string(&id).is_ok_and(|id| id.ends_with('\n')) == false {
+        while !std::fs::read_to_string(&id).is_ok_and(|id| id.ends_with('\n')) {
             std::thread::yield_now();
         }
         let id = std::fs::read_to_string(id).expect("read");
