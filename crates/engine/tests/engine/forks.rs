@@ -162,7 +162,7 @@ fn has(view: &Open, name: &[u8]) -> bool {
 
 fn land(store: &Store<LinuxDisk>, of: &Open, name: &[u8]) {
     store
-        .commit_part(of, &[name.to_vec()], &mut |_| {})
+        .commit_portion(of, Portion::Part(&[name.to_vec()]), &mut |_| {})
         .expect("a part lands");
 }
 
