@@ -107,6 +107,12 @@ fn only_a_session_that_may_commits_within() {
             let run = ["run", wrong, "--commit-within", "--", "true"];
             one.store.call(run).expect(USAGE);
         }
+        let serializable = ["--isolation", "serializable", "--commit-within"];
+        let run = ["run"].iter().chain(&serializable).chain(&["--", "true"]);
+        one.store.call(run).expect(USAGE).says(&["serializable"]);
+        let nested = script("$A run --commit-within -- true; exit $?");
+        let outcome = one.store.run_with(&["--view", "exact"], &nested);
+        outcome.expect(USAGE).says(&["nested", "--in none"]);
         // What landed stays when the rest is dropped.
         let session = script("echo 1 > landed; $A commit -q --so-far; echo 2 > dropped; exit 3");
         let run = ["run", "-q", "--commit-within", "--", "sh", "-ec", &session];

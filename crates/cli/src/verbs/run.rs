@@ -11,7 +11,7 @@ use crate::enter::Ended;
 use crate::error::Error;
 use crate::output::{escaped, to_json};
 use atomdir::client::{BeginOptions, ViewChoice};
-use atomdir::{Conflicts, TransactionId};
+use atomdir::{Conflicts, Isolation, TransactionId};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -105,6 +105,20 @@ fn print(
     }
 }
 
+/// Fails if such a transaction can only be committed as a whole.
+fn refuse_only_whole(options: &BeginOptions) -> Result<(), Error> {
+    let why = match (options.outer, options.isolation) {
+        (Some(outer), _) => {
+            format!("it is nested in transaction {outer}; `--in none` begins one that is not")
+        }
+        (None, Isolation::Serializable) => "it is serializable".to_owned(),
+        (None, Isolation::Snapshot) => return Ok(()),
+    };
+    Err(Error::usage(format!(
+        "--commit-within is not possible, as the transaction can only be committed as a whole: {why}"
+    )))
+}
+
 struct Run<'a> {
     arguments: &'a Arguments,
     context: &'a Context,
@@ -171,6 +185,9 @@ impl Run<'_> {
             },
             ..arguments.begin.options(label, false, current)
         };
+        if arguments.commit_within {
+            refuse_only_whole(&options)?;
+        }
         let (mut transaction, view) = attempt::begin(context, connected, &options)?;
         self.transaction = Some(transaction.id);
         if let Some(age) = arguments.begin.max_age {
