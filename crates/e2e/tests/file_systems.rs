@@ -68,8 +68,14 @@ impl Overlay {
 
     /// As a container that starts again does.
     fn mount_again(&self, options: &str) {
+        // With an index the kernel wants the layers for itself, and mount namespaces that other tests
+        // have made meanwhile may have copies of the old mount for a while.
         let mount = format!(
-            "mount -t overlay none -o lowerdir=lower,upperdir=upper,workdir=work{options} merged"
+            "for try in $(seq 600); do
+                mount -t overlay none -o lowerdir=lower,upperdir=upper,workdir=work{options} merged &&
+                    exit 0
+                sleep 0.1
+            done; exit 1"
         );
         shell(self.scratch.path(), &mount);
     }
