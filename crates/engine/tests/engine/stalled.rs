@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
 use crate::support::{Scratch, begin, create, create_with, open, open_with, options};
-use atomdir_disk::{Disk, Errno, LinuxDisk, RenameMode};
+use atomdir_disk::{Disk, Errno, RenameMode};
 use atomdir_engine::{
     BeginError, BeginOptions, CommitError, Durability, NewNode, NodeId, Store, StoreError,
     Transaction,
@@ -320,8 +320,8 @@ fn checks_of_a_commit_never_change_the_base() {
     assert!(!changes.contains(&"remove_directory"), "{changes:?}");
 }
 
-/// overlayfs refuses to rename a directory of a lower layer. Stores on overlays are refused, but
-/// other file systems may refuse renames, too, because of project quotas, for example.
+/// overlayfs refuses to rename a directory of a lower layer. Stores on overlays are refused, unless all
+/// is in the upper layer, but other file systems may refuse renames, too, because of project quotas, for example.
 #[test]
 fn a_lower_directory_of_an_overlay_is_refused_before_the_commit_is_logged() {
     let layers = Scratch::new();
@@ -343,11 +343,6 @@ fn a_lower_directory_of_an_overlay_is_refused_before_the_commit_is_logged() {
     fs::create_dir(merged.join(".atomdir")).expect("the name is free");
     let blind = FailingDisk::new(Errno::IO, true);
     create_with(&blind, &merged);
-    let opened = open_with(LinuxDisk::new(), &merged).err();
-    assert!(
-        matches!(opened, Some(StoreError::Unsuitable { .. })),
-        "{opened:?}"
-    );
     let store = open_with(blind, &merged).expect("the store opens");
     let transaction = begin(&store);
     let renamed = transaction.rename(ROOT, b"d", ROOT, b"e", RenameMode::NoReplace);
