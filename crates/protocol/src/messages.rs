@@ -2,6 +2,7 @@ use crate::{
     Begun, Committed, EndedTransaction, Failure, Others, Progress, ServiceStatus, StopReport,
     Surroundings, TransactionStatus, ViewChoice, WhileOpen,
 };
+use atomdir_types::path::is_at_or_below;
 use atomdir_types::{
     ChangeLine, CheckReport, CommitFilter, CommitSummary, Conflict, Conflicts, Durability,
     FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Sequence, Side,
@@ -339,12 +340,9 @@ impl Past {
         let Past::Restore(restore) = self else {
             return true;
         };
-        let is_within = |path: &[u8], above: &[u8]| {
-            let rest = path.strip_prefix(above);
-            rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
-        };
         let mut paths = restore.paths.iter();
-        path == b"." || paths.any(|asked| is_within(path, asked) || is_within(asked, path))
+        path == b"."
+            || paths.any(|asked| is_at_or_below(path, asked) || is_at_or_below(asked, path))
     }
 }
 

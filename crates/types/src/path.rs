@@ -1,4 +1,4 @@
-//! Paths that share what they begin with.
+//! Paths that share what they begin with; which path is in which directory.
 //!
 //! A commit of nested directories has as many paths as directories, and each is as long as the
 //! directory is deep. So lists of paths are kept as trees of names: a path is the path above and a
@@ -283,6 +283,13 @@ pub fn sort_by_path<T, K: Ord>(
         let rank = table.number_at(path).map(|number| ranks[number as usize]);
         (rank, then(item))
     });
+}
+
+/// Whether a path is `above`, or is in that directory. Both are relative to the same root, which is the
+/// empty path.
+pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use std::collections::HashSet;
 
 use atomdir_disk::Identity;
 use atomdir_format::record::Locator;
+use atomdir_types::path::is_at_or_below;
 
 use crate::database;
-use crate::undo::selection::{Selection, is_at_or_below, undone};
+use crate::undo::selection::{Selection, undone};
 use crate::undo::since::{Since, Step};
 
 /// How the changes at a path are found.

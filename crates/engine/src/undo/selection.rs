@@ -13,6 +13,7 @@
 use std::collections::HashSet;
 
 use atomdir_disk::Identity;
+use atomdir_types::path::is_at_or_below;
 
 use crate::database;
 use crate::error::UndoError;
@@ -213,9 +214,4 @@ impl Selection {
 pub(super) fn undone(since: &Since) -> impl Iterator<Item = (usize, &Step)> {
     let steps = since.steps.iter().enumerate();
     steps.filter(|(_, step)| step.is_undone)
-}
-
-pub(super) fn is_at_or_below(path: &[u8], asked: &[u8]) -> bool {
-    let rest = path.strip_prefix(asked);
-    rest.is_some_and(|rest| asked.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }

@@ -70,11 +70,6 @@ impl<D: Disk> Restore<'_, D> {
     }
 }
 
-pub(super) fn is_within(path: &[u8], above: &[u8]) -> bool {
-    let rest = path.strip_prefix(above);
-    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
-}
-
 fn resolved<D: Disk>(view: &mut View<D>, path: &[u8]) -> Result<Option<(NodeId, Arc<Base>)>> {
     let Some(node) = view.resolve(path)? else {
         return Ok(None);

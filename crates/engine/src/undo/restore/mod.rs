@@ -18,6 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name, Result};
+use atomdir_types::path::is_at_or_below;
 
 use crate::base::{Base, Place};
 use crate::database;
@@ -30,7 +31,6 @@ use crate::transaction::Transaction;
 use crate::undo::io;
 use crate::view::node::{OwnBody, Touched};
 use crate::view::{NameChange, View};
-use files::is_within;
 
 /// Directories further down are not brought back: the calls are nested, and the stack has an end.
 const DEPTH_MAX: usize = 256;
@@ -62,7 +62,7 @@ impl<D: Disk> Store<D> {
         let past = self.past_metered(commit, options.clone(), &mut meter)?;
         let unknown = past.not_as_then.into_iter().filter(|one| {
             let mut paths = paths.iter().flat_map(|path| database::family(path));
-            paths.any(|path| is_within(&one.path, &path) || is_within(&path, &one.path))
+            paths.any(|path| is_at_or_below(&one.path, &path) || is_at_or_below(&path, &one.path))
         });
         let unknown: Vec<_> = unknown.collect();
         let restored = match unknown.is_empty() {

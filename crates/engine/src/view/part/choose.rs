@@ -4,6 +4,7 @@
 //! a change may still be another name of a changed file. Only such paths are looked up.
 
 use atomdir_disk::{Disk, Errno};
+use atomdir_types::path::is_at_or_below;
 
 use super::{Item, Needs, NoPart};
 use crate::ids::NodeId;
@@ -90,12 +91,5 @@ impl<D: Disk> View<D> {
             }
             Item::Base(_) => Vec::new(),
         }
-    }
-}
-
-fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
-    match path.strip_prefix(above) {
-        Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',
-        None => false,
     }
 }
