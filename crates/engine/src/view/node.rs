@@ -135,6 +135,17 @@ pub(crate) struct Staged {
     pub identity: Option<Identity>,
 }
 
+impl Staged {
+    /// In the staging directory itself. `identity`: if the object is complete.
+    pub fn in_slot(name: Name, identity: Option<Identity>) -> Staged {
+        Staged {
+            parent: StagedParent::Slots,
+            name,
+            identity,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum StagedParent {
     /// The transaction's staging directory itself.

@@ -162,12 +162,7 @@ impl<D: Disk> View<D> {
                 let stage = self.stage()?;
                 let name = names::slot(self.new_slot());
                 let handle = self.core.disk.create(&stage, &name, PRIVATE_FILE)?;
-                let parent = StagedParent::Slots;
-                self.own_mut(id)?.staged = Some(Staged {
-                    parent,
-                    name,
-                    identity: None,
-                });
+                self.own_mut(id)?.staged = Some(Staged::in_slot(name, None));
                 handle
             }
         };
@@ -209,11 +204,7 @@ impl<D: Disk> View<D> {
             own.xattrs = set_all(xattrs);
         }
         own.dress = Dress::Bare;
-        own.staged = Some(Staged {
-            parent: StagedParent::Slots,
-            name,
-            identity: None,
-        });
+        own.staged = Some(Staged::in_slot(name, None));
         let key = HandleKey::Staged(self.id, id);
         self.core.handles.insert(key, to.clone());
         Ok(to)

@@ -90,11 +90,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let name = names::slot(self.view.new_slot());
         self.view.core.disk.make(&stage, &name, &what, 0o700)?;
         let identity = self.view.core.disk.stat_at(&stage, &name)?.identity;
-        let staged = Staged {
-            parent: StagedParent::Slots,
-            name,
-            identity: Some(identity),
-        };
+        let staged = Staged::in_slot(name, Some(identity));
         self.view.set_staged(id, staged)?;
         Ok(identity)
     }

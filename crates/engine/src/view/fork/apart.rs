@@ -15,7 +15,7 @@ use crate::base::rights::open_closed;
 use crate::ids::{NodeId, TransactionId};
 use crate::names;
 use crate::view::View;
-use crate::view::node::{Dress, Staged, StagedParent};
+use crate::view::node::{Dress, Staged};
 use crate::view::numbers::Numbers;
 use crate::view::staging::{PRIVATE_FILE, copy_contents};
 use crate::view::xattrs::set_all;
@@ -90,11 +90,7 @@ impl<D: Disk> View<D> {
         let from = open_closed(disk, &above, &staged.name, Access::Read)?;
         let to = disk.create(&stage, &name, PRIVATE_FILE)?;
         copy_contents(disk, &from, &to, u64::MAX)?;
-        Ok(Staged {
-            parent: StagedParent::Slots,
-            name,
-            identity: None,
-        })
+        Ok(Staged::in_slot(name, None))
     }
 
     /// The node's staged object is this copy, if it needs one before the commit. `xattrs` are all that

@@ -100,11 +100,7 @@ impl StageTree {
             let slot = names::slot(view.new_slot());
             self.move_to_slot(view, (above, &name), &slot)?;
             self.places.insert(identity, (None, slot.clone()));
-            let placed = Staged {
-                parent: StagedParent::Slots,
-                name: slot,
-                identity: Some(identity),
-            };
+            let placed = Staged::in_slot(slot, Some(identity));
             view.set_staged(id, placed)?;
             if let StagedParent::Node(directory) = of.parent
                 && view.node(directory).is_ok()

@@ -193,11 +193,7 @@ impl<D: Disk> View<D> {
         let staged = match copied.contents {
             Some((name, length)) => {
                 self.own_in_place(copied.node)?.attributes.length = length;
-                Some(Staged {
-                    parent: StagedParent::Slots,
-                    name,
-                    identity: None,
-                })
+                Some(Staged::in_slot(name, None))
             }
             None => None,
         };

@@ -277,11 +277,7 @@ impl<D: Disk> Reading<'_, D> {
         let slot = names::slot(self.new.new_slot());
         self.moves
             .move_to_slot(object.directory, object.name.clone(), slot.clone());
-        Staged {
-            parent: StagedParent::Slots,
-            name: slot,
-            identity: Some(object.stat.identity),
-        }
+        Staged::in_slot(slot, Some(object.stat.identity))
     }
 
     /// Whether the file's contents are still the base's: overlayfs copies a file
