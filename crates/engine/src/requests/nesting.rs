@@ -50,7 +50,7 @@ impl<D: Disk> Store<D> {
         }
         view.unplace_staged().map_err(BeginError::Staging)?;
         let nested = view.begin_nested(id);
-        Ok(self.add_nested(outer, nested, options))
+        Ok(self.add_open(|| Transaction::nested(outer, nested, options)))
     }
 
     /// Copies the objects that the overlay shows, without holding the outer view's lock
@@ -72,7 +72,7 @@ impl<D: Disk> Store<D> {
         });
         let view = view.inspect_err(|_| self.0.core.drop_stage(id))?;
         view.note_begun_over(id, begun);
-        Ok(self.add_nested(outer, nested, options))
+        Ok(self.add_open(|| Transaction::nested(outer, nested, options)))
     }
 
     /// Begins a transaction with the snapshot and the present changes of another one, and its
@@ -104,7 +104,7 @@ impl<D: Disk> Store<D> {
         let view = may_fork(&mut guard)?;
         if !view.lower {
             let fork = view.fork(id).map_err(ForkError::Copies)?;
-            let fork = self.add_fork(of, fork, options);
+            let fork = self.add_open(|| Transaction::forked(of, fork, options));
             drop(guard);
             return self.with_reads_of_outer(of, fork);
         }
@@ -120,7 +120,7 @@ impl<D: Disk> Store<D> {
         });
         let lower = still_lower.inspect_err(|_| self.0.core.drop_stage(id))?;
         fork.be_apart_from(lower);
-        Ok(self.add_fork(of, fork, options))
+        Ok(self.add_open(|| Transaction::forked(of, fork, options)))
     }
 
     /// The fork of a nested transaction gets the outer ones' reads as well: the nested one has noted
@@ -148,32 +148,12 @@ impl<D: Disk> Store<D> {
         Ok(fork)
     }
 
-    /// To be called under the lock of the other one's view: it cannot end meanwhile, so its snapshot
-    /// is kept without a gap.
-    fn add_fork(
-        &self,
-        of: &Transaction<D>,
-        fork: View<D>,
-        options: BeginOptions,
-    ) -> Arc<Transaction<D>> {
-        let id = fork.id;
+    /// To be called under the lock of the view that this one comes from: it cannot end meanwhile, so the
+    /// snapshot of both is kept without a gap.
+    fn add_open(&self, transaction: impl FnOnce() -> Transaction<D>) -> Arc<Transaction<D>> {
         let mut open = lock(&self.0.open);
-        let transaction = Arc::new(Transaction::forked(of, fork, options));
-        open.by_id.insert(id, transaction.clone());
-        transaction
-    }
-
-    /// To be called under the outer view's lock.
-    fn add_nested(
-        &self,
-        outer: &Arc<Transaction<D>>,
-        nested: View<D>,
-        options: BeginOptions,
-    ) -> Arc<Transaction<D>> {
-        let id = nested.id;
-        let mut open = lock(&self.0.open);
-        let transaction = Arc::new(Transaction::nested(outer, nested, options));
-        open.by_id.insert(id, transaction.clone());
+        let transaction = Arc::new(transaction());
+        open.by_id.insert(transaction.id(), transaction.clone());
         transaction
     }
 }

@@ -7,9 +7,10 @@ use crate::requests::sharing;
 use crate::rights::convert;
 use crate::rights::permissions;
 use crate::service::Service;
-use crate::transactions::Transaction;
 use crate::transactions::leases;
 use crate::transactions::refusals;
+use crate::transactions::{OpenTransaction, Transaction};
+use crate::views::merge_turns::BeginTurn;
 use atomdir_engine::{BeginError, BeginOptions, ForkError, SavepointError};
 use atomdir_protocol::{
     Answer, BeginOptions as BeginRequested, Failure, FailureKind, Others, Past,
@@ -28,26 +29,50 @@ pub(crate) fn check(begin: &BeginRequested, past: Option<&Past>) -> Result<(), F
     }
 }
 
+/// An open transaction whose present state another one begins with.
+struct Origin<'a> {
+    one: OpenTransaction,
+    /// In a native view the other one would have a part of a commit that is being carried out.
+    _turn: Option<BeginTurn<'a>>,
+}
+
+impl<'a> Origin<'a> {
+    fn look_up(
+        service: &'a Service,
+        connection: &Connection,
+        id: TransactionId,
+    ) -> Result<Origin<'a>, Unanswered> {
+        let one = (service.transactions).control(id, &connection.peer, connection.id)?;
+        // The other one must also see writes through memory mappings.
+        leases::gather(service, &connection.stream, &one.transaction)?;
+        let is_lower = one.transaction.is_lower();
+        let _turn = is_lower.then(|| service.merges.begin_in(id));
+        Ok(Origin { one, _turn })
+    }
+
+    fn transaction(&self) -> &Arc<Transaction> {
+        &self.one.transaction
+    }
+
+    /// The other one belongs to the same user.
+    fn owned(&self, options: BeginOptions) -> BeginOptions {
+        BeginOptions {
+            owner: self.one.transaction.owner(),
+            ..options
+        }
+    }
+}
+
 pub(crate) fn fork(
     service: &Service,
     connection: &Connection,
     of: TransactionId,
     options: BeginOptions,
 ) -> Result<Arc<Transaction>, Unanswered> {
-    let (transactions, peer) = (&service.transactions, &connection.peer);
-    let one = transactions.control(of, peer, connection.id)?;
-    // It must also have what programs wrote through memory mappings.
-    leases::gather(service, &connection.stream, &one.transaction)?;
-    let options = BeginOptions {
-        owner: one.transaction.owner(),
-        ..options
-    };
-    // In a native view it would have a part of a commit that is being carried out.
-    let _turn = match one.transaction.is_lower() {
-        true => Some(service.merges.begin_in(of)),
-        false => None,
-    };
-    let forked = service.store.fork(&one.transaction, options);
+    let origin = Origin::look_up(service, connection, of)?;
+    let forked = service
+        .store
+        .fork(origin.transaction(), origin.owned(options));
     forked.map_err(|error| {
         Unanswered::Failed(match error {
             ForkError::Ended => permissions::no_such_transaction(of),
@@ -56,7 +81,7 @@ pub(crate) fn fork(
                 FailureKind::BadRequest,
                 format!("transaction {of}: {error}"),
             ),
-            error => convert::fork_failure(&error, peer),
+            error => convert::fork_failure(&error, &connection.peer),
         })
     })
 }
@@ -79,30 +104,18 @@ fn try_begin(
     outer: TransactionId,
     options: BeginOptions,
 ) -> Result<Arc<Transaction>, Unanswered> {
-    let (transactions, peer) = (&service.transactions, &connection.peer);
-    let one = transactions.control(outer, peer, connection.id)?;
-    // The nested transaction must also see writes through memory mappings.
-    leases::gather(service, &connection.stream, &one.transaction)?;
-    let options = BeginOptions {
-        owner: one.transaction.owner(),
-        ..options
-    };
-    // In a native view it would see a part of a commit that is being carried out.
-    let _turn = match one.transaction.is_lower() {
-        true => Some(service.merges.begin_in(outer)),
-        false => None,
-    };
-    let begun = service.store.begin_nested(&one.transaction, options);
+    let origin = Origin::look_up(service, connection, outer)?;
+    let begun = (service.store).begin_nested(origin.transaction(), origin.owned(options));
     begun.map_err(|error| {
         Unanswered::Failed(match error {
             BeginError::Ended => permissions::no_such_transaction(outer),
             BeginError::Nested { nested } => nested_already(
                 outer,
                 nested,
-                transactions.is_worked_in(nested, connection.id),
+                (service.transactions).is_worked_in(nested, connection.id),
             ),
             BeginError::Frozen => sealing::frozen(outer),
-            error => convert::begin_failure(&error, peer),
+            error => convert::begin_failure(&error, &connection.peer),
         })
     })
 }
