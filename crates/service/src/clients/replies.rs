@@ -91,7 +91,7 @@ pub(crate) fn send_one(stream: &Stream, reply: &Reply) -> Result<(), Unanswered>
 /// Sends changes, whose paths are written out one at a time.
 pub(crate) fn send_changes(
     stream: &Stream,
-    lines: Vec<ChangeLine<TreePath>>,
+    lines: impl IntoIterator<Item = ChangeLine<TreePath>>,
 ) -> Result<(), Unanswered> {
     let lines = lines.into_iter().map(ChangeLine::written_out);
     send_parts(stream, lines, change_length, Reply::Changes)

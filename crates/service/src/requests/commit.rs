@@ -62,8 +62,8 @@ pub(crate) fn commit(
     })?;
     service.maintenance.wake();
     let answer = answer(service, connection, &one, &committed);
-    let listed = [committed.landed, committed.dropped];
-    send_changes(&connection.stream, listed.concat())?;
+    let listed = committed.landed.into_iter().chain(committed.dropped);
+    send_changes(&connection.stream, listed)?;
     Ok(answer)
 }
 
@@ -117,8 +117,8 @@ fn answer(
 
 /// Reports progress to the client. If it does not read, we find out when we send the answer. Others wait
 /// for this request, so it must not wait for the client.
-pub(crate) fn steps_to(stream: &Stream) -> impl FnMut(atomdir_engine::Progress) {
-    move |atomdir_engine::Progress { done, total }| {
+pub(crate) fn steps_to(stream: &Stream) -> impl FnMut(engine::Progress) {
+    move |engine::Progress { done, total }| {
         if stream.has_room() {
             let _ = send_one(stream, &Reply::Progress(Progress::Steps { done, total }));
         }
