@@ -1,12 +1,11 @@
-//! What a program says of commits: that one takes itself back unless it is confirmed in time, that it
-//! is to stay, to be kept from being forgotten, or to have another label.
+//! Commits that take themselves back unless they are confirmed in time; pins, which keep commits from
+//! being forgotten; and other labels for commits.
 
 use super::error::{BeginError, CommitError};
-use super::history::UndoError;
+use super::history::{UndoError, cut_label};
 use super::holding::Opened;
 use super::store::Store;
 use super::transaction::Transaction;
-use atomdir_protocol::LABEL_LENGTH_MAX;
 use atomdir_types::{Sequence, Terms};
 use std::time::Duration;
 
@@ -107,8 +106,7 @@ impl Store {
     /// [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes. Of the user's own commits; the
     /// store's owner and root can change any.
     pub fn relabel(&self, commit: Sequence, label: impl AsRef<[u8]>) -> Result<(), UndoError> {
-        let label = label.as_ref();
-        let label = label[..label.len().min(LABEL_LENGTH_MAX)].to_vec();
+        let label = cut_label(label.as_ref());
         match self.current().map_err(BeginError::from)? {
             Opened::Embedded(store) => store.relabel(commit, label),
             Opened::Served(store) => store.ask_of_commit(|it| it.relabel(commit, label)),

@@ -5,8 +5,8 @@ use super::receipt::{Receipt, WhenDurable};
 use super::store::Store;
 use super::transaction::{Transaction, Uncommitted};
 use atomdir_protocol::{
-    Change, ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, SidePaths,
-    Sides, Undo,
+    Change, ChangeLine, CommitSummary, LABEL_LENGTH_MAX, Numbers, Past, PastView, Restore,
+    Sequence, SidePaths, Sides, Undo,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -25,6 +25,11 @@ pub(crate) fn label_of(past: &Past) -> &'static [u8] {
         Past::Restore(_) => b"restore",
         Past::View(_) => b"at",
     }
+}
+
+/// A label as requests may have it.
+pub(super) fn cut_label(label: &[u8]) -> Vec<u8> {
+    label[..label.len().min(LABEL_LENGTH_MAX)].to_vec()
 }
 
 /// How much of the commits an undo takes back, and whose side it takes where something was changed again

@@ -2,7 +2,7 @@
 
 use super::door::StoreOptions;
 use super::error::{BeginError, Conflict, OpenError, StoreError};
-use super::history::UndoError;
+use super::history::{UndoError, cut_label};
 use super::holding::{Holding, Opened};
 use super::session::Session;
 use super::transaction::Transaction;
@@ -287,9 +287,7 @@ impl<'store> TransactionOptions<'store> {
     /// The name in the log; cut to
     /// [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
     pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
-        let label = label.as_ref();
-        let length = label.len().min(atomdir_protocol::LABEL_LENGTH_MAX);
-        self.begin.label = label[..length].to_vec();
+        self.begin.label = cut_label(label.as_ref());
         self
     }
 
