@@ -2,8 +2,8 @@
 
 //! Forks of open transactions, through the command.
 
-use atomdir_testing::Fixture;
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, USAGE};
+use atomdir_testing::{Fixture, script};
 
 /// A transaction is forked while its command runs, from outside of its view. The fork has the old and
 /// new files as they are at that moment, and lands without the first.
@@ -13,7 +13,7 @@ fn a_running_command_is_forked_and_its_fork_lands_alone() {
         "fork",
         "mkdir dir; echo old > dir/old; echo gone > gone; ln -s dir/old link",
         |one, view| {
-            let script = r#"
+            let text = r#"
                 way=$(mktemp -d); mkfifo $way/ready $way/go
                 $A run -q --view $VIEW --on-success abort -- sh -ec "
                     mkdir new; echo inner > new/inner; chmod 640 new/inner; ln new/inner second
@@ -31,10 +31,7 @@ more"
                 echo landed > "$shown/mark"
                 $A commit -q $fork
             "#;
-            let script = format!(
-                "A='{}' VIEW={view}\n{script}",
-                atomdir_testing::binary().display()
-            );
+            let script = script(&format!("VIEW={view}\n{text}"));
             one.store.outside(&script).expect(0);
             let found = one
                 .store
@@ -99,8 +96,9 @@ fn what_cannot_be_forked_says_why() {
         .says(&["early conflicts cannot be forked"]);
     store.call(["abort", early]).expect(0);
     // A command forks the transaction that it runs in.
-    let script = "echo 1 > made; $A fork | head -n 1 > id; $A commit -q $(cat id); exit 3";
-    let script = format!("A='{}'\n{script}", atomdir_testing::binary().display());
-    store.run_with(&["--view", "exact"], &script).expect(3);
+    let text = "echo 1 > made; $A fork | head -n 1 > id; $A commit -q $(cat id); exit 3";
+    store
+        .run_with(&["--view", "exact"], &script(text))
+        .expect(3);
     assert_eq!(store.outside("cat made").expect(0).text(), "1\n");
 }

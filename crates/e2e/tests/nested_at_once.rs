@@ -3,7 +3,7 @@
 //! Several transactions nested in one at the same time, through the command.
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, binary};
+use atomdir_testing::{Fixture, script};
 
 /// The first run waits for the second one, which begins and commits meanwhile.
 #[test]
@@ -104,9 +104,4 @@ fn second_nested_in_a_serializable_transaction_waits() {
         one.store.call(["abort", "--all"]).expect(0);
         assert!(!one.base.join("created").exists());
     });
-}
-
-/// A script in which `$A` is the command.
-fn script(text: &str) -> String {
-    format!("A={}\n{text}", binary().display())
 }

@@ -8,12 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use atomdir_testing::exit_code::NO_SUCH;
-use atomdir_testing::{Fixture, Store, binary, capture_output, tools_present};
-
-/// A script in which `$A` is the command.
-fn script(text: &str) -> String {
-    format!("A={}\n{text}", binary().display())
-}
+use atomdir_testing::{Fixture, Store, binary, capture_output, script, tools_present};
 
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path.as_ref())

@@ -10,12 +10,9 @@ use std::process::Command;
 use atomdir_testing::exit_code::{NO_SUCH, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, binary, capture_output, for_each_owner, shell, tools_present, wait_until,
+    Fixture, Outcome, binary, capture_output, for_each_owner, script, shell, tools_present,
+    wait_until,
 };
-
-fn script(text: &str) -> String {
-    format!("A={}\n{text}", binary().display())
-}
 
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path.as_ref()).expect("it can be read")

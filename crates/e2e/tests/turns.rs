@@ -3,11 +3,7 @@
 //! Commands that commit what has changed so far, and go on.
 
 use atomdir_testing::exit_code::{CONFLICT, NOT_PERMITTED, USAGE};
-use atomdir_testing::{Fixture, binary, tools_present};
-
-fn script(text: &str) -> String {
-    format!("A='{}'\n{text}", binary().display())
-}
+use atomdir_testing::{Fixture, script, tools_present};
 
 /// What was written through a descriptor or a mapping before the commit is in it, and what is written
 /// later is not. Files that were made, moved and removed show the same in the session all the time.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 
-use atomdir_testing::{Fixture, for_each_owner};
+use atomdir_testing::{Fixture, for_each_owner, script};
 
 /// What happened to the names in a directory, in order.
 struct Watched {
@@ -98,7 +98,7 @@ fn what_is_read_in_the_control_directory_is_not_committed() {
         "watchers-read",
         "mkdir dir; echo 1 > dir/file; touch -d @1000000000 . dir dir/file",
         |one, view| {
-            let script = r#"
+            let text = r#"
                 way=$(mktemp -d); mkfifo $way/ready $way/go
                 $A run -q --view $VIEW -- sh -ec "
                     chmod 600 dir/file; chmod 644 dir/file
@@ -108,10 +108,8 @@ fn what_is_read_in_the_control_directory_is_not_committed() {
                 echo > $way/go; wait $!
                 rm -r $way
             "#;
-            let program = atomdir_testing::binary();
             let run = |last: &str| {
-                let (program, last) = (program.display(), last.to_owned());
-                let script = format!("A='{program}' VIEW={view} LAST='{last}'\n{script}");
+                let script = script(&format!("VIEW={view} LAST='{last}'\n{text}"));
                 one.store.outside(&script).expect(0);
                 one.store.call(["log"]).expect(0).text().lines().count()
             };

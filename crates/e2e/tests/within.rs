@@ -7,11 +7,7 @@ use std::fs;
 use std::process::Command;
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED, USAGE};
-use atomdir_testing::{Fixture, User, View, binary, capture_output};
-
-fn script(text: &str) -> String {
-    format!("A={}\n{text}", binary().display())
-}
+use atomdir_testing::{Fixture, User, View, binary, capture_output, script};
 
 #[test]
 fn a_command_acts_on_its_own_transaction_and_those_nested_in_it_only() {

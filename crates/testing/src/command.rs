@@ -131,6 +131,11 @@ pub fn shell_as(user: &User, directory: &Path, script: &str) -> Outcome {
     capture_output(command.args(["-ec", script]).current_dir(directory)).expect(0)
 }
 
+/// A script in which `$A` is the program.
+pub fn script(text: &str) -> String {
+    format!("A='{}'\n{text}", binary().display())
+}
+
 /// Runs `atomdir` as root, without naming a store.
 #[track_caller]
 pub fn atomdir<A: AsRef<OsStr>>(

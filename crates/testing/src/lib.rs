@@ -47,7 +47,9 @@ mod wait_until;
 mod waiting;
 
 pub use again::{call_here, for_each_user, for_each_user_of_a_store, this_program};
-pub use command::{Outcome, atomdir, atomdir_in, binary, capture_output, helper, shell, shell_as};
+pub use command::{
+    Outcome, atomdir, atomdir_in, binary, capture_output, helper, script, shell, shell_as,
+};
 pub use debian_source::debian_source;
 pub use fixture::{Fixture, Owner, for_each_owner, look};
 pub use lease::Lease;

@@ -234,6 +234,25 @@ fn a_changed_file_shows_what_its_own_fork_began_with() {
     }
 }
 
+fn serializable() -> BeginOptions {
+    BeginOptions {
+        isolation: Isolation::Serializable,
+        ..options()
+    }
+}
+
+/// Checks that the fork's commit is refused once another transaction has changed the file `read`.
+fn assert_has_read(store: &Store<LinuxDisk>, forked: &Open) {
+    let other = begin(store);
+    write(&other, b"read", b"after!");
+    store.commit(&other).expect("nobody is in the way");
+    let refused = store.commit(forked);
+    assert!(
+        matches!(refused, Err(CommitError::Conflict(_))),
+        "{refused:?}"
+    );
+}
+
 /// What the first transaction has read counts for the fork, which shows what followed from it.
 #[test]
 fn a_fork_of_a_serializable_transaction_has_its_reads() {
@@ -241,11 +260,7 @@ fn a_fork_of_a_serializable_transaction_has_its_reads() {
     create(&scratch.0);
     fs::write(scratch.0.join("read"), "before").expect("written");
     let store = open(&scratch.0);
-    let options = BeginOptions {
-        isolation: Isolation::Serializable,
-        ..options()
-    };
-    let first = store.begin(options).expect("begun");
+    let first = store.begin(serializable()).expect("begun");
     let found = first.lookup(NodeId::ROOT, b"read").expect("it is there");
     let mut contents = [0; 6];
     first
@@ -254,14 +269,7 @@ fn a_fork_of_a_serializable_transaction_has_its_reads() {
     write(&first, b"copy", &contents);
     let forked = fork(&store, &first);
     store.abort(&first);
-    let other = begin(&store);
-    write(&other, b"read", b"after!");
-    store.commit(&other).expect("nobody is in the way");
-    let refused = store.commit(&forked);
-    assert!(
-        matches!(refused, Err(CommitError::Conflict(_))),
-        "{refused:?}"
-    );
+    assert_has_read(&store, &forked);
 }
 
 /// So does what the transaction has read in which the first one is nested.
@@ -271,25 +279,14 @@ fn a_fork_of_a_nested_serializable_transaction_has_the_reads_of_the_outer_one() 
     create(&scratch.0);
     fs::write(scratch.0.join("read"), "before").expect("written");
     let store = open(&scratch.0);
-    let options = BeginOptions {
-        isolation: Isolation::Serializable,
-        ..self::options()
-    };
-    let outer = store.begin(options.clone()).expect("begun");
+    let outer = store.begin(serializable()).expect("begun");
     assert_eq!(page(&outer, b"read", 0), b'b');
     write(&outer, b"copy", b"before");
-    let middle = store.begin_nested(&outer, options.clone()).expect("begun");
-    let nested = store.begin_nested(&middle, options).expect("begun");
+    let middle = store.begin_nested(&outer, serializable()).expect("begun");
+    let nested = store.begin_nested(&middle, serializable()).expect("begun");
     let forked = fork(&store, &nested);
     store.abort(&outer);
-    let other = begin(&store);
-    write(&other, b"read", b"after!");
-    store.commit(&other).expect("nobody is in the way");
-    let refused = store.commit(&forked);
-    assert!(
-        matches!(refused, Err(CommitError::Conflict(_))),
-        "{refused:?}"
-    );
+    assert_has_read(&store, &forked);
 }
 
 #[test]
