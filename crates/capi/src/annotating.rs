@@ -1,5 +1,5 @@
-//! What a program says of commits: that they take themselves back unless they are confirmed, that one
-//! is to stay, to be kept from being forgotten, or to have another label.
+//! Commits that take themselves back unless they are confirmed; pins, which keep commits from being
+//! forgotten; and other labels for commits.
 
 use crate::error::{Failure, status};
 use crate::handle::{borrow, text};

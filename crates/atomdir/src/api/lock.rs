@@ -89,7 +89,7 @@ impl Transaction {
     /// changed the same in different ways, the first to commit wins. A transaction with
     /// [early conflicts](crate::Conflicts::Early) cannot be forked.
     ///
-    /// What is written in files that are open here counts as far as it has been written.
+    /// Of a file that is open here, the fork has what was written to it before.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");

@@ -1,5 +1,5 @@
-//! What the program says of commits of a store that is open in this process, or is about to make. Only
-//! the store's owner can open it, and may say all of this.
+//! Confirming, pinning and relabelling commits of a store that is open in this process, and the terms
+//! of commits to come. Only the store's owner can open it, and may do all of this.
 
 use super::session::Engine;
 use super::{Embedded, convert};

@@ -23,8 +23,8 @@ pub(crate) struct Requests {
 impl Requests {
     /// To be called with the store's lock held.
     pub(crate) fn open(control: OwnedFd) -> Result<Requests, Errno> {
-        // A killed process has left its pipe, to which a child of it may listen still. Whatever else
-        // there is, nobody who has the store needs it.
+        // A killed process has left its pipe, and a child of it may still listen there. Nobody else can
+        // need what has this name, since this process has the store.
         match unlinkat(&control, NAME, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),

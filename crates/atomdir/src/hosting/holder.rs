@@ -44,7 +44,7 @@ pub enum HeldHow {
 }
 
 impl HeldHow {
-    /// Of the process without a service that has the store with this control directory.
+    /// How a process that runs no service gives up the store with this control directory.
     pub fn of(control: impl AsFd) -> HeldHow {
         match is_listening(control) {
             true => HeldHow::UntilIdle,
@@ -53,7 +53,7 @@ impl HeldHow {
     }
 }
 
-/// What follows "PROCESS has the store open".
+/// The end of the sentence that begins with "PROCESS has the store open".
 impl fmt::Display for HeldHow {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

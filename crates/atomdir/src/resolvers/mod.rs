@@ -68,7 +68,7 @@ pub(crate) trait Sight {
 /// New contents of a file, in the view of an undo or of a commit.
 pub(crate) struct Rewrite {
     pub path: Vec<u8>,
-    /// What was compared. If the view shows anything else, the undo or the commit is refused.
+    /// The contents that were compared. If the view shows others, the undo or the commit is refused.
     pub found: Vec<u8>,
     /// `None`: the file goes.
     pub contents: Option<Vec<u8>>,

@@ -125,7 +125,7 @@ impl<'a> Copier<'a> {
         disk.set_length(&copy, length)
     }
 
-    /// What an object loses by a change of its owner comes after that, and its times come last.
+    /// The owner is set first, since that clears set-id bits and capabilities, and the times last.
     fn set_attributes(
         &self,
         (original, copy): (&OwnedFd, &OwnedFd),
@@ -153,7 +153,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// What could not be removed once it was copied.
+/// Refuses an object whose original could not be removed after it was copied.
 fn refuse_unmovable(stat: &Stat, path: &str) -> Outcome {
     let why = if stat.mount_point {
         "something is mounted on"
