@@ -6,8 +6,9 @@
 //! outside writer has changed one meanwhile, the commit fails with a conflict and overwrites
 //! nobody's change.
 //!
-//! Earlier commits in the queue touch no object that this one touches (`Queue::admits`), so only an
-//! outside writer can have made a difference.
+//! Earlier commits in the queue touch no object that this one touches (`Queue::admits`), or have
+//! noted what they left of it (`commit::early`), so only an outside writer can have made a
+//! difference.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
+use crate::commit::early::Found;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 
 /// An object that others have created, and that equals one of the transaction's.
@@ -79,6 +81,18 @@ impl Seen {
         self.objects.insert(base.serial, *stat);
     }
 
+    /// Notes what an earlier commit in the queue has left of an object that this one touches. If it is
+    /// not what validation saw, an outside writer has changed it meanwhile.
+    pub fn note_moved(&mut self, base: &Base, stat: &Stat) {
+        if let Some(seen) = self.objects.get_mut(&base.serial) {
+            // To move it has changed the change time.
+            let before = Stat { changed: stat.changed, ..*seen };
+            if Stamp::of(&before) == Stamp::of(stat) {
+                *seen = *stat;
+            }
+        }
+    }
+
     /// What validation saw of it, if the commit changes or removes it.
     pub fn stat(&self, base: &Base) -> Option<Stat> {
         self.objects.get(&base.serial).copied()
@@ -127,13 +141,14 @@ impl Seen {
         core: &Core<D>,
         (directory, name): (&D::Handle, &Name),
         (before, path): (Option<&Base>, &TreePath),
+        found: &Found,
     ) -> std::result::Result<(), CommitError> {
         let is_compared = before.is_some_and(|base| self.objects.contains_key(&base.serial));
         let is_contested = !self.contested.is_empty() && self.contested.contains(&path.to_bytes());
         if is_compared || is_contested {
             return Ok(());
         }
-        let expected = before.map(Base::identity);
+        let expected = before.map(|base| found.of(base).0);
         match core.disk.stat_at(directory, name) {
             Ok(stat) if Some(stat.identity) != expected && !stat.mount_point => {}
             Err(Errno::NOENT) if expected.is_some() => {}

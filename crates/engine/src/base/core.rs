@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat};
 
+use crate::base::ahead::Ahead;
 use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::inode_numbers::InodeNumbers;
 use crate::base::mount_point::is_mount_point;
@@ -35,6 +36,7 @@ pub(crate) struct Core<D: Disk> {
     pub applying: RwLock<()>,
     pub moving: Moving,
     pub on_the_way: OnTheWay,
+    pub ahead: Ahead,
     pub spare_stages: SpareStages,
     pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
@@ -84,6 +86,7 @@ impl<D: Disk> Core<D> {
             applying: RwLock::new(()),
             moving: Moving::default(),
             on_the_way: OnTheWay::new(),
+            ahead: Ahead::default(),
             spare_stages: SpareStages::default(),
             inode_numbers: InodeNumbers::new(),
         })
@@ -263,6 +266,11 @@ impl<D: Disk> Core<D> {
         let mut index = lock(&self.index);
         index.remove(&old);
         enter(&mut index, new, base);
+    }
+
+    /// No name leads to this inode any more.
+    pub fn unindex(&self, old: Identity) {
+        lock(&self.index).remove(&old);
     }
 
     /// How many objects the index holds, dead ones among them.

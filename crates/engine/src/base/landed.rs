@@ -37,6 +37,10 @@ pub(crate) static NOTHING_LANDED: Landed = Landed {
 };
 
 impl Landed {
+    pub fn is_empty(&self) -> bool {
+        self.commits.is_empty()
+    }
+
     pub fn note_commit(&mut self, sequence: Sequence) {
         self.commits.insert(sequence);
     }

@@ -11,7 +11,7 @@
 //! to an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps the
 //! engine off what is mounted inside the store, `older` finds objects for transactions that have
 //! survived, `survey` those that an ordinary user's overlay cannot copy up, `on_the_way` knows what
-//! commits change that are not yet in the base, `stages` makes and drops staging directories,
+//! commits change that are not yet in the base, `ahead` where published ones differ from it, `stages` makes and drops staging directories,
 //! `users` asks whether other programs use a file, and `rights` opens staged objects that are closed
 //! to their owner.
 //!
@@ -23,6 +23,7 @@
 //! 3. A base object keeps its parent alive, never its children.
 
 pub(crate) mod acl;
+pub(crate) mod ahead;
 pub(crate) mod core;
 pub(crate) mod credentials;
 pub(crate) mod entry_place;
@@ -307,6 +308,17 @@ pub(crate) fn push_version<T>(versions: &mut Vec<(Sequence, T)>, until: Sequence
 }
 
 impl History {
+    /// Takes back what a commit has kept that is in the base of no snapshot: it was cancelled. What it
+    /// has noted as changed stays, and may cause conflicts for transactions that are older.
+    pub fn forget_versions(&mut self, until: Sequence) {
+        self.attributes.retain(|(of, _)| *of != until);
+        self.bodies.retain(|(of, _)| *of != until);
+        for versions in self.names.values_mut() {
+            versions.retain(|(of, _)| *of != until);
+        }
+        self.names.retain(|_, versions| !versions.is_empty());
+    }
+
     /// Drops what no snapshot at or after `oldest` needs; true if nothing is left.
     pub fn prune(&mut self, oldest: Sequence, oldest_begin: Option<Timestamp>) -> bool {
         self.attributes.retain(|(until, _)| *until > oldest);

@@ -68,7 +68,8 @@ impl<D: Disk> Core<D> {
     ) -> Result<T> {
         let mut seen = 0;
         loop {
-            let places = self.moving.places(object);
+            let mut places = self.ahead.places(object);
+            places.extend(self.moving.places(object));
             if places.len() == seen {
                 return Err(Errno::STALE);
             }

@@ -2,19 +2,22 @@
 //! meanwhile.
 //!
 //! A snapshot is the base as of one commit, and a transaction may begin before that commit is in
-//! the base. Then it can read at once whatever no commit on the way changes. Before it reads
-//! anything else, it *settles*: the log is flushed, and the commits are applied.
+//! the base. Then it can read at once what commits have changed that are published early
+//! (`base::ahead`), and whatever no other commit on the way changes. Before it reads anything else,
+//! it *settles*: the log is flushed, and the commits are applied.
 //!
 //! Invariants
 //! 1. A commit is entered here before any transaction begins whose snapshot shows it. It is taken
 //!    out when the base and the histories show it whole, or when it was cancelled.
-//! 2. A view comes to know an object by its name, its directory's listing or (the root) by its
+//! 2. If a commit is published early, all before it on the way are. Below, it changes nothing but
+//!    times of directories.
+//! 3. A view comes to know an object by its name, its directory's listing or (the root) by its
 //!    attributes, and each of these settles (`view/settled.rs`). Commits on the way touch no common
 //!    object, and those that come later are not in the snapshot. So what a view knows, it can read
 //!    without settling.
-//! 3. No thread settles while it holds the commit lock.
+//! 4. No thread settles while it holds the commit lock.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -39,6 +42,7 @@ pub(crate) struct Footprint {
     pub directories: HashMap<u64, DirectoryChange>,
     /// Directories are moved or removed, which touches everything below them.
     pub moves_directories: bool,
+    pub is_early: bool,
 }
 
 /// What entries change in the attributes of their directory.
@@ -64,12 +68,46 @@ type Settle = Box<dyn Fn() -> Result<()> + Send + Sync>;
 #[derive(Default)]
 struct State {
     commits: VecDeque<(Sequence, Footprint)>,
+    /// By commits that are published early.
+    early: Parts,
+    /// By the others.
+    late: Parts,
+    directories: HashMap<u64, VecDeque<(Sequence, DirectoryChange)>>,
+    moves: VecDeque<Sequence>,
+}
+
+/// What commits touch.
+#[derive(Default)]
+struct Parts {
     objects: Touched<u64>,
     changed: Touched<u64>,
     entries: Touched<(u64, Name)>,
     listings: Touched<u64>,
-    directories: HashMap<u64, VecDeque<(Sequence, DirectoryChange)>>,
-    moves: VecDeque<Sequence>,
+}
+
+impl Parts {
+    fn enter(&mut self, footprint: &Footprint, sequence: Sequence) {
+        self.objects.enter(&footprint.objects, sequence);
+        self.changed.enter(&footprint.changed, sequence);
+        self.entries.enter(&footprint.entries, sequence);
+        self.listings.enter(&footprint.listings, sequence);
+    }
+
+    fn leave(&mut self, footprint: &Footprint, sequence: Sequence) {
+        self.objects.leave(&footprint.objects, sequence);
+        self.changed.leave(&footprint.changed, sequence);
+        self.entries.leave(&footprint.entries, sequence);
+        self.listings.leave(&footprint.listings, sequence);
+    }
+}
+
+impl State {
+    fn parts(&mut self, footprint: &Footprint) -> &mut Parts {
+        match footprint.is_early {
+            true => &mut self.early,
+            false => &mut self.late,
+        }
+    }
 }
 
 /// The commits that touch each thing, oldest first.
@@ -138,10 +176,7 @@ impl OnTheWay {
     /// Call it under the commit lock.
     pub fn enter(&self, sequence: Sequence, footprint: Footprint) {
         let mut state = lock(&self.state);
-        state.objects.enter(&footprint.objects, sequence);
-        state.changed.enter(&footprint.changed, sequence);
-        state.entries.enter(&footprint.entries, sequence);
-        state.listings.enter(&footprint.listings, sequence);
+        state.parts(&footprint).enter(&footprint, sequence);
         for (directory, change) in &footprint.directories {
             let changes = state.directories.entry(*directory).or_default();
             changes.push_back((sequence, *change));
@@ -161,10 +196,7 @@ impl OnTheWay {
         let Some((_, footprint)) = at.and_then(|at| state.commits.remove(at)) else {
             return;
         };
-        state.objects.leave(&footprint.objects, sequence);
-        state.changed.leave(&footprint.changed, sequence);
-        state.entries.leave(&footprint.entries, sequence);
-        state.listings.leave(&footprint.listings, sequence);
+        state.parts(&footprint).leave(&footprint, sequence);
         for directory in footprint.directories.keys() {
             take_out(&mut state.directories, directory, |(one, _)| {
                 *one == sequence
@@ -197,20 +229,20 @@ impl OnTheWay {
 
     /// Whether one that the snapshot shows changes more of the object than its entries.
     pub fn changes(&self, serial: u64, at: Sequence) -> bool {
-        self.is_shown_at(at) && lock(&self.state).changed.has_until(&serial, at)
+        self.is_shown_at(at) && lock(&self.state).late.changed.has_until(&serial, at)
     }
 
     pub fn changes_entry(&self, directory: u64, name: &Name, at: Sequence) -> bool {
         let key = (directory, name.clone());
-        self.is_shown_at(at) && lock(&self.state).entries.has_until(&key, at)
+        self.is_shown_at(at) && lock(&self.state).late.entries.has_until(&key, at)
     }
 
     pub fn changes_listing(&self, directory: u64, at: Sequence) -> bool {
         if !self.is_shown_at(at) {
             return false;
         }
-        let state = lock(&self.state);
-        state.objects.has_until(&directory, at) || state.listings.has_until(&directory, at)
+        let late = &lock(&self.state).late;
+        late.objects.has_until(&directory, at) || late.listings.has_until(&directory, at)
     }
 
     /// The modification time that a directory will have.
@@ -238,6 +270,17 @@ impl OnTheWay {
         }
     }
 
+    /// The first commit after `sequence` that touches the object.
+    pub fn next_to_touch(&self, serial: u64, after: Sequence) -> Option<Sequence> {
+        let state = lock(&self.state);
+        let of = |parts: &Parts| {
+            let touching = parts.objects.0.get(&serial)?.iter();
+            touching.copied().find(|one| *one > after)
+        };
+        let (early, late) = (of(&state.early), of(&state.late));
+        early.into_iter().chain(late).min()
+    }
+
     /// Calls `act` with what is on the way.
     pub fn look<T>(&self, act: impl FnOnce(&Looking<'_>) -> T) -> T {
         let state = lock(&self.state);
@@ -256,14 +299,31 @@ impl Looking<'_> {
     }
 
     pub fn touches(&self, serial: u64) -> bool {
-        self.state.objects.0.contains_key(&serial)
+        self.state.late.objects.0.contains_key(&serial)
     }
 
     pub fn changes(&self, serial: u64) -> bool {
-        self.state.changed.0.contains_key(&serial)
+        self.state.late.changed.0.contains_key(&serial)
     }
 
     pub fn changes_entry(&self, key: &(u64, Name)) -> bool {
-        self.state.entries.0.contains_key(key)
+        self.state.late.entries.0.contains_key(key)
+    }
+
+    pub fn has_early(&self) -> bool {
+        !self.state.early.objects.0.is_empty()
+    }
+
+    /// The commits that are published early and change something that this one touches.
+    pub fn early_below(&self, footprint: &Footprint) -> BTreeSet<Sequence> {
+        let Parts {
+            changed, entries, ..
+        } = &self.state.early;
+        let mut below = BTreeSet::new();
+        let objects = footprint.objects.iter();
+        below.extend(objects.filter_map(|serial| changed.0.get(serial)).flatten());
+        let names = footprint.entries.iter();
+        below.extend(names.filter_map(|key| entries.0.get(key)).flatten());
+        below
     }
 }

@@ -54,6 +54,11 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if self.core.is_hidden(directory, name) || directory.is_mount_point() {
             return Ok(None);
         }
+        // Before the base: see the invariants of `base::ahead`.
+        let at = self.landed.entry_at(directory, name, self.at);
+        if let Some((_, object)) = self.core.ahead.entry(directory, name, at) {
+            return self.found(object);
+        }
         self.core.look(|| self.try_lookup(directory, name))
     }
 
@@ -143,6 +148,8 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if directory.is_mount_point() {
             return Ok(Vec::new());
         }
+        // Before the base: see the invariants of `base::ahead`.
+        let ahead = self.core.ahead.entries(directory, self.at);
         let handle = self.core.look(|| self.core.directory(directory))?;
         let present = self.core.disk.list(&handle)?;
         let mut entries = Vec::with_capacity(present.len());
@@ -153,13 +160,18 @@ impl<'a, D: Disk> Snapshot<'a, D> {
             let at = |name: &Name| self.landed.entry_at(directory, name, self.at);
             let version = |name: &Name| version_at(names?.get(name)?, at(name));
             for entry in present {
-                if version(&entry.name).is_some() || self.core.is_hidden(directory, &entry.name) {
+                if ahead.contains_key(&entry.name)
+                    || version(&entry.name).is_some()
+                    || self.core.is_hidden(directory, &entry.name)
+                {
                     continue;
                 }
                 entries.push((entry.name, entry.inode, entry.kind));
             }
             for name in names.into_iter().flat_map(|names| names.keys()) {
-                if let Some(Some(base)) = version(name) {
+                if !ahead.contains_key(name)
+                    && let Some(Some(base)) = version(name)
+                {
                     old.push((name.clone(), base.clone()));
                 }
             }
@@ -176,6 +188,8 @@ impl<'a, D: Disk> Snapshot<'a, D> {
             };
             listing.push((name, inode, kind));
         }
+        let ahead = ahead.into_iter();
+        old.extend(ahead.filter_map(|(name, (_, object))| Some((name, object?))));
         for (name, base) in old {
             let inode = self.stat(&base)?.identity.inode;
             listing.push((name, inode, base.kind));

@@ -75,12 +75,13 @@ impl<D: Disk> Store<D> {
             }
             _ => Waiter::Nobody(None),
         };
+        let mut pending = Pending::whole(logged, waiter, keeps_stage);
+        self.publish_early(state, &open, &mut pending);
+        state.queue.push(&self.0.core, pending);
+        self.0.has_pending.store(true, Ordering::Release);
         drop(open);
         // Under the commit lock: whoever sets it aside notes that afterwards.
         self.let_go(id);
-        let pending = Pending::whole(logged, waiter, keeps_stage);
-        state.queue.push(&self.0.core, pending);
-        self.0.has_pending.store(true, Ordering::Release);
     }
 
     /// Opens the transaction of a cancelled commit again.

@@ -23,8 +23,9 @@
 //!    the commit in the log, and recovery applies it.
 //! 3. It is durable before a later commit is applied. So the applied mark never names a commit
 //!    behind one that may still be cancelled.
-//! 4. Commits that wait behind a cancelled one stay valid, since they touch none of its objects
-//!    (`Queue::admits`).
+//! 4. Commits that wait behind a cancelled one stay valid, since they touch none of its objects and
+//!    know of none of its changes (`Queue::admits`). Those that do not are cancelled with it: their
+//!    cancelling records come before its own, so no crash can leave one of them without it.
 //! 5. Both sequences belong to no commit from then on: nobody sees them in the log, in the history
 //!    or in the past.
 //!
@@ -37,6 +38,7 @@
 use atomdir_disk::Disk;
 use atomdir_format::record::{Cancellation, LogRecord};
 
+use crate::commit::early::{Found, leaned_on};
 use crate::commit::{feasible, permitted};
 use crate::error::{CommitError, StoreError};
 use crate::ids::{Sequence, TransactionId};
@@ -56,19 +58,54 @@ impl<D: Disk> Store<D> {
             return Ok(false);
         }
         let core = &*self.0.core;
-        let checked = feasible::check_last(core, &pending.set, &pending.seen);
+        let none = Found::default();
+        let found = pending.early.as_ref().map_or(&none, |early| &early.found);
+        let checked = feasible::check_last(core, (&pending.set, found), &pending.seen);
         match checked.and_then(|()| permitted::check_again(core, &pending.set, &pending.record)) {
             Ok(()) => Ok(false),
             Err(refused) => self.cancel(state, pending, refused),
         }
     }
 
+    /// Cancels a commit, and first those that lean on it. Fails to do so if the log takes no record.
     fn cancel(
         &self,
         state: &mut CommitState<D>,
         pending: &mut Pending<D>,
         refused: CommitError,
     ) -> Result<bool, StoreError> {
+        let mut leaning = Vec::new();
+        for sequence in state.queue.leaning_on(pending).into_iter().rev() {
+            let Some(mut behind) = state.queue.take_out(sequence) else {
+                continue;
+            };
+            if self.append_cancellation(state, &behind).is_none() {
+                state.queue.put_back(behind);
+                break;
+            }
+            self.0.core.on_the_way.leave(sequence);
+            self.take_back_early(&mut behind);
+            leaning.push(behind);
+        }
+        let is_cancelled = self.append_cancellation(state, pending).is_some();
+        if !is_cancelled && leaning.is_empty() {
+            return Ok(false);
+        }
+        self.flush_appended(state)?;
+        let path = pending.record.summary.first();
+        let path = path.map_or_else(Vec::new, |line| line.path.to_bytes());
+        for mut behind in leaning {
+            self.conclude_cancelled(state, &mut behind, leaned_on(&path));
+        }
+        if is_cancelled {
+            self.take_back_early(pending);
+            self.conclude_cancelled(state, pending, refused);
+        }
+        Ok(is_cancelled)
+    }
+
+    /// Says in the log that a commit did not happen.
+    fn append_cancellation(&self, state: &mut CommitState<D>, pending: &Pending<D>) -> Option<()> {
         let core = &*self.0.core;
         let sequence = Sequence(pending.record.sequence);
         let by = state.journal.newest.next();
@@ -79,27 +116,42 @@ impl<D: Disk> Store<D> {
         });
         if let Err(error) = state.journal.log.append(&core.disk, &record) {
             tracing::warn!(%error, "commit {sequence} cannot be cancelled");
-            return Ok(false);
+            return None;
         }
         let behind = state.queue.commits.iter().map(|behind| &behind.record);
         let next = behind
-            .filter(|record| record.before.is_some())
+            .filter(|record| record.before.is_some() && record.sequence > sequence.0)
             .min_by_key(|record| record.sequence);
         let next = next.map(|record| (Sequence(record.sequence), record.time));
         state.journal.note_cancelled(&pending.record, by, next);
         self.0.flusher.note_appended(by);
-        self.flush_appended(state)?;
+        Some(())
+    }
+
+    /// Tells the caller of a cancelled commit, or sets it aside.
+    fn conclude_cancelled(
+        &self,
+        state: &mut CommitState<D>,
+        pending: &mut Pending<D>,
+        refused: CommitError,
+    ) {
+        let sequence = Sequence(pending.record.sequence);
         let transaction = TransactionId(pending.record.transaction);
         match pending.landing() {
             Some(landing) => landing.transaction.forget_landed(sequence),
             None if !pending.keeps_stage => _ = state.stages.remove(&transaction),
             None => {}
         }
+        let path = pending.record.summary.first();
+        let path = path.map_or_else(Vec::new, |line| line.path.to_bytes());
+        state.queue.vanished.insert(sequence, path);
         tracing::info!("commit {sequence} is cancelled: {refused}");
         match pending.take_returned() {
-            Some(returned) => self.open_again(returned, sequence, &refused),
+            Some(returned) => {
+                returned.view.leans_on.take(|_| true);
+                self.open_again(returned, sequence, &refused);
+            }
             None => _ = state.queue.cancelled.insert(sequence, refused),
         }
-        Ok(true)
     }
 }

@@ -14,13 +14,14 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Attributes, Disk, Errno, Kind, Name, NewNode, Owner, RenameMode};
+use atomdir_disk::{Access, Attributes, Disk, Errno, Identity, Kind, Name, NewNode, Owner, RenameMode};
 use atomdir_types::TreePath;
 use atomdir_types::path::AnyPath;
 
 use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::{Base, Place, Xattrs};
+use crate::commit::early::Found;
 use crate::commit::in_place;
 use crate::commit::placements::Placements;
 use crate::control;
@@ -39,7 +40,7 @@ const CHANGE_NAMES: &str = "create, rename or remove names in";
 const REMOVE: &str = "remove, rename or replace";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
-    check_again(core, set, seen)?;
+    check_again(core, (set, &Found::default()), seen)?;
     check_link_counts(core, set)?;
     for object in &set.objects {
         if !object.xattrs.is_empty() && !has_new_inode(object) {
@@ -52,24 +53,34 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Out
 }
 
 /// Right before the commit is applied, looks for what may have got in the way since [`check`].
-pub(super) fn check_last<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
+pub(super) fn check_last<D: Disk>(
+    core: &Core<D>,
+    (set, found): (&WriteSet, &Found),
+    seen: &Seen,
+) -> Outcome<()> {
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory
             && let Ok(handle) = core.directory(directory)
         {
             let before = entry.before.as_deref();
             let name = (&*handle, &entry.name);
-            seen.check_name(core, name, (before, &entry.path))?;
+            seen.check_name(core, name, (before, &entry.path), found)?;
         }
     }
     seen.check_equal(core)?;
-    in_place::refuse_used_since(core, set)?;
-    check_again(core, set, seen)
+    in_place::refuse_used_since(core, set, found)?;
+    check_again(core, (set, found), seen)
 }
 
 /// Like [`check`], but only looks for obstacles that come and go. `seen`: the attributes that
-/// validation has read, if any.
-pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
+/// validation has read, if any. `found`: what the base has of objects that are known as later commits
+/// leave them.
+pub(super) fn check_again<D: Disk>(
+    core: &Core<D>,
+    (set, found): (&WriteSet, &Found),
+    seen: &Seen,
+) -> Outcome<()> {
+    let now = (core, found);
     let mut directories = HashSet::new();
     let mut placements = Placements::new(core);
     for entry in &set.entries {
@@ -83,28 +94,28 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) 
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
                 let path = InBase(directory);
-                check_changeable(core, seen, (directory, &path), CHANGE_NAMES)?;
+                check_changeable(now, seen, (directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
             }
             if let Some(before) = &entry.before {
-                check_changeable(core, seen, (before, &entry.path), REMOVE)?;
+                check_changeable(now, seen, (before, &entry.path), REMOVE)?;
                 check_removable(core, (directory, &entry.name), &entry.path)?;
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
-            check_changeable(core, seen, (after, &InBase(after)), "rename or link")?;
+            check_changeable(now, seen, (after, &InBase(after)), "rename or link")?;
         }
     }
     for removed in &set.removed_directories {
         check_goes_to_limbo(core, &removed.base, &removed.path)?;
     }
     for base in set.dying.values() {
-        check_changeable(core, seen, (base, &InBase(base)), "remove")?;
+        check_changeable(now, seen, (base, &InBase(base)), "remove")?;
     }
     for object in &set.objects {
-        check_changeable(core, seen, (&object.base, &object.path), "change")?;
-        check_own(core, object)?;
-        let place = object.base.state().place.clone();
+        check_changeable(now, seen, (&object.base, &object.path), "change")?;
+        check_own(now, object)?;
+        let (_, place) = found.of(&object.base);
         if has_new_inode(object)
             && let Place::Entry { parent, name } = place
         {
@@ -160,12 +171,13 @@ fn has_new_inode(object: &ObjectWrite) -> bool {
 /// Refuses to change an object that the kernel lets nobody change, or that an outside writer has
 /// changed since validation.
 fn check_changeable<D: Disk>(
-    core: &Core<D>,
+    (core, found): (&Core<D>, &Found),
     seen: &Seen,
     (base, path): (&Base, &(impl AnyPath + ?Sized)),
     step: &'static str,
 ) -> Outcome<()> {
-    match core.stat_now(base) {
+    let (identity, place) = found.of(base);
+    match core.stat_place(&place, identity) {
         Err(Errno::STALE) if core.is_covered(base) => Err(CommitError::MountPoint {
             step,
             path: shown(path),
@@ -186,7 +198,10 @@ fn check_changeable<D: Disk>(
 /// Refuses to set attributes that only the owner may set, if somebody else is the owner. The check
 /// ignores the side effects of a write. The kernel repeats these when apply writes: it removes
 /// set-id bits and capabilities, and sets the times.
-fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
+fn check_own<D: Disk>(
+    (core, found): (&Core<D>, &Found),
+    object: &ObjectWrite,
+) -> Outcome<()> {
     let refused = || CommitError::io("set the attributes of", &object.path, Errno::PERM);
     let mut xattrs = object.xattrs.iter().map(|(name, _)| name);
     let is_capability = |name: &Vec<u8>| name == CAPABILITY;
@@ -194,7 +209,7 @@ fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
     if !core.options.privileges.all && object.contents.is_none() && xattrs.any(is_capability) {
         return Err(refused());
     }
-    let Some(present) = owned_by_another(core, &object.base) else {
+    let Some(present) = owned_by_other(core, found.of(&object.base)) else {
         return Ok(());
     };
     let wanted = &object.attributes;
@@ -217,11 +232,18 @@ fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
 /// The attributes of an object, if this process can act neither as its owner nor as
 /// root.
 pub(super) fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> {
+    owned_by_other(core, Found::default().of(base))
+}
+
+fn owned_by_other<D: Disk>(
+    core: &Core<D>,
+    (identity, place): (Identity, Place),
+) -> Option<Attributes> {
     let privileges = &core.options.privileges;
     if privileges.all {
         return None;
     }
-    let attributes = core.stat_now(base).ok()?.attributes;
+    let attributes = core.stat_place(&place, identity).ok()?.attributes;
     (attributes.owner.user != privileges.user).then_some(attributes)
 }
 

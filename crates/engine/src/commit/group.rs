@@ -130,17 +130,18 @@ impl<D: Disk> Store<D> {
         applied
     }
 
-    /// Takes the commit lock, with no commit on its way to the base that touches what this one
-    /// does.
+    /// Takes the commit lock, with no commit on its way to the base that touches what this one does,
+    /// but for such as are published early. `may_lean`: on these.
     pub(super) fn lock_for(
         &self,
         view: &mut View<D>,
         set: &WriteSet,
+        may_lean: bool,
     ) -> Result<Guard<'_, D>, StoreError> {
         let state = lock(&self.0.commit);
         let is_stalled = lock(&self.0.stalled).is_some();
         view.is_validated = true;
-        if !is_stalled && state.queue.admits(&self.0.core, set, view.reads.as_ref()) {
+        if !is_stalled && state.queue.admits(view, set, may_lean) {
             return Ok(state);
         }
         drop(state);

@@ -29,13 +29,14 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, PartLock};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, PartLock};
 use atomdir_types::TreePath;
 
-use crate::base::Base;
+use crate::base::{Base, Place};
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
 use crate::commit::Committed;
+use crate::commit::early::Found;
 use crate::commit::feasible;
 use crate::commit::placements::Placements;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind, Poison, StoreError};
@@ -71,7 +72,10 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         let Some(contents) = &object.contents else {
             continue;
         };
-        let is_used = is_in_use(&view.core, (&object.base, &object.path))?;
+        let (identity, place) = Found::default().of(&object.base);
+        // No program can have opened what only an earlier commit has staged.
+        let is_used = !core.ahead.is_staged(identity)
+            && is_in_use(&core, (identity, place), &object.path)?;
         if is_used && core.part_lock(&object.base) == Some(PartLock::Exclusive) {
             return Err(conflict(&object.path, ConflictKind::PartLocked));
         }
@@ -113,11 +117,12 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
 pub(super) fn refuse_used_since<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,
+    found: &Found,
 ) -> Result<(), CommitError> {
     for object in &set.objects {
         let contents = object.contents.as_ref();
         if contents.is_some_and(|contents| contents.replacement.is_some())
-            && is_in_use(core, (&object.base, &object.path))?
+            && is_in_use(core, found.of(&object.base), &object.path)?
         {
             return Err(conflict(&object.path, ConflictKind::UsedSince));
         }
@@ -163,7 +168,8 @@ fn refuse_used_before_return<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<
         let goes = succeeded.contains(&present.serial) || returns && set.is_dying(present);
         // Of files of others an ordinary user's service cannot know.
         let is_known = || feasible::owned_by_another(core, present).is_none();
-        if goes && is_known() && is_in_use(core, (present, path))? {
+        let now = Found::default().of(present);
+        if goes && is_known() && is_in_use(core, now, path)? {
             return Err(conflict(path, ConflictKind::PresentInUse));
         }
     }
@@ -217,10 +223,11 @@ fn conflict(path: &TreePath, what: ConflictKind) -> CommitError {
 
 fn is_in_use<D: Disk>(
     core: &Core<D>,
-    (base, path): (&Base, &TreePath),
+    (identity, place): (Identity, Place),
+    path: &TreePath,
 ) -> Result<bool, CommitError> {
     let failed = |errno| CommitError::io("look for users of", path, errno);
-    match core.open_now(base, Access::Read) {
+    match core.open_at(&place, identity, Access::Read) {
         // If the question fails, somebody may use it.
         Ok(file) => Ok(core.is_open_for_writing(&file).unwrap_or(true)
             || core.disk.is_locked(&file).unwrap_or(true)),

@@ -13,15 +13,31 @@ use crate::apply::{Verdict, verdict};
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, read_xattrs};
 use crate::base::{Base, History, OldAttributes, OldBody, Place, push_version};
-use crate::ids::Sequence;
+use crate::ids::{Sequence, TransactionId};
 use crate::names;
 use crate::ranges::RangeSet;
+use crate::store::open_transactions::OpenTransactions;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
 /// The snapshots of open transactions, in ascending order.
 pub(crate) struct Snapshots(pub Vec<Sequence>);
 
 impl Snapshots {
+    /// Those that do not show the commit. A transaction that lands a part sees this commit, not the
+    /// versions before it. `but`: a transaction that has ended.
+    pub fn of<D: Disk>(
+        open: &OpenTransactions<D>,
+        sequence: Sequence,
+        but: Option<TransactionId>,
+    ) -> Snapshots {
+        let older = open.with_snapshots().filter(|one| one.at() < sequence);
+        let older = older.filter(|one| Some(one.id()) != but);
+        let snapshots = older.flat_map(|transaction| transaction.snapshots());
+        let mut snapshots: Vec<Sequence> = snapshots.filter(|at| *at < sequence).collect();
+        snapshots.sort();
+        Snapshots(snapshots)
+    }
+
     /// Whether an open snapshot shows the version that began at `previous`, the end of the version
     /// before it.
     fn need_version(&self, previous: Option<Sequence>) -> bool {
@@ -214,7 +230,13 @@ impl<D: Disk> Keeper<'_, D> {
             return Ok(());
         }
         let old = self.core.with_object(&place, identity, |handle| {
-            let stat = self.core.disk.stat(handle)?;
+            let mut stat = self.core.disk.stat(handle)?;
+            if base.kind == Kind::Directory {
+                // Commits that are published and not in the base yet have changed its times.
+                let before = Sequence(self.sequence.0.saturating_sub(1));
+                let on_the_way = &self.core.on_the_way;
+                on_the_way.add_entries(base.serial, before, &mut stat);
+            }
             let xattrs = read_xattrs(&self.core.disk, handle)?;
             Ok(OldAttributes { stat, xattrs })
         });

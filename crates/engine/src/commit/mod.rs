@@ -40,6 +40,7 @@ mod cancel;
 pub(crate) mod carry;
 pub(crate) mod checkpoint;
 mod contended;
+pub(crate) mod early;
 pub(crate) mod equal;
 pub(crate) mod feasible;
 pub(crate) mod group;
@@ -62,12 +63,15 @@ pub(crate) mod stalled;
 mod terms;
 pub(crate) mod validate;
 
+use std::collections::BTreeSet;
+
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
+use crate::commit::early::Found;
 use crate::commit::carry::{carry, carry_some_pages};
 use crate::commit::equal::Equal;
 use crate::commit::look::look_at_base;
@@ -271,15 +275,19 @@ impl<D: Disk> Store<D> {
                 ..Committed::default()
             });
         }
-        let mut state = self.lock_for(view, &prepared.set)?;
+        let may_lean = matches!(wanted, Wanted::Portion(Portion::All)) && equal.is_empty();
+        let mut state = self.lock_for(view, &prepared.set, may_lean)?;
+        state.queue.refuse_vanished(view)?;
         if matches!(wanted, Wanted::AsSetAside) {
             // Validation would take a mount that is still there for a change from outside.
-            feasible::check_again(&self.0.core, &prepared.set, &Seen::default())?;
+            let set = (&prepared.set, &Found::default());
+            feasible::check_again(&self.0.core, set, &Seen::default())?;
         }
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
         self.0.core.spare_stages.note_slots(view.last_slot());
-        let logged = self.append(transaction, &mut state, validated)?;
+        let mut logged = self.append(transaction, &mut state, validated)?;
+        logged.leans_on = view.leans_on.all();
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
         }
@@ -417,6 +425,7 @@ impl<D: Disk> Store<D> {
             seen,
             staging,
             writers,
+            leans_on: BTreeSet::new(),
         })
     }
 }

@@ -46,14 +46,16 @@ impl<D: Disk> Store<D> {
             // The transaction's own snapshot needs none of the versions that the commit replaces.
             lock(&self.0.open).by_id.remove(&transaction);
         }
-        let mut attempt = match pending.attempt.take() {
+        let mut kept = pending.early.as_mut().and_then(|early| early.kept.take());
+        let mut attempt = match pending.attempt.take().or_else(|| kept.take()) {
             Some(attempt) => attempt,
             None => self.keep(pending)?,
         };
         let desired = Desired::of(std::slice::from_ref(&pending.record), false);
         attempt.restore_places();
         let is_shown_early = self.is_shown_early(sequence);
-        if is_shown_early || attempt.keeps_but.is_some() {
+        let is_early = pending.early.is_some();
+        if !is_early && (is_shown_early || attempt.keeps_but.is_some()) {
             hold_unnamed(core, &pending.set, sequence);
         }
         for (base, new) in replacements(&pending.set) {
@@ -63,7 +65,9 @@ impl<D: Disk> Store<D> {
         let applied = self.apply(state, &desired, &mut attempt, &pending.writers, meter);
         if let Err(error) = applied {
             if error.is_obstacle() {
-                correct_places(core, &pending.set, &mut attempt);
+                if !is_early {
+                    correct_places(core, &pending.set, &mut attempt);
+                }
                 pending.attempt = Some(attempt);
             }
             return Err(self.refuse_more(sequence, error));
@@ -75,16 +79,20 @@ impl<D: Disk> Store<D> {
             state.journal.forgotten.note_shown(record, set, unseen);
         }
         let keeps_old = attempt.keeps_but.is_some();
-        remember_places(core, &pending.set);
+        match is_early {
+            true => self.settle_early(state, pending, keeps_old || is_shown_early),
+            false => remember_places(core, &pending.set),
+        }
         let mut stamped = Vec::new();
-        if keeps_old || is_shown_early {
+        if !is_early && (keeps_old || is_shown_early) {
             stamp_changed(core, &pending.set, sequence, &mut stamped);
         }
-        if is_shown_early {
+        if !is_early && is_shown_early {
             stamp_created(core, &pending.set, sequence, &mut stamped);
             let stamped = stamped.into_iter().map(|base| (base.serial, base));
             lock(&self.0.retained).extend(stamped);
         }
+        self.leave_early(pending);
         core.turn();
         core.moving.forget_all();
         core.control.applied.advance(&core.disk, sequence);
@@ -112,7 +120,17 @@ impl<D: Disk> Store<D> {
     /// Keeps the versions that the commit replaces, as far as open snapshots show them.
     fn keep(&self, pending: &Pending<D>) -> Result<Attempt, StoreError> {
         let sequence = Sequence(pending.record.sequence);
-        let snapshots = Snapshots(self.open_snapshots_before(sequence));
+        let snapshots = Snapshots::of(&lock(&self.0.open), sequence, None);
+        let kept = self.keep_for(pending, snapshots);
+        kept.map_err(|error| self.refuse_more(sequence, error))
+    }
+
+    pub(super) fn keep_for(
+        &self,
+        pending: &Pending<D>,
+        snapshots: Snapshots,
+    ) -> Result<Attempt, ApplyError> {
+        let sequence = Sequence(pending.record.sequence);
         let (mut unseen, mut closed) = (HashSet::new(), HashSet::new());
         let keeps_old = !snapshots.0.is_empty();
         if keeps_old {
@@ -134,7 +152,7 @@ impl<D: Disk> Store<D> {
             }
             let kept = kept.map_err(|errno| {
                 let path = keeper.at.as_ref().and_then(|base| base.path());
-                self.refuse_more(sequence, unkept(path, errno))
+                unkept(path, errno)
             })?;
             closed = keeper.closed;
             let mut retained = lock(&self.0.retained);
@@ -215,16 +233,6 @@ impl<D: Disk> Store<D> {
         let open = lock(&self.0.open);
         let mut snapshots = open.with_snapshots();
         snapshots.any(|transaction| transaction.at() >= sequence)
-    }
-
-    /// A transaction that lands a part sees this commit, not the versions before it.
-    fn open_snapshots_before(&self, sequence: Sequence) -> Vec<Sequence> {
-        let open = lock(&self.0.open);
-        let older = open.with_snapshots().filter(|one| one.at() < sequence);
-        let snapshots = older.flat_map(|transaction| transaction.snapshots());
-        let mut snapshots: Vec<Sequence> = snapshots.filter(|at| *at < sequence).collect();
-        snapshots.sort();
-        snapshots
     }
 }
 

@@ -443,7 +443,7 @@ impl<D: Disk> Store<D> {
             let prepared = at_its_expense(transaction, || prepare(view, chosen, &mut meter));
             let prepared = prepared.map_err(|error| self.heed_flush(error))?;
             let mut set = prepared.set;
-            let state = self.lock_for(view, &set)?;
+            let state = self.lock_for(view, &set, false)?;
             crate::commit::merge::correct_places(view, &set);
             let accepted = Accepted::of(equal.clone().unwrap_or_default());
             let refused = self.refuse_conflicts(transaction, view, (&mut set, accepted));

@@ -57,10 +57,19 @@ impl<D: Disk> Store<D> {
         options: BeginOptions,
     ) -> Result<Arc<Transaction<D>>, BeginError> {
         let id = self.take_id()?;
-        let not_applying = sync::read(&self.0.core.applying);
-        let now = self.stamp()?;
-        let mut open = lock(&self.0.open);
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
+        let (not_applying, now, mut open) = loop {
+            let not_applying = sync::read(&self.0.core.applying);
+            let now = self.stamp()?;
+            let open = lock(&self.0.open);
+            // Nothing is kept for a snapshot without a commit that was published before it began.
+            let is_early = core.on_the_way.look(|looking| looking.has_early());
+            if shows == Shows::All || !is_early {
+                break (not_applying, now, open);
+            }
+            drop((not_applying, open));
+            self.apply_pending()?;
+        };
         // Those on their way change the base after `now`, since none is applied at this moment.
         let at = match shows {
             Shows::InBase => open.published,

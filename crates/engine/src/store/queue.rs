@@ -1,7 +1,7 @@
 //! Logged commits that are not yet in the base, and which other commits may be logged
 //! behind them: see the third invariant of `commit::group`.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind};
@@ -11,6 +11,7 @@ use crate::apply::{ApplyProgress, WritableFiles};
 use crate::base::core::Core;
 use crate::base::on_the_way::{Footprint, Looking};
 use crate::base::{Base, Place, above};
+use crate::commit::early::{Early, leaned_on};
 use crate::error::CommitError;
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -18,7 +19,7 @@ use crate::seen::Seen;
 use crate::transaction::Transaction;
 use crate::view::View;
 use crate::view::part::Part;
-use crate::view::read_set::{EntriesRead, ObjectReads, ReadSet};
+use crate::view::read_set::{EntriesRead, ObjectReads};
 use crate::write_set::{Object, Staging, WriteSet};
 
 /// A commit whose record has just been appended to the log.
@@ -31,6 +32,7 @@ pub(crate) struct Logged<D: Disk> {
     /// The files that the commit changes in place, opened before its record was
     /// logged. So they are certainly writable, and nobody can execute them meanwhile.
     pub writers: WritableFiles<D>,
+    pub leans_on: BTreeSet<Sequence>,
 }
 
 /// A logged commit that is not yet in the base.
@@ -43,6 +45,10 @@ pub(crate) struct Pending<D: Disk> {
     pub waiter: Waiter<D>,
     /// How far publishing came, if it was tried before.
     pub attempt: Option<Attempt>,
+    /// If the known objects show it before it is in the base.
+    pub early: Option<Early>,
+    /// Commits that were published early, of which this one knows (`commit::early`).
+    pub leans_on: BTreeSet<Sequence>,
     /// The staging directory is needed after this commit is in the base.
     pub keeps_stage: bool,
 }
@@ -71,6 +77,8 @@ impl<D: Disk> Pending<D> {
             writers: logged.writers,
             waiter,
             attempt: None,
+            early: None,
+            leans_on: logged.leans_on,
             keeps_stage,
         }
     }
@@ -128,6 +136,8 @@ pub(crate) struct Queue<D: Disk> {
     /// Commits that were cancelled, and why, until the threads that wait for them have learned
     /// it.
     pub cancelled: BTreeMap<Sequence, CommitError>,
+    /// Commits that were published early and then cancelled, each with one of its paths.
+    pub vanished: BTreeMap<Sequence, Vec<u8>>,
     /// What could not be applied, which has poisoned the store. It stays on the way, so its objects
     /// must stay known: who finds one anew may not read it either.
     pub failed: Option<WriteSet>,
@@ -138,6 +148,7 @@ impl<D: Disk> Default for Queue<D> {
         Queue {
             commits: VecDeque::new(),
             cancelled: BTreeMap::new(),
+            vanished: BTreeMap::new(),
             failed: None,
         }
     }
@@ -196,10 +207,11 @@ impl Attempt {
 
 impl<D: Disk> Queue<D> {
     /// Whether a commit can be validated and appended while these wait.
-    pub fn admits(&self, core: &Core<D>, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
+    pub fn admits(&self, view: &View<D>, set: &WriteSet, may_lean: bool) -> bool {
         if self.commits.is_empty() {
             return true;
         }
+        let (core, reads) = (&view.core, view.reads.as_ref());
         let has_room = self.commits.len() < COMMITS_MAX;
         let is_small = |count: usize| count <= CHANGES_MAX;
         has_room
@@ -207,14 +219,64 @@ impl<D: Disk> Queue<D> {
             && reads.is_none_or(|reads| is_small(reads.len()))
             && core
                 .on_the_way
-                .look(|waiting| is_apart(set, reads, waiting))
+                .look(|waiting| is_apart((view, may_lean), set, waiting))
+    }
+
+    /// Refuses once to commit what has seen something of a commit that was cancelled.
+    pub fn refuse_vanished(&self, view: &View<D>) -> Result<(), CommitError> {
+        let vanished = view.leans_on.take(|one| self.vanished.contains_key(one));
+        match vanished.and_then(|one| self.vanished.get(&one)) {
+            Some(path) => Err(leaned_on(path)),
+            None => Ok(()),
+        }
     }
 
     /// From now on a snapshot may show the commit.
     pub fn push(&mut self, core: &Core<D>, pending: Pending<D>) {
         let sequence = Sequence(pending.record.sequence);
-        core.on_the_way.enter(sequence, footprint(&pending.set));
+        let mut footprint = footprint(&pending.set);
+        if let Some(early) = &pending.early {
+            footprint.is_early = true;
+            footprint.objects.extend(early.serials());
+            footprint.changed.extend(early.serials());
+        }
+        core.on_the_way.enter(sequence, footprint);
         self.commits.push_back(pending);
+    }
+
+    pub fn find_mut(&mut self, sequence: Sequence) -> Option<&mut Pending<D>> {
+        let at = self.position(sequence)?;
+        self.commits.get_mut(at)
+    }
+
+    /// The commits that lean on this one, which has just been taken out, oldest first.
+    pub fn leaning_on(&self, pending: &Pending<D>) -> Vec<Sequence> {
+        let mut of = BTreeSet::from([Sequence(pending.record.sequence)]);
+        let mut leaning = Vec::new();
+        for behind in &self.commits {
+            if !behind.leans_on.is_disjoint(&of) {
+                let sequence = Sequence(behind.record.sequence);
+                of.insert(sequence);
+                leaning.push(sequence);
+            }
+        }
+        leaning
+    }
+
+    pub fn take_out(&mut self, sequence: Sequence) -> Option<Pending<D>> {
+        let at = self.position(sequence)?;
+        self.commits.remove(at)
+    }
+
+    pub fn put_back(&mut self, pending: Pending<D>) {
+        let sequence = pending.record.sequence;
+        let at = self.commits.partition_point(|one| one.record.sequence < sequence);
+        self.commits.insert(at, pending);
+    }
+
+    fn position(&self, sequence: Sequence) -> Option<usize> {
+        let of = |pending: &Pending<D>| Sequence(pending.record.sequence);
+        self.commits.binary_search_by_key(&sequence, of).ok()
     }
 
     pub fn holds(&self, sequence: Sequence) -> bool {
@@ -305,8 +367,23 @@ fn note_changed(footprint: &mut Footprint, base: &Base) {
     footprint.moves_directories |= base.kind == Kind::Directory;
 }
 
-fn is_apart(set: &WriteSet, reads: Option<&ReadSet>, waiting: &Looking<'_>) -> bool {
+fn is_apart<D: Disk>(
+    (view, may_lean): (&View<D>, bool),
+    set: &WriteSet,
+    waiting: &Looking<'_>,
+) -> bool {
     let footprint = footprint(set);
+    let reads = view.reads.as_ref();
+    if waiting.has_early() {
+        let below = waiting.early_below(&footprint);
+        if below.iter().any(|one| *one > view.at) || !(may_lean && view.may_lean()) && !below.is_empty() {
+            return false;
+        }
+        if reads.is_some() {
+            return false;
+        }
+        below.into_iter().for_each(|one| view.leans_on.note(one));
+    }
     let meets = |rule: Rule, is_apart: bool| rule.holds() && !is_apart;
     let moves_directories = footprint.moves_directories || waiting.moves_directories();
     let mut objects = footprint.objects.iter();

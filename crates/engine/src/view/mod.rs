@@ -68,6 +68,7 @@ use crate::base::credentials::{Credentials, Permission};
 use crate::base::landed::Landed;
 use crate::base::present;
 use crate::base::snapshot::Snapshot;
+use crate::commit::early::LeansOn;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::view::log::ViewLog;
 use crate::view::read_set::ReadSet;
@@ -83,6 +84,8 @@ pub(crate) struct View<D: Disk> {
     pub landed: Arc<Landed>,
     /// The names that it has resolved in its snapshot. Nested views share them, forks have a copy.
     resolved: Arc<Resolved>,
+    /// What it has seen of commits that are not in the base. Nested views share it, forks have a copy.
+    pub leans_on: Arc<LeansOn>,
     pub old_texts: OldTexts,
     pub nodes: Nodes,
     /// How often the kernel has looked up each node and not yet forgotten it.
@@ -147,6 +150,7 @@ impl<D: Disk> View<D> {
             at,
             landed: Arc::default(),
             resolved: Arc::default(),
+            leans_on: Arc::default(),
             old_texts: OldTexts::default(),
             lookups: Vec::new(),
             holes_read: HolesRead::default(),
@@ -209,6 +213,12 @@ impl<D: Disk> View<D> {
             Err(Errno::STALE) if node.contents().is_some() => Ok(()),
             required => required,
         }
+    }
+
+    /// Whether its commit may be validated while commits that it leans on are not in the base.
+    pub fn may_lean(&self) -> bool {
+        let is_undo = !self.restored.is_empty() || !self.successions.is_empty();
+        self.restricted_to.is_none() && !is_undo && self.landed.is_empty()
     }
 
     pub fn snapshot_stat(&self, base: &Arc<Base>) -> atomdir_disk::Result<atomdir_disk::Stat> {

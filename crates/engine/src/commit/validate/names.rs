@@ -55,8 +55,7 @@ impl<D: Disk> Validation<'_, D> {
             self.loses_name(before, &entry.path, None);
             return Ok(());
         }
-        let handle = self.core.directory(directory)?;
-        let present = self.present(&handle, &entry.name)?;
+        let present = self.present(directory, &entry.name)?;
         let what = match (before, &present) {
             (Some(before), Some(stat)) if stat.identity != before.identity() => {
                 ConflictKind::Replaced
@@ -79,8 +78,14 @@ impl<D: Disk> Validation<'_, D> {
         Ok(())
     }
 
-    pub(super) fn present(&self, directory: &D::Handle, name: &Name) -> Result<Option<Stat>> {
-        match self.core.stat_entry(directory, name) {
+    /// What the name leads to now, or as soon as commits are in the base that are published already.
+    pub(super) fn present(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Stat>> {
+        let ahead = self.core.ahead.entry(directory, name, Sequence::AFTER_ALL);
+        if let Some((_, object)) = ahead {
+            return object.map(|base| self.core.stat_now(&base)).transpose();
+        }
+        let handle = self.core.directory(directory)?;
+        match self.core.stat_entry(&handle, name) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error),
@@ -184,7 +189,7 @@ impl<D: Disk> Validation<'_, D> {
         }
         let mut present: BTreeMap<Name, Option<Stat>> = BTreeMap::new();
         for name in names.keys() {
-            present.insert(name.clone(), self.present(&handle, name)?);
+            present.insert(name.clone(), self.present(base, name)?);
         }
         let listed = match self.core.disk.list(&handle) {
             // An outside writer has removed it.

@@ -99,8 +99,7 @@ impl<D: Disk> Validation<'_, D> {
         let Some((directory, name)) = &object.home else {
             return Ok(ConflictKind::Removed);
         };
-        let handle = self.core.directory(directory)?;
-        Ok(match self.present(&handle, name)? {
+        Ok(match self.present(directory, name)? {
             Some(_) => ConflictKind::Replaced,
             None => ConflictKind::Removed,
         })

@@ -54,6 +54,7 @@ impl<D: Disk> View<D> {
     /// refresh, change that.
     fn remember_as(&mut self, other: &View<D>) {
         self.resolved = Arc::new(other.resolved.copy());
+        self.leans_on = Arc::new(other.leans_on.copy());
         self.old_texts = other.old_texts.copy();
     }
 

@@ -41,6 +41,7 @@ impl<D: Disk> View<D> {
         View {
             landed: self.landed.clone(),
             resolved: self.resolved.clone(),
+            leans_on: self.leans_on.clone(),
             old_texts: self.old_texts.clone(),
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),

@@ -1,0 +1,154 @@
+//! What published commits have changed that is not in the base yet.
+//!
+//! A simple lazy commit is *published early* (`commit::early`): the known objects and their histories
+//! show it from then on, and the base follows later. So transactions that begin meanwhile read and
+//! overwrite what it has changed without waiting for a flush. What the objects themselves cannot say
+//! is here: which names lead to other objects than in the base, and where an object is that is not
+//! where it shall be.
+//!
+//! Invariants
+//! 1. A name is entered before any snapshot shows the commit, and leaves when the base has it. So a
+//!    reader that first looks here and then at the base never misses the commit.
+//! 2. An object is at the place that is known, or at one of those that are noted here.
+//! 3. Commits leave in the order in which they were entered, or newest first if they are cancelled.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use atomdir_disk::{Identity, Name};
+
+use crate::base::Base;
+use crate::base::entry_place::EntryPlace;
+use crate::ids::Sequence;
+use crate::lock;
+
+/// Where names lead, from a commit on.
+type Versions = VecDeque<(Sequence, Option<Arc<Base>>)>;
+
+#[derive(Default)]
+pub(crate) struct Ahead {
+    /// How many commits are entered.
+    commits: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the directory's serial.
+    names: HashMap<u64, BTreeMap<Name, Versions>>,
+    places: HashMap<Identity, Vec<EntryPlace>>,
+}
+
+/// What one commit enters.
+#[derive(Default)]
+pub(crate) struct AheadChange {
+    /// A directory, a name in it, and the object to which it leads then.
+    pub names: Vec<(Arc<Base>, Name, Option<Arc<Base>>)>,
+    /// Where objects are before the commit is applied.
+    pub places: Vec<(Identity, EntryPlace)>,
+}
+
+impl Ahead {
+    pub fn enter(&self, sequence: Sequence, change: &AheadChange) {
+        let state = &mut *lock(&self.state);
+        for (directory, name, object) in &change.names {
+            let names = state.names.entry(directory.serial).or_default();
+            let versions = names.entry(name.clone()).or_default();
+            assert!(
+                versions.back().is_none_or(|(last, _)| *last < sequence),
+                "commits are published in their order"
+            );
+            versions.push_back((sequence, object.clone()));
+        }
+        for (object, place) in &change.places {
+            state.places.entry(*object).or_default().push(place.clone());
+        }
+        self.commits.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn leave(&self, sequence: Sequence, change: &AheadChange) {
+        let state = &mut *lock(&self.state);
+        for (directory, name, _) in &change.names {
+            let Some(names) = state.names.get_mut(&directory.serial) else {
+                continue;
+            };
+            if let Some(versions) = names.get_mut(name) {
+                versions.retain(|(of, _)| *of != sequence);
+                if versions.is_empty() {
+                    names.remove(name);
+                }
+            }
+            if names.is_empty() {
+                state.names.remove(&directory.serial);
+            }
+        }
+        for (object, place) in &change.places {
+            let Some(places) = state.places.get_mut(object) else {
+                continue;
+            };
+            if let Some(at) = places.iter().position(|one| one == place) {
+                places.remove(at);
+            }
+            if places.is_empty() {
+                state.places.remove(object);
+            }
+        }
+        self.commits.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commits.load(Ordering::SeqCst) == 0
+    }
+
+    /// The newest commit up to `at` that has changed the name and is not in the base, and the object
+    /// to which the name leads since.
+    pub fn entry(
+        &self,
+        directory: &Base,
+        name: &Name,
+        at: Sequence,
+    ) -> Option<(Sequence, Option<Arc<Base>>)> {
+        if self.is_empty() {
+            return None;
+        }
+        let state = lock(&self.state);
+        newest(state.names.get(&directory.serial)?.get(name)?, at)
+    }
+
+    /// All names of the directory that [`Ahead::entry`] knows, in their order.
+    pub fn entries(
+        &self,
+        directory: &Base,
+        at: Sequence,
+    ) -> BTreeMap<Name, (Sequence, Option<Arc<Base>>)> {
+        if self.is_empty() {
+            return BTreeMap::new();
+        }
+        let state = lock(&self.state);
+        let names = state.names.get(&directory.serial).into_iter().flatten();
+        let newest =
+            names.filter_map(|(name, versions)| Some((name.clone(), newest(versions, at)?)));
+        newest.collect()
+    }
+
+    pub fn places(&self, object: Identity) -> Vec<EntryPlace> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        lock(&self.state)
+            .places
+            .get(&object)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Whether the object is not where it shall be, but in a place of this process's own.
+    pub fn is_staged(&self, object: Identity) -> bool {
+        !self.places(object).is_empty()
+    }
+}
+
+fn newest(versions: &Versions, at: Sequence) -> Option<(Sequence, Option<Arc<Base>>)> {
+    versions.iter().rev().find(|(of, _)| *of <= at).cloned()
+}

@@ -1,0 +1,357 @@
+//! Publishes simple lazy commits before they are in the base.
+//!
+//! The call of a lazy commit returns before the log is flushed, and the base must not change before
+//! that. If a transaction that begins meanwhile had to wait for the base, a program that commits in
+//! a loop would flush for each commit. So a commit that only makes, replaces and removes files in
+//! old directories is *published* right away: the known objects, their histories and `base::ahead`
+//! show what it has done. Transactions read that and commit over it; the base follows at the next
+//! flush, commit by commit, in the order of the log.
+//!
+//! A commit *leans on* another one that was published early if its transaction has seen something of
+//! it, or touches the same. If the base cannot take the one, the other is cancelled as well.
+//!
+//! Invariants
+//! 1. What a commit replaces is kept for all snapshots that were open when it was published, before
+//!    anything shows the commit. Every transaction that begins later shows it: both happen under the
+//!    lock of the open transactions.
+//! 2. When a commit is applied, the base has the objects as the known ones were right before it was
+//!    published (`Found`), or an outside writer has changed them.
+//! 3. A commit is taken back only after all that lean on it, newest first. So each takes the objects
+//!    back to what they were.
+//! 4. A commit is published early only if all before it in the queue are. So what it keeps of
+//!    directories differs from the base only by their times.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
+
+use crate::base::ahead::AheadChange;
+use crate::base::core::Core;
+use crate::base::entry_place::{EntryPlace, Parent};
+use crate::base::{Base, OwnStamp, Place, Stamp};
+use crate::commit::keep::Snapshots;
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::ids::{Sequence, TransactionId};
+use crate::lock;
+use crate::names;
+use crate::store::Store;
+use crate::store::commit_state::CommitState;
+use crate::store::open_transactions::OpenTransactions;
+use crate::store::queue::{Attempt, Pending};
+use crate::write_set::{CreatedPlace, Object, WriteSet};
+
+/// The inodes and places of objects right before a commit was published early, by serial. Of all
+/// others they are as they are known.
+#[derive(Default)]
+pub(crate) struct Found(HashMap<u64, (Arc<Base>, Identity, Place)>);
+
+impl Found {
+    pub fn of(&self, base: &Base) -> (Identity, Place) {
+        match self.0.get(&base.serial) {
+            Some((_, identity, place)) => (*identity, place.clone()),
+            None => {
+                let state = base.state();
+                (state.identity, state.place.clone())
+            }
+        }
+    }
+
+    fn note(&mut self, base: &Arc<Base>) {
+        let (identity, place) = self.of(base);
+        self.0
+            .insert(base.serial, (base.clone(), identity, place));
+    }
+}
+
+/// A commit that is published early.
+pub(crate) struct Early {
+    pub found: Found,
+    change: AheadChange,
+    /// What the commit has put at names: its new objects, and the files with new inodes.
+    put: Vec<(Arc<Base>, Identity)>,
+    /// What it keeps for older snapshots. `None` once it is being applied.
+    pub kept: Option<Attempt>,
+}
+
+impl Early {
+    /// The serials of the objects that it has made.
+    pub fn serials(&self) -> impl Iterator<Item = u64> + '_ {
+        self.put.iter().map(|(base, _)| base.serial)
+    }
+}
+
+/// Whether a commit only makes, replaces and removes files in directories that the base has.
+fn is_simple(set: &WriteSet) -> bool {
+    let mut placed = HashSet::new();
+    let is_placed_once = |index: usize, placed: &mut HashSet<usize>| {
+        let created = &set.created[index];
+        let is_slot = matches!(created.place, CreatedPlace::Slot(_));
+        is_slot && created.kind != Kind::Directory && placed.insert(index)
+    };
+    let are_simple = set.entries.iter().all(|entry| {
+        let dies = |before: &Arc<Base>| before.kind != Kind::Directory && set.is_dying(before);
+        matches!(entry.directory, Object::Base(_))
+            && entry.before.as_ref().is_none_or(dies)
+            && match entry.after {
+                None => true,
+                Some(Object::Created(index)) => is_placed_once(index, &mut placed),
+                Some(Object::Base(_)) => false,
+            }
+    });
+    let are_simple = are_simple
+        && set.objects.iter().all(|object| {
+            let contents = object.contents.as_ref();
+            match contents.map(|contents| contents.replacement) {
+                None => object.is_implied,
+                Some(None) => false,
+                Some(Some(index)) => {
+                    let place = &object.base.state().place;
+                    matches!(place, Place::Entry { .. }) && is_placed_once(index, &mut placed)
+                }
+            }
+        });
+    are_simple
+        && placed.len() == set.created.len()
+        && set.removed_directories.is_empty()
+        && set.restored.is_empty()
+        && set.successions.is_empty()
+        && set.dying.len() == set.entries.iter().filter(|one| one.before.is_some()).count()
+}
+
+impl<D: Disk> Store<D> {
+    /// Publishes a lazy commit that is about to be queued, if that is possible. `open`: no transaction
+    /// begins meanwhile.
+    pub(super) fn publish_early(
+        &self,
+        state: &CommitState<D>,
+        open: &OpenTransactions<D>,
+        pending: &mut Pending<D>,
+    ) {
+        let core = &*self.0.core;
+        let record = &pending.record;
+        let mut before = state.queue.commits.iter();
+        if record.groups.is_some()
+            || !before.all(|one| one.early.is_some())
+            || !is_simple(&pending.set)
+        {
+            return;
+        }
+        let sequence = Sequence(record.sequence);
+        let own = TransactionId(record.transaction);
+        let Ok(kept) = self.keep_for(pending, Snapshots::of(open, sequence, Some(own))) else {
+            // It is tried again when the commit is applied.
+            return;
+        };
+        // The staged files are open for writing, and nobody writes to them any more.
+        core.handles.remove_transaction(own);
+        let mut early = plan(core, &pending.set, own);
+        core.ahead.enter(sequence, &early.change);
+        for (base, new) in &early.put {
+            let old = std::mem::replace(&mut base.state().identity, *new);
+            if old != *new {
+                core.index_also(base, *new);
+            }
+        }
+        for base in pending.set.dying.values() {
+            let mut state = base.state();
+            state.place = Place::Limbo(names::limbo(state.identity));
+        }
+        early.kept = Some(kept);
+        pending.early = Some(early);
+    }
+
+    /// After a commit that was published early is in the base: the base has what the known objects
+    /// are, unless later commits have changed these.
+    pub(super) fn settle_early(
+        &self,
+        state: &mut CommitState<D>,
+        pending: &Pending<D>,
+        is_stamped: bool,
+    ) {
+        let (core, Some(early)) = (&*self.0.core, &pending.early) else {
+            return;
+        };
+        let sequence = Sequence(pending.record.sequence);
+        for (base, old, _) in early.found.0.values() {
+            core.handles.forget(*old);
+            if base.identity() != *old {
+                core.unindex(*old);
+            }
+        }
+        let mut stamped = Vec::new();
+        for (base, new) in &early.put {
+            let next = core.on_the_way.next_to_touch(base.serial, sequence);
+            let next = next.and_then(|next| state.queue.find_mut(next));
+            if next.is_none() && !is_stamped {
+                continue;
+            }
+            let Some(stat) = placed(core, early, base, *new) else {
+                continue;
+            };
+            match next {
+                Some(next) => next.seen.note_moved(base, &stat),
+                None => {
+                    let stamp = Stamp::of(&stat);
+                    let own = OwnStamp { stamp, left_by: sequence };
+                    base.state().history_mut().changed.own_stamp = Some(own);
+                    stamped.push((base.serial, base.clone()));
+                }
+            }
+        }
+        lock(&self.0.retained).extend(stamped);
+    }
+
+    /// It is in the base now, or was cancelled.
+    pub(super) fn leave_early(&self, pending: &Pending<D>) {
+        if let Some(early) = &pending.early {
+            let sequence = Sequence(pending.record.sequence);
+            self.0.core.ahead.leave(sequence, &early.change);
+        }
+    }
+
+    /// Takes back what the known objects show of a commit.
+    pub(super) fn take_back_early(&self, pending: &mut Pending<D>) {
+        let core = &*self.0.core;
+        let Some(early) = &pending.early else {
+            return;
+        };
+        let sequence = Sequence(pending.record.sequence);
+        for (base, new) in &early.put {
+            if early.found.0.contains_key(&base.serial) {
+                core.unindex(*new);
+            }
+        }
+        for (base, identity, place) in early.found.0.values() {
+            let mut state = base.state();
+            (state.identity, state.place) = (*identity, place.clone());
+            if let Some(history) = &mut state.history {
+                history.forget_versions(sequence);
+            }
+        }
+        for (directory, ..) in &early.change.names {
+            if let Some(history) = &mut directory.state().history {
+                history.forget_versions(sequence);
+            }
+        }
+        self.leave_early(pending);
+        pending.early = None;
+    }
+}
+
+/// What there is to change in the known objects.
+fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> Early {
+    let mut early = Early {
+        found: Found::default(),
+        change: AheadChange::default(),
+        put: Vec::new(),
+        kept: None,
+    };
+    let staged = |index: usize| {
+        let CreatedPlace::Slot(slot) = set.created[index].place else {
+            unreachable!("it has a slot");
+        };
+        EntryPlace {
+            parent: Parent::Stage(transaction),
+            name: names::slot(slot),
+        }
+    };
+    for entry in &set.entries {
+        let Object::Base(directory) = &entry.directory else {
+            continue;
+        };
+        let mut after = None;
+        let mut places = vec![EntryPlace {
+            parent: Parent::Directory(directory.identity()),
+            name: entry.name.clone(),
+        }];
+        if let Some(Object::Created(index)) = &entry.after {
+            let created = &set.created[*index];
+            let here = Place::Entry {
+                parent: directory.clone(),
+                name: entry.name.clone(),
+            };
+            let base = core.intern_known(created.identity, created.kind, here.clone());
+            base.state().place = here;
+            early.change.places.push((created.identity, staged(*index)));
+            early.put.push((base.clone(), created.identity));
+            places.push(staged(*index));
+            after = Some(base);
+        }
+        if let Some(before) = &entry.before {
+            early.found.note(before);
+            let identity = before.identity();
+            let places = places.into_iter().map(|place| (identity, place));
+            early.change.places.extend(places);
+        }
+        early.note_name(directory, &entry.name, after);
+    }
+    for object in &set.objects {
+        let contents = object.contents.as_ref();
+        let replacement = contents.and_then(|contents| contents.replacement);
+        let place = object.base.state().place.clone();
+        if let (Some(index), Place::Entry { parent, name }) = (replacement, place) {
+            let new = set.created[index].identity;
+            early.found.note(&object.base);
+            let old = object.base.identity();
+            early.change.places.push((old, staged(index)));
+            early.change.places.push((new, staged(index)));
+            early.put.push((object.base.clone(), new));
+            early.note_name(&parent, &name, Some(object.base.clone()));
+        }
+    }
+    early
+}
+
+impl Early {
+    fn note_name(&mut self, directory: &Arc<Base>, name: &Name, object: Option<Arc<Base>>) {
+        let name = (directory.clone(), name.clone(), object);
+        self.change.names.push(name);
+    }
+}
+
+/// The attributes of an object at the name to which the commit has brought it.
+fn placed<D: Disk>(core: &Core<D>, early: &Early, base: &Arc<Base>, new: Identity) -> Option<Stat> {
+    let mut names = early.change.names.iter();
+    let (directory, name, _) = names.find(|(_, _, object)| {
+        object.as_ref().is_some_and(|object| Arc::ptr_eq(object, base))
+    })?;
+    let handle = core.directory(directory).ok()?;
+    let stat = core.disk.stat_at(&handle, name).ok()?;
+    (stat.identity == new).then_some(stat)
+}
+
+/// The error of a commit that leans on one which the base could not take.
+pub(crate) fn leaned_on(path: &[u8]) -> CommitError {
+    CommitError::Conflict(vec![Conflict {
+        path: path.to_vec(),
+        what: ConflictKind::Entry,
+        by: ChangedBy::Outside,
+    }])
+}
+
+/// What a transaction has seen of commits that were published early.
+#[derive(Default)]
+pub(crate) struct LeansOn(std::sync::Mutex<BTreeSet<Sequence>>);
+
+impl LeansOn {
+    pub fn note(&self, sequence: Sequence) {
+        lock(&self.0).insert(sequence);
+    }
+
+    pub fn copy(&self) -> LeansOn {
+        LeansOn(std::sync::Mutex::new(self.all()))
+    }
+
+    pub fn all(&self) -> BTreeSet<Sequence> {
+        lock(&self.0).clone()
+    }
+
+    /// Takes out those that were cancelled.
+    pub fn take(&self, cancelled: impl Fn(&Sequence) -> bool) -> Option<Sequence> {
+        let mut all = lock(&self.0);
+        let taken = all.iter().copied().find(|one| cancelled(one));
+        all.retain(|one| !cancelled(one));
+        taken
+    }
+}
