@@ -86,7 +86,10 @@ impl Seen {
     pub fn note_moved(&mut self, base: &Base, stat: &Stat) {
         if let Some(seen) = self.objects.get_mut(&base.serial) {
             // To move it has changed the change time.
-            let before = Stat { changed: stat.changed, ..*seen };
+            let before = Stat {
+                changed: stat.changed,
+                ..*seen
+            };
             if Stamp::of(&before) == Stamp::of(stat) {
                 *seen = *stat;
             }

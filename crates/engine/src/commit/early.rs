@@ -29,8 +29,9 @@ use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 use crate::base::ahead::AheadChange;
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
-use crate::base::{Base, OwnStamp, Place, Stamp};
+use crate::base::{Base, OwnStamp, Place};
 use crate::commit::keep::Snapshots;
+use crate::commit::publish::stamp;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
@@ -44,12 +45,19 @@ use crate::write_set::{CreatedPlace, Object, WriteSet};
 /// The inodes and places of objects right before a commit was published early, by serial. Of all
 /// others they are as they are known.
 #[derive(Default)]
-pub(crate) struct Found(HashMap<u64, (Arc<Base>, Identity, Place)>);
+pub(crate) struct Found(HashMap<u64, Before>);
+
+struct Before {
+    base: Arc<Base>,
+    identity: Identity,
+    place: Place,
+    own_stamp: Option<OwnStamp>,
+}
 
 impl Found {
     pub fn of(&self, base: &Base) -> (Identity, Place) {
         match self.0.get(&base.serial) {
-            Some((_, identity, place)) => (*identity, place.clone()),
+            Some(before) => (before.identity, before.place.clone()),
             None => {
                 let state = base.state();
                 (state.identity, state.place.clone())
@@ -58,9 +66,14 @@ impl Found {
     }
 
     fn note(&mut self, base: &Arc<Base>) {
-        let (identity, place) = self.of(base);
-        self.0
-            .insert(base.serial, (base.clone(), identity, place));
+        let state = base.state();
+        let before = Before {
+            base: base.clone(),
+            identity: state.identity,
+            place: state.place.clone(),
+            own_stamp: state.changed().and_then(|changed| changed.own_stamp),
+        };
+        self.0.insert(base.serial, before);
     }
 }
 
@@ -116,7 +129,12 @@ fn is_simple(set: &WriteSet) -> bool {
         && set.removed_directories.is_empty()
         && set.restored.is_empty()
         && set.successions.is_empty()
-        && set.dying.len() == set.entries.iter().filter(|one| one.before.is_some()).count()
+        && set.dying.len()
+            == set
+                .entries
+                .iter()
+                .filter(|one| one.before.is_some())
+                .count()
 }
 
 impl<D: Disk> Store<D> {
@@ -152,6 +170,10 @@ impl<D: Disk> Store<D> {
             if old != *new {
                 core.index_also(base, *new);
             }
+            // What others compare with this object is no outside writer's.
+            if let Ok(stat) = core.stat_now(base) {
+                stamp(base, &stat, sequence);
+            }
         }
         for base in pending.set.dying.values() {
             let mut state = base.state();
@@ -163,40 +185,29 @@ impl<D: Disk> Store<D> {
 
     /// After a commit that was published early is in the base: the base has what the known objects
     /// are, unless later commits have changed these.
-    pub(super) fn settle_early(
-        &self,
-        state: &mut CommitState<D>,
-        pending: &Pending<D>,
-        is_stamped: bool,
-    ) {
+    pub(super) fn settle_early(&self, state: &mut CommitState<D>, pending: &Pending<D>) {
         let (core, Some(early)) = (&*self.0.core, &pending.early) else {
             return;
         };
         let sequence = Sequence(pending.record.sequence);
-        for (base, old, _) in early.found.0.values() {
-            core.handles.forget(*old);
-            if base.identity() != *old {
-                core.unindex(*old);
+        for Before { base, identity, .. } in early.found.0.values() {
+            core.handles.forget(*identity);
+            if base.identity() != *identity {
+                core.unindex(*identity);
             }
         }
         let mut stamped = Vec::new();
         for (base, new) in &early.put {
-            let next = core.on_the_way.next_to_touch(base.serial, sequence);
-            let next = next.and_then(|next| state.queue.find_mut(next));
-            if next.is_none() && !is_stamped {
-                continue;
-            }
             let Some(stat) = placed(core, early, base, *new) else {
                 continue;
             };
-            match next {
-                Some(next) => next.seen.note_moved(base, &stat),
-                None => {
-                    let stamp = Stamp::of(&stat);
-                    let own = OwnStamp { stamp, left_by: sequence };
-                    base.state().history_mut().changed.own_stamp = Some(own);
-                    stamped.push((base.serial, base.clone()));
-                }
+            let next = core.on_the_way.next_to_touch(base.serial, sequence);
+            if let Some(next) = next.and_then(|next| state.queue.find_mut(next)) {
+                next.seen.note_moved(base, &stat);
+            }
+            if base.identity() == *new {
+                stamp(base, &stat, sequence);
+                stamped.push((base.serial, base.clone()));
             }
         }
         lock(&self.0.retained).extend(stamped);
@@ -222,11 +233,12 @@ impl<D: Disk> Store<D> {
                 core.unindex(*new);
             }
         }
-        for (base, identity, place) in early.found.0.values() {
-            let mut state = base.state();
-            (state.identity, state.place) = (*identity, place.clone());
+        for before in early.found.0.values() {
+            let mut state = before.base.state();
+            (state.identity, state.place) = (before.identity, before.place.clone());
             if let Some(history) = &mut state.history {
                 history.forget_versions(sequence);
+                history.changed.own_stamp = before.own_stamp;
             }
         }
         for (directory, ..) in &early.change.names {
@@ -314,7 +326,9 @@ impl Early {
 fn placed<D: Disk>(core: &Core<D>, early: &Early, base: &Arc<Base>, new: Identity) -> Option<Stat> {
     let mut names = early.change.names.iter();
     let (directory, name, _) = names.find(|(_, _, object)| {
-        object.as_ref().is_some_and(|object| Arc::ptr_eq(object, base))
+        object
+            .as_ref()
+            .is_some_and(|object| Arc::ptr_eq(object, base))
     })?;
     let handle = core.directory(directory).ok()?;
     let stat = core.disk.stat_at(&handle, name).ok()?;

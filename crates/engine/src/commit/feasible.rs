@@ -14,7 +14,9 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Attributes, Disk, Errno, Identity, Kind, Name, NewNode, Owner, RenameMode};
+use atomdir_disk::{
+    Access, Attributes, Disk, Errno, Identity, Kind, Name, NewNode, Owner, RenameMode,
+};
 use atomdir_types::TreePath;
 use atomdir_types::path::AnyPath;
 
@@ -198,10 +200,7 @@ fn check_changeable<D: Disk>(
 /// Refuses to set attributes that only the owner may set, if somebody else is the owner. The check
 /// ignores the side effects of a write. The kernel repeats these when apply writes: it removes
 /// set-id bits and capabilities, and sets the times.
-fn check_own<D: Disk>(
-    (core, found): (&Core<D>, &Found),
-    object: &ObjectWrite,
-) -> Outcome<()> {
+fn check_own<D: Disk>((core, found): (&Core<D>, &Found), object: &ObjectWrite) -> Outcome<()> {
     let refused = || CommitError::io("set the attributes of", &object.path, Errno::PERM);
     let mut xattrs = object.xattrs.iter().map(|(name, _)| name);
     let is_capability = |name: &Vec<u8>| name == CAPABILITY;

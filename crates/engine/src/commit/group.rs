@@ -130,6 +130,20 @@ impl<D: Disk> Store<D> {
         applied
     }
 
+    /// Takes the commit lock, with no commit published that is not in the base: what a transaction has
+    /// read is compared with the base.
+    pub(super) fn lock_for_reads(&self) -> Result<Guard<'_, D>, StoreError> {
+        let state = lock(&self.0.commit);
+        let way = &self.0.core.on_the_way;
+        match way.look(|waiting| waiting.has_early()) {
+            false => Ok(state),
+            true => {
+                drop(state);
+                self.lock_without_pending()
+            }
+        }
+    }
+
     /// Takes the commit lock, with no commit on its way to the base that touches what this one does,
     /// but for such as are published early. `may_lean`: on these.
     pub(super) fn lock_for(

@@ -32,9 +32,9 @@ use std::ops::Range;
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, PartLock};
 use atomdir_types::TreePath;
 
-use crate::base::{Base, Place};
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
+use crate::base::{Base, Place};
 use crate::commit::Committed;
 use crate::commit::early::Found;
 use crate::commit::feasible;
@@ -74,8 +74,8 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         };
         let (identity, place) = Found::default().of(&object.base);
         // No program can have opened what only an earlier commit has staged.
-        let is_used = !core.ahead.is_staged(identity)
-            && is_in_use(&core, (identity, place), &object.path)?;
+        let is_used =
+            !core.ahead.is_staged(identity) && is_in_use(&core, (identity, place), &object.path)?;
         if is_used && core.part_lock(&object.base) == Some(PartLock::Exclusive) {
             return Err(conflict(&object.path, ConflictKind::PartLocked));
         }

@@ -71,8 +71,8 @@ use atomdir_types::{ChangeLine, TreePath};
 
 use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
-use crate::commit::early::Found;
 use crate::commit::carry::{carry, carry_some_pages};
+use crate::commit::early::Found;
 use crate::commit::equal::Equal;
 use crate::commit::look::look_at_base;
 use crate::commit::prepare::{Chosen, Prepared};
@@ -254,7 +254,7 @@ impl<D: Disk> Store<D> {
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
             if view.reads.is_some() || !equal.is_empty() {
-                let _held = lock(&self.0.commit);
+                let _held = self.lock_for_reads()?;
                 view.is_validated = true;
                 let set = (&mut prepared.set, Accepted::of(equal));
                 self.refuse_conflicts(transaction, view, set)?;

@@ -80,7 +80,7 @@ impl<D: Disk> Store<D> {
         }
         let keeps_old = attempt.keeps_but.is_some();
         match is_early {
-            true => self.settle_early(state, pending, keeps_old || is_shown_early),
+            true => self.settle_early(state, pending),
             false => remember_places(core, &pending.set),
         }
         let mut stamped = Vec::new();
@@ -447,7 +447,7 @@ fn stamp_created<D: Disk>(
     }
 }
 
-fn stamp(base: &Base, stat: &Stat, left_by: Sequence) {
+pub(super) fn stamp(base: &Base, stat: &Stat, left_by: Sequence) {
     let stamp = Stamp::of(stat);
     base.state().history_mut().changed.own_stamp = Some(OwnStamp { stamp, left_by });
 }

@@ -270,7 +270,9 @@ impl<D: Disk> Queue<D> {
 
     pub fn put_back(&mut self, pending: Pending<D>) {
         let sequence = pending.record.sequence;
-        let at = self.commits.partition_point(|one| one.record.sequence < sequence);
+        let at = self
+            .commits
+            .partition_point(|one| one.record.sequence < sequence);
         self.commits.insert(at, pending);
     }
 
@@ -376,7 +378,9 @@ fn is_apart<D: Disk>(
     let reads = view.reads.as_ref();
     if waiting.has_early() {
         let below = waiting.early_below(&footprint);
-        if below.iter().any(|one| *one > view.at) || !(may_lean && view.may_lean()) && !below.is_empty() {
+        if below.iter().any(|one| *one > view.at)
+            || !(may_lean && view.may_lean()) && !below.is_empty()
+        {
             return false;
         }
         if reads.is_some() {

@@ -59,6 +59,9 @@ pub(crate) struct Validation<'a, D: Disk> {
     /// An undo or a restore: no file may lose its last name by it that had another one in its
     /// snapshot.
     pub is_undo: bool,
+    /// The commit of this transaction that was cancelled last. What it has noted as changed was
+    /// validated then, and is no change of others.
+    pub cancelled: Option<Sequence>,
 }
 
 impl<'a, D: Disk> Validation<'a, D> {
@@ -83,6 +86,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             seen: Seen::default(),
             accepted: Accepted::default(),
             is_undo: false,
+            cancelled: None,
         }
     }
 
@@ -180,6 +184,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             .changed()
             .and_then(part)
             .filter(|changed| *changed > self.at && !self.landed.is_own(*changed))
+            .filter(|changed| Some(*changed) != self.cancelled)
             .filter(|_| rule.holds())
     }
 
