@@ -1,6 +1,7 @@
 //! Workloads of a store that keeps what commits replace. After every crash, the commits can be
 //! undone.
 
+use super::transactions::over_one_another;
 use super::{
     back, carried_and_staged, exchange, file, first, link, make, mode, moves, remove_directory,
     rename, second, third, truncate, unlink, used, workload, write, xattr,
@@ -79,6 +80,21 @@ fn replaced_and_removed() -> Vec<Workload> {
                 Commit(vec![write("n", 0, 300), xattr("n", Some("x"))]),
                 Lazy(vec![unlink("n"), unlink("m"), unlink("o")]),
                 Commit(vec![file("n", 10)]),
+            ],
+        ),
+        workload(
+            "kept: lazy commits over one another",
+            vec![
+                Snapshot,
+                Step::Row(over_one_another()),
+                Checkpoint,
+                Step::Row(vec![
+                    vec![write("n3", 0, 70)],
+                    vec![unlink("n3"), write("b", 5, 9)],
+                    vec![file("n3", 12)],
+                ]),
+                EndSnapshots,
+                Step::Sync,
             ],
         ),
         workload(

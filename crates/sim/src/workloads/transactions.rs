@@ -89,6 +89,29 @@ fn nested() -> Vec<Workload> {
         ),
         workload("nearly all undone", vec![Step::Transaction(nothing)]),
         workload("a row of lazy commits", rows()),
+        workload(
+            "lazy commits over one another",
+            vec![
+                Step::Row(over_one_another()),
+                Step::Deferred(vec![write("n1", 3, 20), unlink("n3")]),
+                Step::Lazy(vec![file("n3", 5000)]),
+                Step::Commit(vec![rename("n1", "f/n1"), unlink("n2"), write("n3", 0, 9)]),
+            ],
+        ),
+    ]
+}
+
+/// Each makes, replaces and removes files only, so that it is published before it is in the base.
+pub fn over_one_another() -> Vec<Vec<Operation>> {
+    vec![
+        vec![file("n1", 700)],
+        vec![write("n1", 10, 500), mode("n1", 0o600)],
+        vec![file("n2", 40), unlink("b")],
+        vec![unlink("n1"), file("b", 90)],
+        vec![write("b", 0, 30), write("n2", 0, 9), unlink("d/z")],
+        vec![file("n1", 60), truncate("a", 0), file("d/z", 0)],
+        vec![unlink("n2"), write("a", 0, 5)],
+        vec![file("n2", 800), file("n3", 1), xattr("d/z", Some("z"))],
     ]
 }
 
