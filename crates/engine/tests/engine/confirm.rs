@@ -304,6 +304,31 @@ fn label_can_be_changed_at_and_after_the_commit() {
     assert!(one.store().relabel(Sequence(2), Vec::new()).is_err());
 }
 
+#[test]
+fn commit_of_a_part_dates_no_file_of_the_rest() {
+    let one = Timed::new();
+    let transaction = begin(one.store());
+    transaction.set_terms(Terms {
+        times_at_commit: Some(true),
+        ..Terms::default()
+    });
+    write(&transaction, "part", "text");
+    write(&transaction, "rest", "text");
+    let modified = |name: &str| {
+        let node = transaction.lookup(NodeId::ROOT, name.as_bytes());
+        let node = node.expect("it is there").node;
+        transaction.attributes(node).expect("read").modified
+    };
+    let before = modified("rest");
+    let part = [b"part".to_vec()];
+    let landed = one
+        .store()
+        .commit_portion(&transaction, Portion::part(&part), &mut |_| {});
+    landed.expect("nobody is in the way");
+    assert_eq!(modified("part").seconds, 1000);
+    assert_eq!(modified("rest"), before);
+}
+
 /// Also if that commit is refused, or changes nothing.
 #[test]
 fn label_of_a_part_is_that_of_its_commit_alone() {
