@@ -44,7 +44,9 @@ impl StoreLocation {
     pub fn holder(&self) -> Option<(Holder, HeldHow)> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let control = openat(CWD, &self.control, flags, Mode::empty()).ok()?;
-        Holder::find(&control).map(|holder| (holder, HeldHow::of(&control)))
+        let holder = Holder::find(&control)?;
+        let how = HeldHow::of(&control, Some(&holder));
+        Some((holder, how))
     }
 
     /// Whether transactions may have been open when the last service ended: the next one opens those

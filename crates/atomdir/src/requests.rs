@@ -8,8 +8,9 @@ use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
 use crate::{ConnectError, lent, surroundings, view_root};
 use atomdir_protocol::{
-    Answer, BeginOptions, BeginRequest, CommitRequest, Committed, Others, Past, Portion, Progress,
-    Request, ServiceStatus, SnapshotObject, StopReport, TransactionStatus, WhileOpen,
+    Answer, BeginOptions, BeginRequest, CommitRequest, Committed, LABEL_LENGTH_MAX, Others, Past,
+    Portion, Progress, Request, ServiceStatus, SnapshotObject, StopReport, TransactionStatus,
+    WhileOpen,
 };
 use atomdir_types::{ChangeLine, Checked, CommitDetails, FileRead, Sequence, Side, TransactionId};
 use std::os::fd::OwnedFd;
@@ -37,7 +38,7 @@ pub struct CommittedPortion {
 /// have.
 pub(crate) fn begin_request(options: &BeginOptions, past: Option<Past>) -> Request {
     let mut options = options.clone();
-    options.label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
+    options.label.truncate(LABEL_LENGTH_MAX);
     Request::Begin(BeginRequest { options, past })
 }
 
@@ -176,10 +177,17 @@ impl Connection {
         others: Others,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CommittedPortion, CommitError> {
+        let mut portion = portion.clone();
+        if let Portion::Part {
+            label: Some(label), ..
+        } = &mut portion
+        {
+            label.truncate(LABEL_LENGTH_MAX);
+        }
         let request = Request::Commit(CommitRequest {
             transaction,
             others,
-            portion: portion.clone(),
+            portion,
         });
         let mut parts = Parts::default();
         match self.ask_with(&request, &mut parts, progress) {

@@ -173,7 +173,10 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
         Request::Commit(CommitRequest {
             transaction,
             others: Others::Wait,
-            portion: Portion::Part(vec![path()]),
+            portion: Portion::Part {
+                paths: vec![path()],
+                label: Some(path()),
+            },
         }),
         Request::AbortPart {
             transaction,

@@ -236,7 +236,11 @@ pub enum Portion {
     All,
     /// The changes at and below these paths, relative to the store's root, and the changes that these
     /// need. The transaction stays open with the rest. The changes that have landed are listed.
-    Part(Vec<Vec<u8>>),
+    Part {
+        paths: Vec<Vec<u8>>,
+        /// The label of this commit in the log, if it is not the transaction's.
+        label: Option<Vec<u8>>,
+    },
     /// All, and sides are taken in conflicts that were listed before. Any other conflict, and one that
     /// is not as it was listed, refuses the commit. The changes for which their side was taken are
     /// listed.

@@ -191,7 +191,10 @@ fn parts_and_conflicts() -> Vec<Request> {
         Request::Commit(CommitRequest {
             transaction,
             others: Others::End,
-            portion: Portion::Part(vec![b"a/b".to_vec()]),
+            portion: Portion::Part {
+                paths: vec![b"a/b".to_vec()],
+                label: Some(b"a turn".to_vec()),
+            },
         }),
         Request::AbortPart {
             transaction,

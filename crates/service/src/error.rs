@@ -104,6 +104,13 @@ impl ServiceError {
                         "it hands the store over once no transaction and no file of it is open there; \
                          try again when they have ended"
                     }
+                    HeldHow::Stopped => {
+                        "it is stopped; it goes on after `kill -CONT` and its number"
+                    }
+                    HeldHow::ByChild => {
+                        "a program forked it that had the store open and has ended; try again when this \
+                         process has ended, too"
+                    }
                     _ => "try again when that program has closed the store or handed it over",
                 }
                 .to_owned(),

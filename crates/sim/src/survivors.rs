@@ -352,7 +352,7 @@ impl Driver {
         let paths: Vec<Vec<u8>> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
         let open = running.open.clone();
         self.commit_unseen_by(|store| {
-            store.commit_portion(&open, Portion::Part(&paths), &mut |_| {})
+            store.commit_portion(&open, Portion::part(&paths), &mut |_| {})
         });
         let store = self.store();
         let refreshed = store.refresh(&open);

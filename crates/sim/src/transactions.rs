@@ -247,7 +247,7 @@ impl Driver {
         let paths = part.paths.iter().map(|path| path.as_bytes().to_vec());
         let paths: Vec<Vec<u8>> = paths.collect();
         self.commit_unseen_by(|store| {
-            store.commit_portion(&open, Portion::Part(&paths), &mut |_| {})
+            store.commit_portion(&open, Portion::part(&paths), &mut |_| {})
         });
         assert_shows(&open, &with_rest);
         if part.checkpoint {

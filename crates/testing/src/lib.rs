@@ -58,7 +58,7 @@ pub use random::Random;
 pub use scenario::{Action, Scenario, copy_tree, moment_now};
 pub use scratch::{Scratch, quick_directory};
 pub use skip::{cached, only_in_full_tier, skip, tools_present, users_can_mount};
-pub use store::{Store, View};
+pub use store::{SERVICE_CHILDREN, Store, View};
 pub use terminal::OnTerminal;
 pub use tier::{full_tier, pick};
 pub use usage::{Usage, Using};

@@ -180,7 +180,7 @@ impl Store {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter_map(Pid::from_raw)
-            .filter(|pid| is_service_of(*pid, &self.path) && !is_barrier_process(*pid))
+            .filter(|pid| is_service_of(*pid, &self.path) && !is_child_of_service(*pid))
             .collect()
     }
 
@@ -300,10 +300,22 @@ fn living_threads(pid: Pid) -> Vec<String> {
     threads.flatten().filter_map(describe).collect()
 }
 
-/// Whether this is the service's child that waits for the mount. It ends with the service.
+/// The names of the service's child that waits for the mount, and of the one that ends its
+/// connection if the service is killed. Both end with the service.
+pub const SERVICE_CHILDREN: [&str; 2] = [BARRIER, "view-aborter"];
+const BARRIER: &str = "atomdir-barrier";
+
 fn is_barrier_process(pid: Pid) -> bool {
-    let comm = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
-    comm.is_ok_and(|comm| comm.trim_end() == "atomdir-barrier")
+    name_of(pid).is_some_and(|name| name == BARRIER)
+}
+
+fn is_child_of_service(pid: Pid) -> bool {
+    name_of(pid).is_some_and(|name| SERVICE_CHILDREN.contains(&name.as_str()))
+}
+
+fn name_of(pid: Pid) -> Option<String> {
+    let comm = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
+    Some(comm.trim_end().to_owned())
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {

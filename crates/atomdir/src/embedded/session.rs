@@ -410,7 +410,7 @@ impl Session for EmbeddedTransaction {
         let mut committed = self.commit_by(|store| {
             store.commit_portion(
                 &self.transaction,
-                engine::Portion::Part(&paths),
+                engine::Portion::part(&paths),
                 &mut |_| {},
             )
         })?;

@@ -27,6 +27,7 @@ impl Requests {
         // need what has this name, since this process has the store.
         match unlinkat(&control, NAME, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR) => unlinkat(&control, NAME, AtFlags::REMOVEDIR)?,
             Err(errno) => return Err(errno),
         }
         mkfifoat(&control, NAME, Mode::RUSR | Mode::WUSR)?;
@@ -118,6 +119,16 @@ mod tests {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         openat(control(), NAME, flags, Mode::RUSR | Mode::WUSR).expect("a file in its place");
         assert!(!ask(control()));
+    }
+
+    #[test]
+    fn a_directory_in_the_place_of_the_pipe_is_replaced() {
+        let scratch = atomdir_testing::Scratch::new("asking-directory");
+        let control = || LinuxDisk::open_root(scratch.path()).expect("opened");
+        rustix::fs::mkdirat(control(), NAME, Mode::RWXU).expect("made");
+        let requests = Requests::open(control()).expect("a pipe");
+        assert!(ask(control()));
+        requests.remove();
     }
 
     /// A child that was forked by a process which was killed has its parent's pipe.

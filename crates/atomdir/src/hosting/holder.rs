@@ -1,11 +1,13 @@
 //! Finds the process that has a store open, by the lock that it holds.
 //!
 //! The kernel lists all file locks in `/proc/locks`. So the answer is never out of date, as a
-//! note in a file could be, and it costs nothing while nobody asks.
+//! note in a file could be, and it costs nothing while nobody asks. A child that the holder has forked
+//! shares the lock and keeps it when the holder is killed. The list goes on to name the dead process
+//! then, so the child is looked for in `/proc/PID/fdinfo`.
 
 use super::asking::is_listening;
 use super::kernel::{FileLock, kernel_text};
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, StatxFlags, openat, statx};
 use std::fmt;
 use std::os::fd::AsFd;
 
@@ -41,14 +43,25 @@ pub enum HeldHow {
     UntilIdle,
     /// It has the store open for itself until it closes it or hands it over by itself.
     UntilClosed,
+    /// It is stopped, as by SIGSTOP, and gives nothing up before it goes on.
+    Stopped,
+    /// It is a child of the process that had the store open and has ended. It gives the store up when
+    /// it ends.
+    ByChild,
 }
 
 impl HeldHow {
     /// How a process that runs no service gives up the store with this control directory.
-    pub fn of(control: impl AsFd) -> HeldHow {
-        match is_listening(control) {
-            true => HeldHow::UntilIdle,
-            false => HeldHow::UntilClosed,
+    pub fn of(control: impl AsFd, holder: Option<&Holder>) -> HeldHow {
+        let is_child = |one: &Holder| {
+            let lock = HeldLock::find(&control);
+            lock.is_some_and(|lock| lock.process != one.process)
+        };
+        match holder {
+            Some(holder) if is_child(holder) => HeldHow::ByChild,
+            Some(holder) if holder.is_stopped() => HeldHow::Stopped,
+            _ if is_listening(&control) => HeldHow::UntilIdle,
+            _ => HeldHow::UntilClosed,
         }
     }
 }
@@ -64,6 +77,13 @@ impl fmt::Display for HeldHow {
             }
             HeldHow::UntilClosed => {
                 " in its own process; try again when it has closed it or handed it over"
+            }
+            HeldHow::Stopped => {
+                " in its own process, which is stopped; try again when it goes on (SIGCONT)"
+            }
+            HeldHow::ByChild => {
+                " because a program forked it that had the store open and has ended; try again when \
+                 this process has ended, too"
             }
         })
     }
@@ -81,21 +101,14 @@ impl Holder {
     /// Returns the holder of the store with this control directory. `None` if there is none,
     /// or it is in another process namespace.
     pub fn find(control: impl AsFd) -> Option<Holder> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let lock = statx(control, LOCK, flags, StatxFlags::INO).ok()?;
-        let device = format!("{:02x}:{:02x}", lock.stx_dev_major, lock.stx_dev_minor);
-        let locks = kernel_text("/proc/locks")?;
-        let of_inode = || {
-            let locks = locks.lines().filter_map(FileLock::parse);
-            locks.filter(|found| found.class == "FLOCK" && found.inode == lock.stx_ino)
-        };
-        // Btrfs shows programs another device than it shows here.
-        let found = of_inode()
-            .find(|found| found.device == device)
-            .or_else(|| of_inode().next().filter(|_| of_inode().count() == 1))?;
-        let program = kernel_text(&format!("/proc/{}/comm", found.process))?;
+        let lock = HeldLock::find(control)?;
+        Holder::of(lock.process).or_else(|| Holder::of(lock.process_with_it()?))
+    }
+
+    fn of(process: u32) -> Option<Holder> {
+        let program = kernel_text(&format!("/proc/{process}/comm"))?;
         Some(Holder {
-            process: found.process,
+            process,
             program: program.trim_end().to_owned(),
         })
     }
@@ -103,6 +116,11 @@ impl Holder {
     /// Whether the process runs the same program as this one.
     pub fn runs_our_program(&self) -> bool {
         kernel_text("/proc/self/comm").is_some_and(|ours| ours.trim_end() == self.program)
+    }
+
+    fn is_stopped(&self) -> bool {
+        let stat = kernel_text(&format!("/proc/{}/stat", self.process));
+        stat.is_some_and(|stat| matches!(fields(&stat).next(), Some("T" | "t")))
     }
 
     /// Whether the process has been killed or is ending, so that it will soon give the store
@@ -114,10 +132,7 @@ impl Holder {
         let Some(status) = kernel_text(&format!("/proc/{}/status", self.process)) else {
             return true;
         };
-        // The name may contain anything, but the last parenthesis ends it. After it come the
-        // state and, as the seventh field, the flags.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let mut fields = fields.split_whitespace();
+        let mut fields = fields(&stat);
         let state = fields.next();
         let flags: u64 = fields
             .nth(5)
@@ -132,6 +147,66 @@ impl Holder {
             .any(|mask| mask & KILL_SIGNAL != 0);
         matches!(state, Some("Z" | "X")) || flags & EXITING != 0 || is_killed
     }
+}
+
+/// The fields of `/proc/PID/stat` after the name: the state and, as the seventh, the flags. The name
+/// may contain anything, but the last parenthesis ends it.
+fn fields(stat: &str) -> impl Iterator<Item = &str> {
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    fields.split_whitespace()
+}
+
+/// A store's lock, as the kernel lists it.
+struct HeldLock {
+    inode: u64,
+    /// The process that took it.
+    process: u32,
+}
+
+impl HeldLock {
+    fn find(control: impl AsFd) -> Option<HeldLock> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let lock = statx(control, LOCK, flags, StatxFlags::INO).ok()?;
+        let device = format!("{:02x}:{:02x}", lock.stx_dev_major, lock.stx_dev_minor);
+        let locks = kernel_text("/proc/locks")?;
+        let of_inode = || {
+            let locks = locks.lines().filter_map(FileLock::parse);
+            locks.filter(|found| found.class == "FLOCK" && found.inode == lock.stx_ino)
+        };
+        // Btrfs shows programs another device than it shows here.
+        let found = of_inode()
+            .find(|found| found.device == device)
+            .or_else(|| of_inode().next().filter(|_| of_inode().count() == 1))?;
+        Some(HeldLock {
+            inode: found.inode,
+            process: found.process,
+        })
+    }
+
+    /// A process with a descriptor that has the lock.
+    fn process_with_it(&self) -> Option<u32> {
+        let is_it = |line: &str| {
+            let found = line.strip_prefix("lock:").and_then(FileLock::parse);
+            found.is_some_and(|found| (found.inode, found.process) == (self.inode, self.process))
+        };
+        numbers_in("/proc").into_iter().find(|process| {
+            let descriptors = format!("/proc/{process}/fdinfo");
+            let mut texts = numbers_in(&descriptors).into_iter();
+            texts.any(|number| {
+                let text = kernel_text(&format!("{descriptors}/{number}"));
+                text.is_some_and(|text| text.lines().any(is_it))
+            })
+        })
+    }
+}
+
+/// The names in a directory of `/proc` that are numbers.
+fn numbers_in(directory: &str) -> Vec<u32> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let entries = openat(CWD, directory, flags, Mode::empty()).and_then(Dir::new);
+    let entries = entries.into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok());
+    names.collect()
 }
 
 #[cfg(test)]

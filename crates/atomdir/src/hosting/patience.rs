@@ -57,7 +57,7 @@ impl LockPatience {
         };
         let left = self.ends.saturating_duration_since(Instant::now());
         if self.looks >= looks_max || left.is_zero() {
-            let how = HeldHow::of(&control);
+            let how = HeldHow::of(&control, holder.as_ref());
             return Err(HeldBy { holder, how });
         }
         let time = if is_ending { left } else { left.min(RETRY) };
@@ -86,7 +86,9 @@ mod tests {
     use super::*;
     use atomdir_testing::{Scratch, wait_until};
     use rustix::fs::{CWD, Mode, OFlags, openat};
-    use std::process::Command;
+    use rustix::process::{Signal, kill_process};
+    use std::os::fd::OwnedFd;
+    use std::process::{Child, Command};
 
     #[test]
     fn a_wait_for_a_killed_holder_lasts_until_its_end() {
@@ -110,22 +112,55 @@ mod tests {
         holder.wait().expect("ended");
     }
 
-    #[test]
-    fn a_holder_that_stays_is_named() {
-        let scratch = Scratch::new("patience-stays");
-        let mut holder = Command::new("flock")
-            .args(["--no-fork", "lock", "sleep", "1000"])
+    fn held(scratch: &Scratch, script: &str) -> (Child, OwnedFd) {
+        let holder = Command::new("sh")
+            .args(["-c", script])
             .current_dir(scratch.path())
             .spawn()
             .expect("started");
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let control = openat(CWD, scratch.path(), flags, Mode::empty()).expect("opened");
         wait_until("the lock", || Holder::find(&control).is_some());
+        (holder, control)
+    }
+
+    fn refused(control: &OwnedFd) -> HeldBy {
         let mut patience = LockPatience::new();
-        let found = (0..LOOKS).find_map(|_| patience.wait(&control, |_| false).err());
-        let found = found.expect("it stays");
+        let found = (0..LOOKS).find_map(|_| patience.wait(control, |_| false).err());
+        found.expect("it stays")
+    }
+
+    #[test]
+    fn a_holder_that_stays_is_named() {
+        let scratch = Scratch::new("patience-stays");
+        let script = "exec flock --no-fork lock sleep 1000";
+        let (mut holder, control) = held(&scratch, script);
+        let number = Some(holder.id());
+        let found = refused(&control);
         assert_eq!(found.how, HeldHow::UntilClosed);
-        assert_eq!(found.holder.map(|found| found.process), Some(holder.id()));
+        assert_eq!(found.holder.map(|found| found.process), number);
+        let process = Pid::from_child(&holder);
+        kill_process(process, Signal::STOP).expect("it is there");
+        wait_until("the stop", || refused(&control).how == HeldHow::Stopped);
+        holder.kill().expect("killed");
+        holder.wait().expect("ended");
+    }
+
+    #[test]
+    fn a_child_that_keeps_the_lock_of_a_dead_process_is_named() {
+        // The kernel lists such a lock only in its first process namespace.
+        let own = rustix::fs::readlink("/proc/self/ns/pid", Vec::new());
+        if own.expect("read").as_bytes() != b"pid:[4026531836]" {
+            let test = "a_child_that_keeps_the_lock_of_a_dead_process_is_named";
+            return atomdir_testing::skip(test, "not in the first process namespace");
+        }
+        let scratch = Scratch::new("patience-child");
+        let (mut holder, control) = held(&scratch, "exec 9> lock; flock 9; exec sleep 1000");
+        wait_until("the end of `flock`", || {
+            let found = refused(&control);
+            found.holder.map(|found| found.process) == Some(holder.id())
+                && found.how == HeldHow::ByChild
+        });
         holder.kill().expect("killed");
         holder.wait().expect("ended");
     }

@@ -355,7 +355,9 @@ impl Session for ServedTransaction {
         &self,
         paths: &[&Path],
     ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError> {
-        let (id, portion) = (self.transaction.id, Portion::Part(bytes_of(paths)));
+        let id = self.transaction.id;
+        let (paths, label) = (bytes_of(paths), None);
+        let portion = Portion::Part { paths, label };
         self.ask(
             || CommitError::Ended,
             |connection| {

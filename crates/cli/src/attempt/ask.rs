@@ -63,7 +63,7 @@ pub fn ask(
         if chosen.paths.is_empty() {
             continue;
         }
-        match picking::land(context, connected, transaction, chosen, others) {
+        match picking::land(context, connected, transaction, (chosen, None), others) {
             Ok(done) => done
                 .show(&mut Painter::on_terminal(
                     terminal,

@@ -18,12 +18,13 @@ use crate::picking::choice::PartOfText;
 use crate::picking::whole::Saved;
 use atomdir::client::{Others, Portion, Transaction};
 
-/// Lands the chosen changes. The view becomes writable if it was not.
+/// Lands the chosen changes, with a label of their own if there is one. The view becomes writable if
+/// it was not.
 pub fn land(
     context: &Context,
     connected: &mut Connected,
     transaction: &Transaction,
-    chosen: Chosen,
+    (chosen, label): (Chosen, Option<Vec<u8>>),
     others: Others,
 ) -> Result<PartDone, Error> {
     let Chosen { paths, texts } = chosen;
@@ -36,7 +37,10 @@ pub fn land(
     }
     let saved = save_all(transaction, &texts)?;
     let reduced = reduce_all(transaction, &texts);
-    let portion = Portion::Part(paths.clone());
+    let portion = Portion::Part {
+        paths: paths.clone(),
+        label,
+    };
     let part =
         reduced.and_then(|()| attempt::commit_portion(context, connection, id, &portion, others));
     for (text, saved) in texts.iter().zip(saved) {

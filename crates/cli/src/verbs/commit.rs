@@ -16,6 +16,7 @@ use clap::{Args, ValueHint};
 use serde::{Serialize, Serializer};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Make a transaction's changes take effect
@@ -182,20 +183,27 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         context.refuse_to_wait_inside(&mut connected, transaction)?;
     }
     let message = arguments.message.as_deref();
+    let is_part = arguments.patch || arguments.so_far || !arguments.paths.is_empty();
+    let (of_part, of_all) = match is_part {
+        true => (message, None),
+        false => (None, message),
+    };
     arguments
         .terms
-        .set(&mut connected.connection, transaction, message)?;
+        .set(&mut connected.connection, transaction, of_all)?;
+    let label = of_part.map(|label| label.as_bytes().to_vec());
     if arguments.patch {
-        let id = transaction;
-        return pick(context, &mut connected, id, &arguments.paths, others);
+        let wanted = (&*arguments.paths, label);
+        return pick(context, &mut connected, transaction, wanted, others);
     }
-    if arguments.so_far || !arguments.paths.is_empty() {
+    if is_part {
         let named = match arguments.so_far {
             true => Named::everything(),
             false => Named::new(&connected, &arguments.paths)?,
         };
         let connection = &mut connected.connection;
-        let portion = Portion::Part(named.paths.clone());
+        let paths = named.paths.clone();
+        let portion = Portion::Part { paths, label };
         let part = attempt::commit_portion(context, connection, transaction, &portion, others)?;
         attempt::survive_again(context, connection, transaction);
         let others = named.others(&part.changes);
@@ -252,7 +260,7 @@ fn pick(
     context: &Context,
     connected: &mut Connected,
     id: TransactionId,
-    paths: &[PathBuf],
+    (paths, label): (&[PathBuf], Option<Vec<u8>>),
     others: Others,
 ) -> Result<ExitCode, Error> {
     let mut terminal = Terminal::open(false, WITHOUT_TERMINAL)?;
@@ -265,7 +273,10 @@ fn pick(
         let chosen = picking::choose(context, connected, &view, &lines, &mut terminal)?;
         match chosen.filter(|chosen| !chosen.paths.is_empty()) {
             None => Ok(None),
-            Some(chosen) => picking::land(context, connected, &view, chosen, others).map(Some),
+            Some(chosen) => {
+                let chosen = (chosen, label);
+                picking::land(context, connected, &view, chosen, others).map(Some)
+            }
         }
     });
     // Nobody else has held it, and it shall stay open.

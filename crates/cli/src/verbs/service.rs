@@ -377,6 +377,8 @@ struct OpenIn {
     program: String,
     /// Once no transaction and no file of the store is open in it.
     hands_over: bool,
+    #[serde(skip)]
+    how: HeldHow,
 }
 
 impl From<(Holder, HeldHow)> for OpenIn {
@@ -385,6 +387,7 @@ impl From<(Holder, HeldHow)> for OpenIn {
             process: holder.process,
             program: holder.program,
             hands_over: how == HeldHow::UntilIdle,
+            how,
         }
     }
 }
@@ -399,9 +402,15 @@ impl Show for AtRest<'_> {
             )?,
             Some(open_in) => {
                 let program = escaped(open_in.program.as_bytes());
-                let when = match open_in.hands_over {
-                    true => "hands it over to a service once nothing of it is open there",
-                    false => "keeps it until it closes it or hands it over",
+                let when = match open_in.how {
+                    HeldHow::UntilIdle => {
+                        "hands it over to a service once nothing of it is open there"
+                    }
+                    HeldHow::Stopped => "is stopped, so it keeps it until it goes on (SIGCONT)",
+                    HeldHow::ByChild => {
+                        "keeps it until it ends: a program forked it that has ended"
+                    }
+                    _ => "keeps it until it closes it or hands it over",
                 };
                 writeln!(
                     painter,

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use atomdir_testing::{Fixture, look_long};
+use atomdir_testing::{Fixture, SERVICE_CHILDREN, look_long};
 use rustix::process::Pid;
 
 use crate::Harm;
@@ -162,7 +162,8 @@ impl<'a> Leaks<'a> {
             let said = [read("cmdline"), read("environ")].concat();
             let text = String::from_utf8_lossy(&said);
             let comm = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
-            if text.contains(&*scratch.to_string_lossy()) && comm != "atomdir-barrier" {
+            let is_child = SERVICE_CHILDREN.contains(&comm.as_str());
+            if text.contains(&*scratch.to_string_lossy()) && !is_child {
                 found.push(format!("{number} {comm}"));
             }
         }

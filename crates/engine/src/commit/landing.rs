@@ -91,7 +91,6 @@ impl<D: Disk> Store<D> {
         // A transaction that is being committed is among the open ones.
         let transaction = self.transaction(id).ok_or(CommitError::Ended)?;
         transaction.note_landed(sequence);
-        transaction.forget_label();
         let landing = Landing {
             transaction,
             view: committing.take_over(),

@@ -117,10 +117,22 @@ pub enum Portion<'a> {
     All,
     /// The changes at and below these paths, and the changes that these need. The transaction stays
     /// open with the rest.
-    Part(&'a [Vec<u8>]),
+    Part {
+        paths: &'a [Vec<u8>],
+        /// The label of this commit in the log, if it is not the transaction's.
+        label: Option<&'a [u8]>,
+    },
     /// All but the changes for which their side is taken. Sides are taken by the numbers of conflicts
     /// in the list that [`Store::list_conflicts`] returned last; any other conflict refuses the commit.
     Sides(&'a Sides),
+}
+
+impl<'a> Portion<'a> {
+    /// A part that has the transaction's label.
+    pub fn part(paths: &'a [Vec<u8>]) -> Portion<'a> {
+        let label = None;
+        Portion::Part { paths, label }
+    }
 }
 
 /// What is to be committed.
@@ -161,7 +173,7 @@ impl<D: Disk> Store<D> {
         };
         let reason = match portion {
             Portion::All => return self.commit_nested(outer, transaction),
-            Portion::Part(_) => "it is nested, and the outer one can land a part",
+            Portion::Part { .. } => "it is nested, and the outer one can land a part",
             Portion::Sides(_) => {
                 "it is nested, and conflicts appear when the outer one is committed"
             }
@@ -232,7 +244,10 @@ impl<D: Disk> Store<D> {
             Wanted::AsSetAside => Portion::All,
             Wanted::Portion(portion) => portion,
         };
-        let is_part = matches!(portion, Portion::Part(_));
+        let (is_part, label) = match portion {
+            Portion::Part { label, .. } => (true, label),
+            _ => (false, None),
+        };
         if !matches!(portion, Portion::All) {
             transaction.leave_to_user();
         }
@@ -266,9 +281,8 @@ impl<D: Disk> Store<D> {
                 Durability::Lazy => {}
             }
             drop(committing);
-            match part {
-                Some(_) => transaction.forget_label(),
-                None => drop(self.abort(transaction)),
+            if !is_part {
+                self.abort(transaction);
             }
             return Ok(Committed {
                 dropped: taken.dropped,
@@ -286,7 +300,7 @@ impl<D: Disk> Store<D> {
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
         self.0.core.spare_stages.note_slots(view.last_slot());
-        let mut logged = self.append(transaction, &mut state, validated)?;
+        let mut logged = self.append(transaction, &mut state, (validated, label))?;
         logged.leans_on = view.leans_on.all();
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
@@ -356,7 +370,7 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         state: &mut CommitState<D>,
-        validated: Validated,
+        (validated, label): (Validated, Option<&[u8]>),
     ) -> Result<Logged<D>, CommitError> {
         let is_stalled = lock(&self.0.stalled).is_some();
         assert!(!is_stalled, "nothing is appended behind a stalled commit");
@@ -399,7 +413,7 @@ impl<D: Disk> Store<D> {
             time: now,
             user: transaction.owner(),
             groups: acting.map(|user| user.groups),
-            label: transaction.label(),
+            label: label.map_or_else(|| transaction.label(), <[u8]>::to_vec),
             directories: Vec::new(),
             objects: Vec::new(),
             entries: Vec::new(),
@@ -438,7 +452,7 @@ fn choose<D: Disk>(
 ) -> Result<(Option<Part>, Taken), CommitError> {
     Ok(match portion {
         Portion::All => (None, Taken::default()),
-        Portion::Part(paths) => {
+        Portion::Part { paths, .. } => {
             let mut part = landing::choose(view, paths)?;
             // They stay changes of the view.
             part.leave_out(equal.creations.values().map(|one| &one.path), view);

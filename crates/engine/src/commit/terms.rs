@@ -17,6 +17,7 @@ use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::transaction::Transaction;
 use crate::view::View;
+use crate::view::part::Part;
 
 impl<D: Disk> Store<D> {
     /// From now on files that transactions have written get the time of the commit, or keep that of
@@ -52,16 +53,17 @@ impl<D: Disk> Store<D> {
         view: &mut View<D>,
         (chosen, meter): (Chosen<'_>, &mut Meter<'_>),
     ) -> Result<Prepared, CommitError> {
-        self.date_files(transaction, view)?;
+        self.date_files(transaction, view, chosen.part)?;
         prepare(view, chosen, meter)
     }
 
-    /// Gives the files that the transaction has written the present time. A file whose time is from
+    /// Gives the files that the transaction has written, and that land, the present time. A file whose time is from
     /// before the transaction was given that time on purpose, and keeps it.
     fn date_files(
         &self,
         transaction: &Transaction<D>,
         view: &mut View<D>,
+        part: Option<&Part>,
     ) -> Result<(), CommitError> {
         let by_setting = self.0.dates_at_commit.load(Ordering::Relaxed);
         let dates = transaction.times_at_commit().unwrap_or(by_setting);
@@ -79,6 +81,7 @@ impl<D: Disk> Store<D> {
             let node = view.node(*id).ok().filter(|node| node.contents().is_some());
             let own = node.and_then(|node| node.own());
             own.is_some_and(|own| own.attributes.modified >= since)
+                && part.is_none_or(|part| part.has_node(*id))
         };
         let written: Vec<NodeId> = view.changed_nodes().filter(is_written).collect();
         for id in written {

@@ -7,7 +7,7 @@ use crate::lock;
 use crate::transaction::Transaction;
 
 impl<D: Disk> Transaction<D> {
-    /// They hold until the transaction ends, or until others are set; a label only until a part lands.
+    /// They hold until the transaction ends, or until others are set. A part may have another label.
     pub fn set_terms(&self, terms: Terms) {
         let mut now = lock(&self.terms);
         if terms.label.is_some() {
@@ -19,11 +19,6 @@ impl<D: Disk> Transaction<D> {
             None => {}
         }
         now.times_at_commit = terms.times_at_commit.or(now.times_at_commit);
-    }
-
-    /// A part has landed: a label that was said for it is not the rest's.
-    pub(crate) fn forget_label(&self) {
-        lock(&self.terms).label = None;
     }
 
     /// Whether files get the time of its commit, if its user has said anything of that.

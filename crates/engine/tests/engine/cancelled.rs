@@ -371,14 +371,14 @@ fn a_part_that_is_cancelled_stays_in_the_transaction() {
     let (obstacle, mounts) = (inode(&scratch.0.join("d")), disk.clone());
     disk.intrude_after_flush(move || mounts.seem_mounted(Some(obstacle)));
     let paths = [b"e".to_vec(), b"d".to_vec()];
-    let refused = store.commit_portion(&transaction, Portion::Part(&paths), &mut |_| {});
+    let refused = store.commit_portion(&transaction, Portion::part(&paths), &mut |_| {});
     assert!(
         matches!(refused, Err(CommitError::MountPoint { .. })),
         "{refused:?}"
     );
     assert!(transaction.is_open() && scratch.0.join("d").exists());
     disk.seem_mounted(None);
-    let landed = store.commit_portion(&transaction, Portion::Part(&paths), &mut |_| {});
+    let landed = store.commit_portion(&transaction, Portion::part(&paths), &mut |_| {});
     landed.expect("nobody is in the way");
     assert!(scratch.0.join("e").exists() && !scratch.0.join("rest").exists());
     store.commit(&transaction).expect("nobody is in the way");

@@ -9,8 +9,8 @@ use crate::support::{EVERYTHING, Scratch, SetClock, begin, create, open, open_ti
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{
     CommitError, ConfirmError, Credentials, HistoryLimits, LockMode, LockRequest, LockScope,
-    NewNode, NodeId, NotConfirmed, Patience, Sequence, Store, TakenBackOr, Terms, TermsError,
-    Transaction,
+    NewNode, NodeId, NotConfirmed, Patience, Portion, Sequence, Store, TakenBackOr, Terms,
+    TermsError, Transaction,
 };
 
 const MINUTE: u64 = 60_000;
@@ -302,6 +302,68 @@ fn label_can_be_changed_at_and_after_the_commit() {
     one.open_again();
     assert_eq!(label(&one), "later");
     assert!(one.store().relabel(Sequence(2), Vec::new()).is_err());
+}
+
+#[test]
+fn commit_of_a_part_dates_no_file_of_the_rest() {
+    let one = Timed::new();
+    let transaction = begin(one.store());
+    transaction.set_terms(Terms {
+        times_at_commit: Some(true),
+        ..Terms::default()
+    });
+    write(&transaction, "part", "text");
+    write(&transaction, "rest", "text");
+    let modified = |name: &str| {
+        let node = transaction.lookup(NodeId::ROOT, name.as_bytes());
+        let node = node.expect("it is there").node;
+        transaction.attributes(node).expect("read").modified
+    };
+    let before = modified("rest");
+    let part = [b"part".to_vec()];
+    let landed = one
+        .store()
+        .commit_portion(&transaction, Portion::part(&part), &mut |_| {});
+    landed.expect("nobody is in the way");
+    assert_eq!(modified("part").seconds, 1000);
+    assert_eq!(modified("rest"), before);
+}
+
+/// Also if that commit is refused, or changes nothing.
+#[test]
+fn label_of_a_part_is_that_of_its_commit_alone() {
+    let one = Timed::new();
+    let store = one.store();
+    let session = begin(store);
+    session.set_terms(Terms {
+        label: Some(b"session".to_vec()),
+        ..Terms::default()
+    });
+    let land = |path: &str, label: &str| {
+        let part = Portion::Part {
+            paths: &[path.as_bytes().to_vec()],
+            label: Some(label.as_bytes()),
+        };
+        store.commit_portion(&session, part, &mut |_| {})
+    };
+    write(&session, "taken", "text");
+    let other = begin(store);
+    write(&other, "taken", "another text");
+    store.commit(&other).expect("nobody is in the way");
+    let refused = land("taken", "refused");
+    assert!(matches!(refused, Err(CommitError::Conflict(_))));
+    let dropped = session.drop_part(&[b"taken".to_vec()]);
+    dropped.expect("it has changed");
+    write(&session, "first", "text");
+    land("first", "turn").expect("nobody is in the way");
+    let empty = land("", "empty").expect("nobody is in the way");
+    assert_eq!(empty.sequence, None);
+    write(&session, "rest", "text");
+    store.commit(&session).expect("nobody is in the way");
+    let commits = store.commits().expect("the log is read");
+    let mut labels: Vec<_> = commits.iter().map(|one| &*one.summary.label).collect();
+    labels.sort_unstable();
+    assert_eq!(labels, [&b"session"[..], b"test", b"turn"]);
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn a_fork_of_a_transaction_that_has_landed_a_part() {
     write(&first, b"landed", b"one");
     write(&first, b"left", b"two");
     store
-        .commit_portion(&first, Portion::Part(&[b"landed".to_vec()]), &mut |_| {})
+        .commit_portion(&first, Portion::part(&[b"landed".to_vec()]), &mut |_| {})
         .expect("a part lands");
     let forked = fork(&store, &first);
     store.abort(&first);
@@ -162,7 +162,7 @@ fn has(view: &Open, name: &[u8]) -> bool {
 
 fn land(store: &Store<LinuxDisk>, of: &Open, name: &[u8]) {
     store
-        .commit_portion(of, Portion::Part(&[name.to_vec()]), &mut |_| {})
+        .commit_portion(of, Portion::part(&[name.to_vec()]), &mut |_| {})
         .expect("a part lands");
 }
 

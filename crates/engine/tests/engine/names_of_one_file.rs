@@ -132,14 +132,14 @@ fn part_lands_by_any_name_of_the_changed_file() {
         let view = begin(&store);
         put(&view, "d/c", 0, b"after!");
         put(&view, "other", 0, b"after!");
-        let landed = store.commit_portion(&view, Portion::Part(&[path.into()]), &mut |_| {});
+        let landed = store.commit_portion(&view, Portion::part(&[path.into()]), &mut |_| {});
         let landed = landed.unwrap_or_else(|error| panic!("{path}: {error}"));
         assert_eq!(landed.landed.len(), 1, "{path}");
         assert_eq!(read(&scratch.0, "a"), b"after!", "{path}");
         assert_eq!(read(&scratch.0, "other"), b"before", "{path}");
         let left = view.changes().expect("listed");
         assert!(left.iter().all(|line| line.path == b"other"), "{left:?}");
-        let again = store.commit_portion(&view, Portion::Part(&[path.into()]), &mut |_| {});
+        let again = store.commit_portion(&view, Portion::part(&[path.into()]), &mut |_| {});
         assert!(matches!(again, Err(CommitError::Unchanged { .. })));
         store.commit(&view).expect("nobody is in the way");
         assert_eq!(read(&scratch.0, "other"), b"after!", "{path}");

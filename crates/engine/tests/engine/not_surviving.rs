@@ -27,7 +27,7 @@ fn transactions_that_cannot_survive_are_refused() {
     file(&part, b"a", b"1");
     file(&part, b"b", b"2");
     survive(&store, &part);
-    let landed = store.commit_portion(&part, Portion::Part(&[b"a".to_vec()]), &mut |_| {});
+    let landed = store.commit_portion(&part, Portion::part(&[b"a".to_vec()]), &mut |_| {});
     landed.expect("nobody is in the way");
     assert!(!part.survives());
     let refused = store.survive(&part, Vec::new());

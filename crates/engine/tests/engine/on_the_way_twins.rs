@@ -241,7 +241,7 @@ impl Pair {
                         twin.store
                             .commit_portion(
                                 &view,
-                                Portion::Part(&[at.clone().into_bytes()]),
+                                Portion::part(&[at.clone().into_bytes()]),
                                 &mut |_| {},
                             )
                             .map(drop),

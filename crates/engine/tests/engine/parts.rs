@@ -54,7 +54,7 @@ impl Round<'_> {
         }
         let landed =
             self.store
-                .commit_portion(&self.transaction, Portion::Part(&paths), &mut |_| {});
+                .commit_portion(&self.transaction, Portion::part(&paths), &mut |_| {});
         let landed = landed.expect("nobody is in the way");
         self.cache.forget(&landed.outdated);
         self.check(model);
@@ -178,7 +178,7 @@ fn a_path_at_which_nothing_has_changed_is_refused() {
     let transaction = begin(&store);
     let refused = store.commit_portion(
         &transaction,
-        Portion::Part(&[b"none".to_vec()]),
+        Portion::part(&[b"none".to_vec()]),
         &mut |_| {},
     );
     assert!(matches!(refused, Err(CommitError::Unchanged { path }) if path == "none"));

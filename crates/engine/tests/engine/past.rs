@@ -141,7 +141,7 @@ fn a_view_of_the_past_is_read_only_and_cannot_be_committed() {
     for error in [
         store.commit(&view).err(),
         store
-            .commit_portion(&view, Portion::Part(&[b"file".to_vec()]), &mut |_| {})
+            .commit_portion(&view, Portion::part(&[b"file".to_vec()]), &mut |_| {})
             .err(),
         store.list_conflicts(&view).err(),
     ] {

@@ -265,7 +265,7 @@ fn transaction_that_has_landed_a_part_is_refreshed_and_survives_again() {
     let paths = [b"f".to_vec(), b"n".to_vec()];
     let landed = run
         .store
-        .commit_portion(&one, Portion::Part(&paths), &mut |_| {});
+        .commit_portion(&one, Portion::part(&paths), &mut |_| {});
     landed.expect("nobody is in the way");
     run.others("append f x; put n/y other");
     assert_eq!(refresh(&run.store, &one), []);
@@ -393,7 +393,7 @@ fn refresh_is_possible_after_a_hard_link_has_landed() {
         act(&one, "ln f new; put rest x");
         let landed = run
             .store
-            .commit_portion(&one, Portion::Part(&[b"new".to_vec()]), &mut |_| {});
+            .commit_portion(&one, Portion::part(&[b"new".to_vec()]), &mut |_| {});
         landed.expect("nobody is in the way");
         run.others(theirs);
         assert_eq!(refresh(&run.store, &one), [], "{theirs}");

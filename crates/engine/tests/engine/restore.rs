@@ -221,7 +221,7 @@ fn files_with_the_longest_names_are_restored_undone_and_committed_alone() {
         let view = begin(&store);
         put(&view, name, 0, b"one");
         store
-            .commit_portion(&view, Portion::Part(&[path]), &mut |_| {})
+            .commit_portion(&view, Portion::part(&[path]), &mut |_| {})
             .expect(name);
         is(name, b"one");
         store.abort(&view);

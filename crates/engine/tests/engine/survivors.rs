@@ -153,7 +153,7 @@ impl Run {
         if is_part {
             let landed =
                 self.store()
-                    .commit_portion(&transaction, Portion::Part(&[name]), &mut |_| {});
+                    .commit_portion(&transaction, Portion::part(&[name]), &mut |_| {});
             self.say(&format!("part: {landed:?}"));
         }
         let committed = self.store().commit(&transaction);

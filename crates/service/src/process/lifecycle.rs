@@ -28,6 +28,7 @@ use crate::transactions::expiry::{self, Expiry};
 use crate::transactions::notices::Notices;
 use crate::transactions::survival;
 use crate::views::Views;
+use crate::views::aborter;
 use crate::views::inner_socket::InnerSocket;
 use crate::views::merges::Merges;
 use atomdir::client::own_surroundings;
@@ -166,6 +167,7 @@ impl Running {
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control)
             .map_err(serve("looking at the control directory"))?;
+        aborter::start(views.claim());
         let inner = InnerSocket::bind(views.claim());
         let latch = Arc::new(Latch::new().map_err(serve("making an event"))?);
         let control = directories.control()?;

@@ -63,7 +63,7 @@ pub(crate) fn no_history(error: &impl std::fmt::Display) -> Failure {
         .with_hint("`atomdir config history-age 7d` keeps what commits replace for a week")
 }
 
-fn refuse_long(label: Option<&[u8]>) -> Result<(), Failure> {
+pub(crate) fn refuse_long(label: Option<&[u8]>) -> Result<(), Failure> {
     if label.is_some_and(|label| label.len() > LABEL_LENGTH_MAX) {
         let message = format!("a label holds at most {LABEL_LENGTH_MAX} bytes");
         return Err(Failure::new(FailureKind::BadRequest, message));

@@ -38,13 +38,17 @@ pub(crate) fn commit(
     let (id, others) = (*id, *others);
     let (one, committed) = sharing::when_free(service, connection, id, others, || {
         let one = match portion {
-            Portion::Part(_) => sharing::claim_part(service, connection, id, others)?,
+            Portion::Part { label, .. } => {
+                annotate::refuse_long(label.as_deref())?;
+                sharing::claim_part(service, connection, id, others)?
+            }
             _ => sharing::claim(service, connection, id, others)?,
         };
         let committed = match portion {
             Portion::All => commit_all(service, connection, &one)?,
-            Portion::Part(paths) => {
-                let part = engine::Portion::Part(paths);
+            Portion::Part { paths, label } => {
+                let label = label.as_deref();
+                let part = engine::Portion::Part { paths, label };
                 let committed = try_commit(service, connection, &one, part)?;
                 let owner = one.transaction.owner();
                 service.views.forget(owner, id, &committed.outdated);
@@ -144,7 +148,7 @@ fn try_commit(
             Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
         }
         let (store, transaction) = (&service.store, &one.transaction);
-        let is_part = matches!(portion, engine::Portion::Part(_));
+        let is_part = matches!(portion, engine::Portion::Part { .. });
         let newest = || store.status().sequence.0;
         service.notices.before_commit(id.0, is_part, newest);
         let committed = store.commit_portion(transaction, portion, &mut report);

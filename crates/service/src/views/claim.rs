@@ -81,6 +81,12 @@ impl Claim {
         Ok(())
     }
 
+    /// Another descriptor of the file beside the place, which shares its lock. `None`: it is not held.
+    pub(crate) fn file(&self) -> Option<OwnedFd> {
+        let held = sync::lock(&self.file);
+        held.as_ref()?.try_clone().ok()
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         let held = sync::lock(&self.file);
         held.is_some()

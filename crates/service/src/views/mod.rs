@@ -9,6 +9,7 @@
 //! answer. So users do not share a mount. Only the service's own user can have native
 //! views.
 
+pub(crate) mod aborter;
 pub(crate) mod claim;
 pub(crate) mod inner_socket;
 pub(crate) mod lending;

@@ -68,18 +68,33 @@ pub(crate) fn sweep_others(user: u32, place: &Path) {
 }
 
 fn remove_others(parent: &OwnedFd, place: &Path) {
+    for place in others(parent, place) {
+        let _ = clear(&place);
+        remove(&place);
+    }
+}
+
+/// The places of users other than the service's.
+fn others(parent: &OwnedFd, place: &Path) -> Vec<PathBuf> {
     let mut prefix = place.file_name().unwrap_or_default().as_bytes().to_vec();
     prefix.push(b'-');
     let entries = Dir::read_from(parent).into_iter().flatten().flatten();
-    for entry in entries {
+    let others = entries.filter_map(|entry| {
         let name = entry.file_name().to_bytes();
-        let number = name.strip_prefix(prefix.as_slice());
-        if number.is_some_and(|number| number.iter().all(u8::is_ascii_digit)) {
-            let place = place.with_file_name(OsStr::from_bytes(name));
-            let _ = clear(&place);
-            remove(&place);
-        }
-    }
+        let number = name.strip_prefix(prefix.as_slice())?;
+        let is_other = number.iter().all(u8::is_ascii_digit);
+        is_other.then(|| place.with_file_name(OsStr::from_bytes(name)))
+    });
+    others.collect()
+}
+
+/// All places at which the service of this one may have mounted something.
+pub(crate) fn all_of(place: &Path) -> Vec<PathBuf> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = open(place.parent().unwrap_or(place), flags, Mode::empty());
+    let mut places = parent.map_or_else(|_| Vec::new(), |parent| others(&parent, place));
+    places.extend([lower(place), place.to_owned()]);
+    places
 }
 
 /// Makes the place, with nothing mounted on it. It stays at least as long as the

@@ -1,6 +1,7 @@
 //! Users make others wait with leases and with the kernel's directory locks, as they can on
 //! any file system. Only requests that need the same object may wait.
 
+use crate::stuck_page::{StuckPage, start_rename};
 use crate::support::{
     NEVER_IDLE, TestStore, detached, is_root, process_of, users_can_mount, wait_for_end,
 };
@@ -9,12 +10,11 @@ use atomdir::client::{
 };
 use atomdir_testing::{as_user, wait_until};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::thread::Scope;
 
 const STRANGER: u32 = 64_002;
 /// fusermount3 serves only users that have a name.
@@ -300,90 +300,6 @@ impl Mapped {
     }
 }
 
-/// A page of memory. A kernel write to it waits until the page is released.
-struct StuckPage {
-    start: *mut libc::c_void,
-    faults: OwnedFd,
-}
-
-// SAFETY: the page is memory of the process, whose address any thread may use.
-unsafe impl Sync for StuckPage {}
-
-impl StuckPage {
-    const LENGTH: usize = 4096;
-
-    fn new() -> StuckPage {
-        // SAFETY: a new mapping, and a descriptor that is registered for it.
-        unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let start = libc::mmap(std::ptr::null_mut(), Self::LENGTH, access, flags, -1, 0);
-            assert_ne!(start, libc::MAP_FAILED);
-            let descriptor = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
-            assert!(descriptor >= 0, "{}", std::io::Error::last_os_error());
-            let faults = OwnedFd::from_raw_fd(descriptor as i32);
-            let mut handshake = [0xaa_u64, 0, 0];
-            control(&faults, UFFDIO_API, &mut handshake);
-            let mut range = [start as u64, Self::LENGTH as u64, 1, 0];
-            control(&faults, UFFDIO_REGISTER, &mut range);
-            StuckPage { start, faults }
-        }
-    }
-
-    /// Returns when something waits for the page.
-    fn wait_for_fault(&self) {
-        let mut message = [0; 32];
-        let length = rustix::io::read(&self.faults, &mut message).unwrap();
-        assert_eq!(length, message.len());
-    }
-
-    fn release(&self) {
-        let mut page = [self.start as u64, Self::LENGTH as u64, 0, 0];
-        control(&self.faults, UFFDIO_ZEROPAGE, &mut page);
-    }
-
-    /// Lists a directory into the page. The directory stays locked until the page is released.
-    fn list(&self, directory: &File) {
-        // SAFETY: the page has the length that is passed.
-        let listed = unsafe {
-            let descriptor = directory.as_raw_fd();
-            libc::syscall(libc::SYS_getdents64, descriptor, self.start, Self::LENGTH)
-        };
-        assert!(listed > 0, "{}", std::io::Error::last_os_error());
-    }
-}
-
-/// From `linux/userfaultfd.h`.
-const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
-const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
-const UFFDIO_ZEROPAGE: libc::Ioctl = 0xc020_aa04_u32 as libc::Ioctl;
-
-fn control<const N: usize>(faults: &OwnedFd, command: libc::Ioctl, argument: &mut [u64; N]) {
-    // SAFETY: each command reads and writes as many numbers as the argument has.
-    let result = unsafe { libc::ioctl(faults.as_raw_fd(), command, argument.as_mut_ptr()) };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-}
-
-/// Starts a rename that waits in the kernel while it holds the locks of the two directories
-/// and the lock for renames. Returns when it has them.
-fn start_rename<'scope>(scope: &'scope Scope<'scope, '_>, from: PathBuf, to: PathBuf) {
-    let (started, thread) = mpsc::channel();
-    scope.spawn(move || {
-        as_user(STRANGER, || {
-            // SAFETY: the call has no arguments.
-            started.send(unsafe { libc::gettid() }).unwrap();
-            let renamed = std::fs::rename(from, to);
-            assert!(renamed.is_err());
-        })
-    });
-    let thread = thread.recv().unwrap();
-    wait_until("a rename that waits", || {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-        let state = stat.rsplit(')').next().unwrap().trim_start();
-        state.starts_with('D')
-    });
-}
-
 /// Any user can hold the kernel's directory locks, for instance by listing a directory into
 /// memory mapped from their own FUSE file system.
 #[test]
@@ -410,7 +326,7 @@ fn directory_locks_in_a_users_view_hold_up_nobody_else() {
         scope.spawn(move || page.list(&directory));
         page.wait_for_fault();
         let mount = wrapper.parent().unwrap();
-        start_rename(scope, mount.join("none"), wrapper.join("none"));
+        start_rename(scope, STRANGER, mount.join("none"), wrapper.join("none"));
         // The stranger's own request may wait. It fails when the service stops.
         let store = &store;
         scope.spawn(move || {

@@ -8,11 +8,15 @@ mod expiry;
 mod holdups;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod killed;
 mod lifecycle;
 #[cfg(test)]
 mod mutated;
 #[cfg(test)]
 mod roots;
+#[cfg(test)]
+mod stuck_page;
 #[cfg(test)]
 mod support;
 #[cfg(test)]

@@ -109,7 +109,10 @@ fn no_part_of_a_native_view_lands_before_it_is_taken_over() {
         ..BeginOptions::default()
     };
     let id = mounter.begin(&native).unwrap().id;
-    let all = Portion::Part(vec![Vec::new()]);
+    let all = Portion::Part {
+        paths: vec![Vec::new()],
+        label: None,
+    };
     let refused = mounter.commit_portion(id, &all, Others::Refuse, &mut |_| {});
     let refused = refused.unwrap_err();
     assert!(refused.is_in_use(), "{refused}");

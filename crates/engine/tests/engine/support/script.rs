@@ -69,7 +69,7 @@ pub fn run(script: &str) -> Vec<String> {
             }
             [who, "land", ref paths @ ..] => {
                 let committed =
-                    store.commit_portion(&views[who], Portion::Part(&owned(paths)), &mut |_| {});
+                    store.commit_portion(&views[who], Portion::part(&owned(paths)), &mut |_| {});
                 said.push(format!("{who}: {}", outcome(committed, "landed")));
             }
             [who, "conflicts"] => {
