@@ -6,7 +6,7 @@ use atomdir_engine::{CommitError, Committed, Durability, Transaction};
 use crate::disk::SimDisk;
 use crate::expected::Expected;
 use crate::group::{Company, Moment};
-use crate::opening::begin_in_base;
+use crate::opening::{begin, begin_in_base};
 use crate::operation::Operation;
 use crate::tree::Tree;
 use crate::workload::{Driver, act};
@@ -18,6 +18,9 @@ pub struct Cancelled {
     pub operations: Vec<Operation>,
     /// What another transaction commits while the obstacle is there.
     pub beside: Vec<Operation>,
+    /// What another transaction commits lazily over the commit before the obstacle comes. It is set
+    /// aside, too. Empty: there is none. The commit then only makes, replaces and removes files.
+    pub leaning: Vec<Operation>,
     /// The commit is lazy, and the obstacle comes after it has returned.
     pub is_lazy: bool,
     /// Whether a checkpoint makes the base durable and empties the log before the commit is tried
@@ -39,6 +42,7 @@ impl Driver {
             path,
             operations,
             beside,
+            leaning,
             checkpoint,
             is_lazy,
         } = cancelled;
@@ -51,8 +55,12 @@ impl Driver {
         self.all_is_durable();
         act(&*transaction, operations, salt);
         let tree = Tree::of_view(&transaction).expect("a view can be read");
-        let before = self.expect_cancelled(tree.clone());
+        let before = match leaning.is_empty() {
+            true => self.expect_cancelled(tree.clone()),
+            false => self.lean(&transaction, (path, leaning), (tree.clone(), salt << 2)),
+        };
         match is_lazy {
+            _ if !leaning.is_empty() => {}
             true => self.set_aside(path, &transaction),
             false => self.refused(path, &transaction),
         }
@@ -105,6 +113,46 @@ impl Driver {
         let aside = store.set_aside();
         assert!(aside.len() == 1 && aside[0].transaction == transaction.id());
         assert!(!store.retry_set_aside(transaction));
+    }
+
+    /// Commits lazily, and another transaction over it. Then both are set aside, and the other one is
+    /// aborted. A crash may leave both, the first one alone, or none. Returns what the base then holds.
+    fn lean(
+        &mut self,
+        transaction: &Transaction<SimDisk>,
+        (path, operations): (&str, &[Operation]),
+        (tree, salt): (Tree, u64),
+    ) -> Expected {
+        let store = self.store();
+        let before = self.newest().clone();
+        let after = |records: u64, commits: u64, tree: &Tree| Expected {
+            sequence: before.sequence + records,
+            tree: tree.clone(),
+            commits_min: before.commits_min + commits,
+            is_cancelled: records > commits,
+            ..before.clone()
+        };
+        let first = self.expected.len();
+        self.expected.push(after(1, 1, &tree));
+        self.note_plain();
+        self.disk.allow(&[self.durable, first]);
+        store.commit(transaction).expect("nobody is in the way");
+        let over = begin(&store, Durability::Lazy).expect("a transaction begins");
+        act(&*over, operations, salt);
+        let both = Tree::of_view(&over).expect("a view can be read");
+        self.expected.push(after(2, 2, &both));
+        self.expected.push(after(3, 1, &tree));
+        let none = (1..=4).map(|records| after(records, 0, &before.tree));
+        self.expected.extend(none);
+        (0..3).for_each(|_| self.note_plain());
+        self.disk
+            .allow(&[self.durable, first, first + 1, first + 2, first + 6]);
+        store.commit(&over).expect("nobody is in the way");
+        self.disk.make_immutable(Some(path));
+        store.sync().expect("others can commit");
+        assert_eq!(store.set_aside().len(), 2);
+        store.abort(&over);
+        after(4, 0, &before.tree)
     }
 
     /// A crash may leave the base with the commit or without it. In the end the sequences of the

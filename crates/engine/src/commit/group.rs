@@ -8,8 +8,10 @@
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that
 //!    began after they were appended has succeeded.
-//! 2. A queued commit is in no history yet. So another commit is validated meanwhile only if the
-//!    two touch no common object, and if it has read nothing that the queued one changes.
+//! 2. A queued commit is in no history yet, unless it is published early (`early`). So another commit
+//!    is validated meanwhile only if the two touch no common object, and if it has read nothing that
+//!    the queued one changes. It may touch what a commit has changed that is published early and
+//!    that its snapshot shows.
 
 use std::sync::atomic::Ordering;
 

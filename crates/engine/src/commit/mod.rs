@@ -15,6 +15,7 @@
 //!    is flushed together with others that wait, unless it is lazy (`group`), and the call returns
 //!    once it is in the base. A deferred commit returns after the flush. If the store keeps
 //!    history, the record also says what the commit replaces (`before`).
+//!    A lazy commit that only makes, replaces and removes files is published here already (`early`).
 //! 4. Once the record is durable, the versions that older snapshots show are kept (`keep`), and the
 //!    record is applied to the base (`publish`). An obstacle may have appeared in the base since
 //!    the check. If the base has not changed yet, the commit is then cancelled (`cancel`), or set

@@ -32,6 +32,7 @@ fn workloads(is_lazy: bool) -> Vec<Workload> {
             path,
             operations,
             beside: beside(),
+            leaning: Vec::new(),
             checkpoint: false,
             is_lazy,
         })
@@ -41,6 +42,7 @@ fn workloads(is_lazy: bool) -> Vec<Workload> {
             path,
             operations,
             beside: beside(),
+            leaning: Vec::new(),
             checkpoint: true,
             is_lazy,
         })
@@ -68,6 +70,26 @@ fn workloads(is_lazy: bool) -> Vec<Workload> {
         workload(
             "cancelled: a ring of names, a checkpoint between",
             vec![Commit(first()), with_checkpoint("f", moves()), Reopen],
+        ),
+        workload(
+            "cancelled: with a lazy commit over it",
+            vec![
+                Commit(vec![file("m", 10)]),
+                Step::Cancelled(Cancelled {
+                    path: "f/z",
+                    operations: vec![write("f/z", 0, 5000), file("n", 30), unlink("a")],
+                    beside: beside(),
+                    leaning: vec![
+                        write("f/z", 10, 30),
+                        unlink("n"),
+                        file("a", 7),
+                        file("over", 70),
+                    ],
+                    checkpoint: false,
+                    is_lazy: true,
+                }),
+                Commit(second()),
+            ],
         ),
         workload(
             "cancelled: behind a lazy commit, with an older snapshot",
