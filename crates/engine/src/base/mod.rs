@@ -308,8 +308,7 @@ pub(crate) fn push_version<T>(versions: &mut Vec<(Sequence, T)>, until: Sequence
 }
 
 impl History {
-    /// Takes back what a commit has kept that is in the base of no snapshot: it was cancelled. What it
-    /// has noted as changed stays, and may cause conflicts for transactions that are older.
+    /// Drops what a commit has kept that was cancelled.
     pub fn forget_versions(&mut self, until: Sequence) {
         self.attributes.retain(|(of, _)| *of != until);
         self.bodies.retain(|(of, _)| *of != until);

@@ -29,7 +29,7 @@ use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 use crate::base::ahead::AheadChange;
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
-use crate::base::{Base, OwnStamp, Place};
+use crate::base::{Base, Changed, Place};
 use crate::commit::keep::Snapshots;
 use crate::commit::publish::stamp;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
@@ -51,10 +51,18 @@ struct Before {
     base: Arc<Base>,
     identity: Identity,
     place: Place,
-    own_stamp: Option<OwnStamp>,
+    changed: Changed,
 }
 
 impl Found {
+    /// Of all that a simple commit replaces or removes.
+    fn before(set: &WriteSet) -> Found {
+        let mut found = Found::default();
+        let removed = set.dying.values().chain(set.replaced());
+        removed.for_each(|base| found.note(base));
+        found
+    }
+
     pub fn of(&self, base: &Base) -> (Identity, Place) {
         match self.0.get(&base.serial) {
             Some(before) => (before.identity, before.place.clone()),
@@ -71,7 +79,7 @@ impl Found {
             base: base.clone(),
             identity: state.identity,
             place: state.place.clone(),
-            own_stamp: state.changed().and_then(|changed| changed.own_stamp),
+            changed: state.changed().cloned().unwrap_or_default(),
         };
         self.0.insert(base.serial, before);
     }
@@ -81,6 +89,8 @@ impl Found {
 pub(crate) struct Early {
     pub found: Found,
     change: AheadChange,
+    /// The commits that had changed the names before.
+    changed_names: Vec<Option<Sequence>>,
     /// What the commit has put at names: its new objects, and the files with new inodes.
     put: Vec<(Arc<Base>, Identity)>,
     /// What it keeps for older snapshots. `None` once it is being applied.
@@ -157,6 +167,10 @@ impl<D: Disk> Store<D> {
         }
         let sequence = Sequence(record.sequence);
         let own = TransactionId(record.transaction);
+        let found = Found::before(&pending.set);
+        let names = pending.set.entries.iter();
+        let changed_names = names.map(|entry| changed_at(&entry.directory, &entry.name));
+        let changed_names = changed_names.collect();
         let Ok(kept) = self.keep_for(pending, Snapshots::of(open, sequence, Some(own))) else {
             // It is tried again when the commit is applied.
             return;
@@ -164,6 +178,7 @@ impl<D: Disk> Store<D> {
         // The staged files are open for writing, and nobody writes to them any more.
         core.handles.remove_transaction(own);
         let mut early = plan(core, &pending.set, own);
+        (early.found, early.changed_names) = (found, changed_names);
         core.ahead.enter(sequence, &early.change);
         for (base, new) in &early.put {
             let old = std::mem::replace(&mut base.state().identity, *new);
@@ -238,7 +253,25 @@ impl<D: Disk> Store<D> {
             (state.identity, state.place) = (before.identity, before.place.clone());
             if let Some(history) = &mut state.history {
                 history.forget_versions(sequence);
-                history.changed.own_stamp = before.own_stamp;
+                let now = &mut history.changed;
+                let (outside, doubt) = (now.outside, now.doubt);
+                *now = Changed {
+                    outside,
+                    doubt,
+                    ..before.changed.clone()
+                };
+            }
+        }
+        let names = pending.set.entries.iter().zip(&early.changed_names);
+        for (entry, changed) in names {
+            let Object::Base(directory) = &entry.directory else {
+                continue;
+            };
+            if let Some(history) = &mut directory.state().history {
+                match changed {
+                    Some(by) => _ = history.changed.names.insert(entry.name.clone(), *by),
+                    None => _ = history.changed.names.remove(&entry.name),
+                }
             }
         }
         for (directory, ..) in &early.change.names {
@@ -251,11 +284,21 @@ impl<D: Disk> Store<D> {
     }
 }
 
+/// The newest commit that has changed a name, as far as that is remembered.
+fn changed_at(directory: &Object, name: &Name) -> Option<Sequence> {
+    let Object::Base(directory) = directory else {
+        return None;
+    };
+    let state = directory.state();
+    state.changed()?.names.get(name).copied()
+}
+
 /// What there is to change in the known objects.
 fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> Early {
     let mut early = Early {
         found: Found::default(),
         change: AheadChange::default(),
+        changed_names: Vec::new(),
         put: Vec::new(),
         kept: None,
     };
@@ -291,7 +334,6 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
             after = Some(base);
         }
         if let Some(before) = &entry.before {
-            early.found.note(before);
             let identity = before.identity();
             let places = places.into_iter().map(|place| (identity, place));
             early.change.places.extend(places);
@@ -304,7 +346,6 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
         let place = object.base.state().place.clone();
         if let (Some(index), Place::Entry { parent, name }) = (replacement, place) {
             let new = set.created[index].identity;
-            early.found.note(&object.base);
             let old = object.base.identity();
             early.change.places.push((old, staged(index)));
             early.change.places.push((new, staged(index)));

@@ -5,7 +5,6 @@ use atomdir_disk::Disk;
 use crate::commit::resolve::Accepted;
 use crate::commit::validate::Validation;
 use crate::error::{CommitError, Conflict};
-use crate::lock;
 use crate::seen::Seen;
 use crate::store::Store;
 use crate::transaction::Transaction;
@@ -45,9 +44,6 @@ impl<D: Disk> Store<D> {
         let mut validation = Validation::new(core, at, began, transaction.owner());
         validation.accepted = accepted;
         validation.is_undo = transaction.uses_past();
-        let aside = lock(&self.0.aside);
-        validation.cancelled = aside.get(&transaction.id()).map(|one| one.sequence);
-        drop(aside);
         validation
             .run(set)
             .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;

@@ -76,11 +76,11 @@ fn workloads(is_lazy: bool) -> Vec<Workload> {
             vec![
                 Commit(vec![file("m", 10)]),
                 Step::Cancelled(Cancelled {
-                    path: "f/z",
-                    operations: vec![write("f/z", 0, 5000), file("n", 30), unlink("a")],
+                    path: "b",
+                    operations: vec![write("b", 0, 5000), file("n", 30), unlink("a")],
                     beside: beside(),
                     leaning: vec![
-                        write("f/z", 10, 30),
+                        write("b", 10, 30),
                         unlink("n"),
                         file("a", 7),
                         file("over", 70),
@@ -88,7 +88,7 @@ fn workloads(is_lazy: bool) -> Vec<Workload> {
                     checkpoint: false,
                     is_lazy: true,
                 }),
-                Commit(second()),
+                Commit(vec![write("b", 1, 40), unlink("n"), file("over", 3)]),
             ],
         ),
         workload(

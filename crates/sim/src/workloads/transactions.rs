@@ -108,10 +108,10 @@ pub fn over_one_another() -> Vec<Vec<Operation>> {
         vec![write("n1", 10, 500), mode("n1", 0o600)],
         vec![file("n2", 40), unlink("b")],
         vec![unlink("n1"), file("b", 90)],
-        vec![write("b", 0, 30), write("n2", 0, 9), unlink("d/z")],
-        vec![file("n1", 60), truncate("a", 0), file("d/z", 0)],
+        vec![write("b", 0, 30), write("n2", 0, 9), unlink("d/x")],
+        vec![file("n1", 60), truncate("a", 0), file("d/x", 0)],
         vec![unlink("n2"), write("a", 0, 5)],
-        vec![file("n2", 800), file("n3", 1), xattr("d/z", Some("z"))],
+        vec![file("n2", 800), file("n3", 1), xattr("d/x", Some("z"))],
     ]
 }
 

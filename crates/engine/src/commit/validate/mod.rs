@@ -59,9 +59,6 @@ pub(crate) struct Validation<'a, D: Disk> {
     /// An undo or a restore: no file may lose its last name by it that had another one in its
     /// snapshot.
     pub is_undo: bool,
-    /// The commit of this transaction that was cancelled last. What it has noted as changed was
-    /// validated then, and is no change of others.
-    pub cancelled: Option<Sequence>,
 }
 
 impl<'a, D: Disk> Validation<'a, D> {
@@ -86,7 +83,6 @@ impl<'a, D: Disk> Validation<'a, D> {
             seen: Seen::default(),
             accepted: Accepted::default(),
             is_undo: false,
-            cancelled: None,
         }
     }
 
@@ -184,7 +180,6 @@ impl<'a, D: Disk> Validation<'a, D> {
             .changed()
             .and_then(part)
             .filter(|changed| *changed > self.at && !self.landed.is_own(*changed))
-            .filter(|changed| Some(*changed) != self.cancelled)
             .filter(|_| rule.holds())
     }
 
