@@ -287,13 +287,25 @@ fn heir(one: &Fixture) -> Pid {
     Pid::from_raw(found[0]).expect("not 0")
 }
 
-/// A command whose `exec` was killed still has a file of the view open for writing when the
-/// transaction is aborted.
+/// When the transaction is aborted, another command is in the view, or one whose `exec` was killed
+/// still has a file of the view open for writing.
 #[test]
 fn process_that_keeps_a_view_ends_with_the_transaction() {
     for_each_native_owner("native-heir", |one| {
         let store = &one.store;
-        let mut run = run(store, &["--on-error", "keep"], "true", "exit 3");
+        let keep = ["--on-error", "keep"];
+        let mut waited_for = run(store, &keep, "true", "exit 3");
+        let id = &waited_for.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "true");
+        assert_eq!(waited_for.end(), Some(3));
+        let stat = format!("/proc/{}/stat", heir(one).as_raw_nonzero());
+        store.call(["commit", id]).expect(CONFLICT);
+        wait_until("the process that waits", || is_in_poll(&stat));
+        store.call(["abort", id]).expect(0);
+        assert_eq!(inside.code(), KILLED);
+        wait_until_gone(&stat);
+
+        let mut run = run(store, &keep, "true", "exit 3");
         let id = &run.said.clone();
         let writer = "exec 3>> log; echo first >&3; echo in";
         let mut inside = Waiting::start(store, &["exec", id], writer, "true");
@@ -301,11 +313,21 @@ fn process_that_keeps_a_view_ends_with_the_transaction() {
         assert_eq!(run.end(), Some(3));
         let stat = format!("/proc/{}/stat", heir(one).as_raw_nonzero());
         store.call(["abort", id]).expect(0);
-        wait_until("the end of the process that stayed behind", || {
-            fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
-        });
+        wait_until_gone(&stat);
         inside.let_go();
         assert_eq!(base(one, "log"), None);
+    });
+}
+
+/// Whether the process with this file `stat` waits for a message.
+fn is_in_poll(stat: &str) -> bool {
+    let place = fs::read_to_string(stat.replace("stat", "wchan"));
+    place.is_ok_and(|place| place.contains("poll"))
+}
+
+fn wait_until_gone(stat: &str) {
+    wait_until("the end of the process that stayed behind", || {
+        fs::read_to_string(stat).map_or(true, |stat| stat.contains(") Z "))
     });
 }
 
