@@ -8,8 +8,8 @@ mod support;
 
 use atomdir_disk::Errno;
 use atomdir_sim::{
-    AfterFailedSync, Death, Fault, Obstructed, Step, Struck, Workload, damage_each_byte, disturb_commit,
-    disturb_equal, disturb_recovery, obstruct_commit, workloads,
+    AfterFailedSync, Death, Fault, Obstructed, Step, Struck, Workload, damage_each_byte,
+    disturb_commit, disturb_equal, disturb_recovery, obstruct_commit, workloads,
 };
 use support::in_parallel;
 
