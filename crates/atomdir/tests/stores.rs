@@ -2,11 +2,10 @@
 
 use atomdir::client::find_with;
 use atomdir::{FindError, InitError, StoreLocation, Trust, adopt_with, find, init};
-use atomdir_testing::{copy_tree, skip};
+use atomdir_testing::{copy_tree, fresh_directory, skip};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 struct Scratch(PathBuf);
 
@@ -16,10 +15,7 @@ impl Scratch {
     }
 
     fn below(parent: &Path) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("atomdir-stores-{}-{number}", std::process::id()));
-        fs::create_dir(&path).expect("a new directory");
+        let path = fresh_directory(parent, "stores");
         Scratch(path.canonicalize().expect("it exists"))
     }
 

@@ -2,6 +2,7 @@
 //!
 //! `ATOMDIR_UPDATE=1 cargo test -p atomdir-cli` writes the help texts anew.
 
+use atomdir_testing::fresh_directory;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -135,9 +136,7 @@ impl Drop for Empty {
 
 #[test]
 fn verbs_outside_a_store_are_refused() {
-    let empty = std::env::temp_dir().join(format!("atomdir-none-{}", std::process::id()));
-    fs::create_dir(&empty).expect("made");
-    let empty = Empty(empty);
+    let empty = Empty(fresh_directory(&std::env::temp_dir(), "none"));
     check_exit(
         &["-C", &empty.0.to_string_lossy(), "list"],
         66,
@@ -229,8 +228,7 @@ const FOOTER: &str = concat!("\"atomdir ", env!("CARGO_PKG_VERSION"), "\"");
 
 #[test]
 fn manual_pages_cover_every_verb() {
-    let folder = std::env::temp_dir().join(format!("atomdir-man-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
+    let folder = fresh_directory(&std::env::temp_dir(), "man");
     let written = output(&["man", "--directory", folder.to_str().unwrap()]);
     let page_of = |verb: &str| fs::read_to_string(folder.join(format!("atomdir-{verb}.1")));
     let pages = VERBS.map(page_of);

@@ -32,14 +32,14 @@
 //!
 //! Modules
 //! - `linux`, `charge`: the real disk; writing at a user's expense, and acting as a user
-//! - `contract`: the contract as a test
+//! - `contract`: the contract as a test, which the tests of other disks include
 //! - `name`, `types`, `node`: names of entries; arguments and results; those of trees that views and
 //!   FUSE serve
 //! - `mounts`, `reason`: the mount table; error numbers as text
 
 mod charge;
-#[cfg(any(test, feature = "contract"))]
-pub mod contract;
+#[cfg(test)]
+mod contract;
 mod linux;
 pub mod mounts;
 mod name;

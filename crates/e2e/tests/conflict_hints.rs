@@ -399,7 +399,7 @@ fn every_hint_about_a_conflict_helps() {
         let mut random = Random::for_test(test);
         let mut number = 0;
         for state in State::all() {
-            if random.chance(pick(6, 1)) {
+            if random.chance(pick(12, 1)) {
                 follow(one, view, state, &mut number);
             }
         }

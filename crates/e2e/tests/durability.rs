@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use atomdir_testing::{Fixture, Store, tools_present, wait_until};
+use atomdir_testing::{Fixture, Store, is_traced, tools_present, wait_until};
 
 /// Counts the flushes that the store's service requests while `act` runs, except those of its
 /// notes of open transactions.
@@ -33,14 +33,7 @@ fn flushes(store: &Store, fixture: &Fixture, act: impl FnOnce(&dyn Fn() -> Strin
         strace.args(["-p", &number]);
     }
     let mut strace = strace.stderr(Stdio::null()).spawn().expect("it starts");
-    // strace is attached once the kernel reports a tracer.
-    let is_traced = || {
-        store.service_processes().iter().all(|process| {
-            let status = format!("/proc/{}/status", process.as_raw_nonzero());
-            let status = std::fs::read_to_string(status).unwrap_or_default();
-            !status.contains("TracerPid:\t0")
-        })
-    };
+    let is_traced = || store.service_processes().into_iter().all(is_traced);
     wait_until("strace in the service", || {
         let ended = strace.try_wait().expect("it can be asked");
         assert_eq!(ended, None, "strace cannot trace the service");

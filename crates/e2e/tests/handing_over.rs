@@ -5,7 +5,7 @@ use atomdir::{
     StoreLocation, StoreOptions,
 };
 use atomdir_testing::exit_code::CANNOT_CREATE;
-use atomdir_testing::{Scratch, User, binary, for_each_user, users_can_mount};
+use atomdir_testing::{Scratch, User, binary, for_each_user, users_can_mount, wait_until};
 use std::path::{Path, PathBuf};
 
 struct Place {
@@ -317,12 +317,7 @@ fn a_store_that_is_opened_again_has_one_thread_that_listens() {
             store.log(1).expect("listed");
             assert!(store.is_embedded());
         }
-        for _ in 0..1000 {
-            if listening_threads() == 1 {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("{} threads listen", listening_threads());
+        // Stores of the tests beside this one have such threads as well, until these tests end.
+        wait_until("only one listening thread", || listening_threads() == 1);
     });
 }

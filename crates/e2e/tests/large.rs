@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use atomdir_testing::{Fixture, Store, View, pick, shell, skip, tools_present, wait_until};
+use atomdir_testing::{
+    Fixture, Store, View, is_traced, pick, shell, skip, tools_present, wait_until,
+};
 use rustix::process::{Pid, Signal};
 
 fn tell(line: &str) {
@@ -257,19 +259,6 @@ impl Counter {
         }
         count
     }
-}
-
-/// Whether every thread of the process has a tracer.
-fn is_traced(process: Pid) -> bool {
-    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
-    fs::read_dir(tasks)
-        .expect("the service lives")
-        .flatten()
-        .all(|task| {
-            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-            let tracer = status.lines().find(|line| line.starts_with("TracerPid:"));
-            tracer.is_some_and(|line| !line.ends_with("\t0"))
-        })
 }
 
 const TRANSACTIONS: usize = 20;

@@ -4,11 +4,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
 
 use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::{
     Fixture, Scenario, User, binary, for_each_owner, shell, tools_present, users_can_mount,
+    wait_until,
 };
 
 /// Overlayfs does not remember a path that is longer than 256 bytes.
@@ -152,14 +152,7 @@ fn processes_left_behind_can_rename() {
             .expect(0);
         assert!(fixture.base.join("e/f").exists());
         fs::write(outside.join("go"), "").expect("written");
-        let begun = Instant::now();
-        while !outside.join("done").exists() {
-            assert!(
-                begun.elapsed() < Duration::from_secs(60),
-                "it cannot rename"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("its renames", || outside.join("done").exists());
         assert!(outside.join("b").exists() && outside.join("f").exists());
         fs::remove_dir_all(outside).expect("removed");
         fixture.store.assert_at_rest();

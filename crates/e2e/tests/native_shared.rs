@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
 use atomdir_testing::{
-    Fixture, Store, User, WAIT_UNTIL, Waiting, binary, for_each_owner, skip, wait_until,
+    Fixture, Store, User, WAIT_UNTIL, Waiting, binary, for_each_owner, skip, wait_for, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -269,8 +269,19 @@ fn a_native_view_ends_with_the_process_that_mounted_it() {
 }
 
 /// The process that a run of this store has left behind to keep the view. It leads a session of its
-/// own and has the run's command line.
+/// own and has the run's command line. So does the process that looks after renames, which ends with
+/// the command, but a moment later.
 fn heir(one: &Fixture) -> Pid {
+    let heir = wait_for("a single process that stays behind", || {
+        let [heir] = left_behind(one)[..] else {
+            return None;
+        };
+        Some(heir)
+    });
+    Pid::from_raw(heir).expect("not 0")
+}
+
+fn left_behind(one: &Fixture) -> Vec<i32> {
     let scratch = one.scratch.path().display().to_string();
     let processes = fs::read_dir("/proc").expect("read").filter_map(|entry| {
         let id: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -282,18 +293,28 @@ fn heir(one: &Fixture) -> Pid {
         let is_ours = String::from_utf8_lossy(&[line, environment].concat()).contains(&scratch);
         (is_run && is_ours && session == id.to_string()).then_some(id)
     });
-    let found: Vec<i32> = processes.collect();
-    assert_eq!(found.len(), 1, "{found:?}");
-    Pid::from_raw(found[0]).expect("not 0")
+    processes.collect()
 }
 
-/// A command whose `exec` was killed still has a file of the view open for writing when the
-/// transaction is aborted.
+/// When the transaction is aborted, another command is in the view, or one whose `exec` was killed
+/// still has a file of the view open for writing.
 #[test]
 fn process_that_keeps_a_view_ends_with_the_transaction() {
     for_each_native_owner("native-heir", |one| {
         let store = &one.store;
-        let mut run = run(store, &["--on-error", "keep"], "true", "exit 3");
+        let keep = ["--on-error", "keep"];
+        let mut waited_for = run(store, &keep, "true", "exit 3");
+        let id = &waited_for.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "true");
+        assert_eq!(waited_for.end(), Some(3));
+        let stat = format!("/proc/{}/stat", heir(one).as_raw_nonzero());
+        store.call(["commit", id]).expect(CONFLICT);
+        wait_until("the process that waits", || is_in_poll(&stat));
+        store.call(["abort", id]).expect(0);
+        assert_eq!(inside.code(), KILLED);
+        wait_until_gone(&stat);
+
+        let mut run = run(store, &keep, "true", "exit 3");
         let id = &run.said.clone();
         let writer = "exec 3>> log; echo first >&3; echo in";
         let mut inside = Waiting::start(store, &["exec", id], writer, "true");
@@ -301,11 +322,21 @@ fn process_that_keeps_a_view_ends_with_the_transaction() {
         assert_eq!(run.end(), Some(3));
         let stat = format!("/proc/{}/stat", heir(one).as_raw_nonzero());
         store.call(["abort", id]).expect(0);
-        wait_until("the end of the process that stayed behind", || {
-            fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
-        });
+        wait_until_gone(&stat);
         inside.let_go();
         assert_eq!(base(one, "log"), None);
+    });
+}
+
+/// Whether the process with this file `stat` waits for a message.
+fn is_in_poll(stat: &str) -> bool {
+    let place = fs::read_to_string(stat.replace("stat", "wchan"));
+    place.is_ok_and(|place| place.contains("poll"))
+}
+
+fn wait_until_gone(stat: &str) {
+    wait_until("the end of the process that stayed behind", || {
+        fs::read_to_string(stat).map_or(true, |stat| stat.contains(") Z "))
     });
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use atomdir_testing::{Fixture, binary, capture_output, tools_present};
+use atomdir_testing::{Fixture, binary, capture_output, look_long, tools_present};
 
 /// Ways to hide what is printed next, as arguments of printf(1).
 const HIDING: [&str; 18] = [
@@ -55,13 +55,11 @@ fn shown(fixture: &Fixture, script: &str, until: &str) -> String {
     command.args(["-x", "100", "-y", "24", "sh"]).arg(&file);
     capture_output(&mut command).expect(0);
     let mut seen = String::new();
-    for _ in 0..300 {
+    // What hides the text makes the caller's check fail, which shows the screen.
+    look_long(|| {
         seen = pane(&socket);
-        if seen.contains(until) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+        seen.contains(until).then_some(())
+    });
     let mut command = Command::new("tmux");
     command.args(["-L", &socket, "kill-server"]);
     capture_output(&mut command);
@@ -132,22 +130,28 @@ pid, terminal = pty.fork()
 if pid == 0:
     os.environ['TERM'] = 'xterm'
     os.execvp(start[0], start)
+def part():
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b''
 def read(seconds):
+    # What comes until nothing has come for a while. Whoever types before the shell is
+    # ready is read later.
     end, text = time.time() + seconds, b''
-    while time.time() < end:
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                text += os.read(terminal, 65536)
-            except OSError:
-                return text
+    while time.time() < end and select.select([terminal], [], [], 0.2 if text else 1)[0]:
+        more = part()
+        if not more:
+            break
+        text += more
     return text
 def until(mark):
     text = b''
-    for _ in range(300):
-        text += read(0.1)
-        if mark in text:
-            return
-    sys.exit('the shell does not answer: %r' % text)
+    while mark not in text:
+        more = part()
+        if not more:
+            sys.exit('the shell has ended: %r' % text)
+        text += more
 setup = {
     'bash': '',
     'zsh': 'autoload -U compinit; compinit -D; source <(atomdir completions zsh); ',

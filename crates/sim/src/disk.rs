@@ -15,7 +15,7 @@ use atomdir_disk::{
 use atomdir_engine::Clock;
 
 use crate::effect::{Keep, Ordering, Scope, Volatile};
-use crate::fault::{AfterFailedSync, Call, Fault};
+use crate::fault::{AfterFailedSync, Call, Fault, Struck};
 use crate::image::{Image, Number, ROOT};
 use crate::trace::Trace;
 use crate::world::{Site, World};
@@ -125,7 +125,7 @@ impl SimDisk {
 
     pub fn set_faults(&self, faults: Vec<Fault>, after_failed_sync: AfterFailedSync) {
         let mut world = self.world();
-        world.struck = false;
+        world.struck = Struck::Nothing;
         world.faults = faults;
         world.after_failed_sync = after_failed_sync;
     }
@@ -142,8 +142,8 @@ impl SimDisk {
         done
     }
 
-    /// Whether any of the faults has struck.
-    pub fn has_struck(&self) -> bool {
+    /// What the faults have struck, which is a sync if any sync is among it.
+    pub fn struck(&self) -> Struck {
         self.world().struck
     }
 

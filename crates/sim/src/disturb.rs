@@ -11,7 +11,7 @@ use crate::disk::SimDisk;
 use crate::effect::Ordering;
 use crate::expected::Expected;
 use crate::explore::{Plan, restart};
-use crate::fault::{AfterFailedSync, Fault};
+use crate::fault::{AfterFailedSync, Fault, Struck};
 use crate::opening::{SimStore, begin, begin_in_base, open};
 use crate::operation::{Operation, Target};
 use crate::tree::Tree;
@@ -44,21 +44,21 @@ pub fn disturb_commit(
     workload: &Workload,
     fault: &dyn Fn(u64) -> Fault,
     after_failed_sync: AfterFailedSync,
-) -> Outcome<bool> {
+) -> Outcome<Struck> {
     let (driver, operations) = up_to_last_commit(workload)?;
     let (store, disk) = (driver.store(), driver.disk.clone());
     let transaction = begin_in_base(&store, Durability::Durable)?;
     disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
     let staged = try_all(&*transaction, operations);
     if let Err(errno) = staged {
-        let struck = disk.has_struck();
+        let struck = disk.struck();
         disk.set_faults(Vec::new(), after_failed_sync);
         let newest = driver.expected.last().ok_or("nothing is expected")?;
         expect(&disk, &[newest], "after an operation that failed")?;
         store.abort(&transaction);
         check_usable(&store, operations)?;
-        return if struck {
-            Ok(true)
+        return if struck != Struck::Nothing {
+            Ok(struck)
         } else {
             Err(format!("staging failed by itself: {errno}"))
         };
@@ -66,7 +66,7 @@ pub fn disturb_commit(
     // The view is read without the fault, which counts calls.
     let sides = sides(&driver, &transaction);
     let committed = store.commit(&transaction);
-    let struck = disk.has_struck();
+    let struck = disk.struck();
     disk.set_faults(Vec::new(), after_failed_sync);
     let sides = sides?;
     if let Err(error) = &committed {
@@ -115,7 +115,7 @@ pub fn disturb_equal(
     workload: &Workload,
     fault: &dyn Fn(u64) -> Fault,
     after_failed_sync: AfterFailedSync,
-) -> Outcome<bool> {
+) -> Outcome<Struck> {
     let Some(Step::EqualUnflushed { both, mine }) = workload.steps.last() else {
         return Err("the last step is no such commit".to_owned());
     };
@@ -129,7 +129,7 @@ pub fn disturb_equal(
     act(&disk, both, 1);
     disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
     let committed = store.commit(&transaction);
-    let struck = disk.has_struck();
+    let struck = disk.struck();
     disk.set_faults(Vec::new(), after_failed_sync);
     match committed {
         Ok(_) => {}
@@ -160,7 +160,7 @@ pub fn disturb_recovery(
     death: Death,
     fault: &dyn Fn(u64) -> Fault,
     after_failed_sync: AfterFailedSync,
-) -> Outcome<bool> {
+) -> Outcome<Struck> {
     let mut driver = workload.driver(Ordering::Least, None);
     driver.open();
     for (number, step) in workload.steps.iter().enumerate() {
@@ -174,11 +174,11 @@ pub fn disturb_recovery(
     drop(driver);
     disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
     let opened = open(&disk).map(drop);
-    let struck = disk.has_struck();
+    let struck = disk.struck();
     disk.set_faults(Vec::new(), after_failed_sync);
     match opened {
         Ok(()) => expect(&disk, &[&newest], "recovered")?,
-        Err(_) if !struck => return Err("recovery failed by itself".to_owned()),
+        Err(_) if struck == Struck::Nothing => return Err("recovery failed by itself".to_owned()),
         Err(_) => {}
     }
     crash_and_expect(&disk, &[&newest], "a crash after a disturbed recovery")?;

@@ -25,6 +25,16 @@ pub enum AfterFailedSync {
     Durable,
 }
 
+/// What faults have struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Struck {
+    #[default]
+    Nothing,
+    Call,
+    /// A sync has failed. Only then it matters what programs read [`AfterFailedSync`].
+    Sync,
+}
+
 /// The kind of a call, as far as it matters to faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {

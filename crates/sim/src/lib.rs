@@ -59,7 +59,7 @@ pub use explore::{
     Explored, Failure, KILLED, Plan, explore, explore_killed_recoveries, explore_kills,
     explore_lost_writes, explore_making,
 };
-pub use fault::{AfterFailedSync, Fault};
+pub use fault::{AfterFailedSync, Fault, Struck};
 pub use group::Moment;
 pub use image::Image;
 pub use obstruct::{Obstructed, obstruct_commit};

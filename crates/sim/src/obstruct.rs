@@ -12,7 +12,7 @@ use atomdir_engine::{CommitError, Durability, Poison, StoreError, Transaction};
 use crate::disk::SimDisk;
 use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all, up_to_last_commit};
 use crate::expected::Expected;
-use crate::fault::{AfterFailedSync, Fault};
+use crate::fault::{AfterFailedSync, Fault, Struck};
 use crate::opening::{SimStore, begin};
 use crate::tree::Tree;
 use crate::workload::Workload;
@@ -46,7 +46,7 @@ pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> 
     };
     disk.set_faults(vec![fault], AfterFailedSync::Written);
     let committed = store.commit(&transaction);
-    let struck = disk.has_struck();
+    let struck = disk.struck() != Struck::Nothing;
     disk.set_faults(Vec::new(), AfterFailedSync::Written);
     let stalled = match committed {
         Ok(committed) => committed.stalled,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use atomdir_disk::{Errno, Kind, Name, Owner, Result, Times, Timestamp};
 
 use crate::effect::{Effect, EntryChange, Ordering, Scope, Volatile, What};
-use crate::fault::{AfterFailedSync, Call, Fault};
+use crate::fault::{AfterFailedSync, Call, Fault, Struck};
 use crate::group::Meeting;
 use crate::image::{Body, Image, Inode, Number, ROOT};
 use crate::trace::{Event, Trace};
@@ -29,8 +29,8 @@ pub(crate) struct World {
     pub calls: u64,
     pub faults: Vec<Fault>,
     pub after_failed_sync: AfterFailedSync,
-    /// Whether a fault has struck.
-    pub struck: bool,
+    /// What the faults have struck.
+    pub struck: Struck,
     pub trace: Option<Trace>,
     /// A sync to skip.
     pub skipped: Option<Site>,
@@ -77,7 +77,7 @@ impl World {
             calls: 0,
             faults: Vec::new(),
             after_failed_sync: AfterFailedSync::default(),
-            struck: false,
+            struck: Struck::default(),
             trace: None,
             skipped: None,
             sites: BTreeSet::new(),
@@ -97,22 +97,34 @@ impl World {
         self.calls += 1;
         for index in 0..self.faults.len() {
             match self.faults[index] {
-                Fault::Fails { call, errno } if call == number => {
-                    self.struck = true;
+                Fault::Fails {
+                    call: failing,
+                    errno,
+                } if failing == number => {
+                    match call {
+                        Call::Sync => self.struck = Struck::Sync,
+                        _ => self.strike_call(),
+                    }
                     return Err(errno);
                 }
                 Fault::Full { call: first } if number >= first && call == Call::Grow => {
-                    self.struck = true;
+                    self.strike_call();
                     return Err(Errno::NOSPC);
                 }
                 Fault::Clock { call, seconds } if call == number => {
-                    self.struck = true;
+                    self.strike_call();
                     self.now = self.now.saturating_add_signed(seconds * BILLION as i64);
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn strike_call(&mut self) {
+        if self.struck == Struck::Nothing {
+            self.struck = Struck::Call;
+        }
     }
 
     pub fn time(&self) -> Timestamp {

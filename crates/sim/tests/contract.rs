@@ -2,8 +2,17 @@
 
 #![cfg(test)]
 
-use atomdir_disk::contract::{self, Abilities};
+// Included, since a feature of the disk's crate for it would have the whole tree built once more
+// wherever a package is built alone, as the Python package is.
+#[path = "../../disk/src/contract/mod.rs"]
+mod contract;
+
+use atomdir_disk::{
+    Access, Disk, Errno, Extent, Kind, Name, NewNode, Owner, RenameMode, Result, Stat, Times,
+    Timestamp,
+};
 use atomdir_sim::SimDisk;
+use contract::Abilities;
 
 #[test]
 fn the_simulated_disk_keeps_the_contract() {

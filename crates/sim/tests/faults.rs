@@ -8,14 +8,14 @@ mod support;
 
 use atomdir_disk::Errno;
 use atomdir_sim::{
-    AfterFailedSync, Death, Fault, Obstructed, Step, Workload, damage_each_byte, disturb_commit,
-    disturb_equal, disturb_recovery, obstruct_commit, workloads,
+    AfterFailedSync, Death, Fault, Obstructed, Step, Struck, Workload, damage_each_byte,
+    disturb_commit, disturb_equal, disturb_recovery, obstruct_commit, workloads,
 };
 use support::in_parallel;
 
 /// Makes a fault from the number of the first call, and how many calls after it the fault strikes.
 type Make = fn(u64, u64) -> Fault;
-type Disturb = fn(&Workload, &dyn Fn(u64) -> Fault, AfterFailedSync) -> Result<bool, String>;
+type Disturb = fn(&Workload, &dyn Fn(u64) -> Fault, AfterFailedSync) -> Result<Struck, String>;
 
 fn error_at_one_call(first: u64, number: u64) -> Fault {
     Fault::Fails {
@@ -44,32 +44,31 @@ fn clock_ahead_at_one_call(first: u64, number: u64) -> Fault {
     }
 }
 
-fn strike_every_call(disturb: Disturb, make: Make, after: AfterFailedSync) {
+fn strike_every_call(disturb: Disturb, make: Make) {
     let all = workloads::kinds().into_iter().chain(workloads::sequences());
     let all: Vec<Workload> = all
         .filter(|workload| matches!(workload.steps.last(), Some(Step::Commit(_))))
         .collect();
-    let struck = strike_every_call_of(&all, disturb, make, after);
+    let struck = strike_every_call_of(&all, disturb, make);
     println!("{struck} faults in {} workloads", all.len());
     assert!(struck > 1_000);
 }
 
-fn strike_every_call_of(
-    all: &[Workload],
-    disturb: Disturb,
-    make: Make,
-    after: AfterFailedSync,
-) -> u64 {
+/// Strikes each call once, and each sync a second time, after which programs read the disk.
+fn strike_every_call_of(all: &[Workload], disturb: Disturb, make: Make) -> u64 {
     let struck = in_parallel(all, |workload| {
         for number in 0.. {
-            match disturb(workload, &|first| make(first, number), after) {
-                Ok(true) => {}
-                Ok(false) => return number,
-                Err(reason) => panic!(
-                    "{}: {:?} ({after:?}): {reason}",
-                    workload.name,
-                    make(0, number)
-                ),
+            for after in [AfterFailedSync::Written, AfterFailedSync::Durable] {
+                match disturb(workload, &|first| make(first, number), after) {
+                    Ok(Struck::Nothing) => return number,
+                    Ok(Struck::Call) => break,
+                    Ok(Struck::Sync) => {}
+                    Err(reason) => panic!(
+                        "{}: {:?} ({after:?}): {reason}",
+                        workload.name,
+                        make(0, number)
+                    ),
+                }
             }
         }
         0
@@ -81,7 +80,7 @@ fn commit(
     workload: &Workload,
     fault: &dyn Fn(u64) -> Fault,
     after: AfterFailedSync,
-) -> Result<bool, String> {
+) -> Result<Struck, String> {
     disturb_commit(workload, fault, after)
 }
 
@@ -89,7 +88,7 @@ fn recovery(
     workload: &Workload,
     fault: &dyn Fn(u64) -> Fault,
     after: AfterFailedSync,
-) -> Result<bool, String> {
+) -> Result<Struck, String> {
     disturb_recovery(workload, Death::Machine, fault, after)
 }
 
@@ -97,14 +96,13 @@ fn restart(
     workload: &Workload,
     fault: &dyn Fn(u64) -> Fault,
     after: AfterFailedSync,
-) -> Result<bool, String> {
+) -> Result<Struck, String> {
     disturb_recovery(workload, Death::Process, fault, after)
 }
 
 #[test]
 fn io_error_at_any_call_of_a_commit_is_handled() {
-    strike_every_call(commit, error_at_one_call, AfterFailedSync::Written);
-    strike_every_call(commit, error_at_one_call, AfterFailedSync::Durable);
+    strike_every_call(commit, error_at_one_call);
 }
 
 /// A failed flush of what an outside writer has made as well poisons the store.
@@ -117,7 +115,7 @@ fn io_error_at_any_call_of_a_commit_that_finds_equal_objects_is_handled() {
     let disturb = |workload: &Workload, fault: &dyn Fn(u64) -> Fault, after| {
         disturb_equal(workload, fault, after)
     };
-    let struck = strike_every_call_of(&all, disturb, error_at_one_call, AfterFailedSync::Written);
+    let struck = strike_every_call_of(&all, disturb, error_at_one_call);
     assert!(struck > 100, "{struck}");
 }
 
@@ -148,26 +146,24 @@ fn obstacle_at_any_call_of_a_commit_stalls_or_refuses_it() {
 
 #[test]
 fn io_error_at_any_call_of_a_recovery_is_handled() {
-    strike_every_call(recovery, error_at_one_call, AfterFailedSync::Written);
-    strike_every_call(recovery, error_at_one_call, AfterFailedSync::Durable);
-    strike_every_call(restart, error_at_one_call, AfterFailedSync::Written);
-    strike_every_call(restart, error_at_one_call, AfterFailedSync::Durable);
+    strike_every_call(recovery, error_at_one_call);
+    strike_every_call(restart, error_at_one_call);
 }
 
 #[test]
 fn full_disk_from_any_call_of_a_commit_is_handled() {
-    strike_every_call(commit, full_from_one_call, AfterFailedSync::Written);
+    strike_every_call(commit, full_from_one_call);
 }
 
 #[test]
 fn full_disk_from_any_call_of_a_recovery_is_handled() {
-    strike_every_call(recovery, full_from_one_call, AfterFailedSync::Written);
+    strike_every_call(recovery, full_from_one_call);
 }
 
 #[test]
 fn clock_change_at_any_call_of_a_commit_is_harmless() {
-    strike_every_call(commit, clock_back_at_one_call, AfterFailedSync::Written);
-    strike_every_call(commit, clock_ahead_at_one_call, AfterFailedSync::Written);
+    strike_every_call(commit, clock_back_at_one_call);
+    strike_every_call(commit, clock_ahead_at_one_call);
 }
 
 #[test]

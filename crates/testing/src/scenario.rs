@@ -44,6 +44,7 @@ pub struct Scenario {
     without: Vec<PathBuf>,
     views: Option<&'static [&'static str]>,
     afterwards: Option<Action>,
+    runs_long: bool,
 }
 
 impl Scenario {
@@ -76,6 +77,7 @@ impl Scenario {
             without: Vec::new(),
             views: None,
             afterwards: None,
+            runs_long: false,
         }
     }
 
@@ -154,6 +156,13 @@ impl Scenario {
         self
     }
 
+    /// The program runs long. Only the full tier runs it in a transaction that is aborted as well, where
+    /// it does what shorter programs do.
+    pub fn runs_long(mut self) -> Self {
+        self.runs_long = true;
+        self
+    }
+
     /// Runs the scenario, and panics if the guarantee does not hold.
     #[track_caller]
     pub fn check(&self) {
@@ -202,7 +211,9 @@ impl Scenario {
             let store = Store::init(&base, &user);
             // Making the control directory changed the time of the base.
             copy_times(&pristine, &base);
-            self.check_abort(&store, kind);
+            if full_tier() || !self.runs_long {
+                self.check_abort(&store, kind);
+            }
             self.check_commit(&store, kind, &outside);
             drop(store);
             fs::remove_dir_all(&base).expect("the store can be removed");

@@ -1,6 +1,7 @@
 //! A directory for one test. It is removed when the test ends, even if it fails.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,6 +29,21 @@ pub fn quick_directory() -> PathBuf {
     }
 }
 
+/// Makes a directory that no other test has. Its name may be taken by what a killed test has left, or
+/// by a test in another process namespace, since processes are counted from 1 in each of them.
+pub fn fresh_directory(parent: &Path, name: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("atomdir-{name}-{}-{number}", std::process::id()));
+        match fs::create_dir(&path) {
+            Ok(()) => return path,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => panic!("cannot make {}: {error}", path.display()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -37,13 +53,12 @@ impl Scratch {
     /// By default the directory is in `/var/tmp`, on a disk's file system, since `/tmp` is
     /// often in memory.
     pub fn new(test: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let parent = std::env::var_os("ATOMDIR_TEST_DIR")
             .map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("atomdir-{test}-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path)
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+        fs::create_dir_all(&parent)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", parent.display()));
+        let path = fresh_directory(&parent, test);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
             .and_then(|()| fs::canonicalize(&path))
             .map(|path| Self { path })
             .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()))

@@ -280,6 +280,18 @@ fn wait_until_dead(pid: Pid) {
     }
 }
 
+/// Whether every thread of the process has a tracer, as strace. It attaches to one after another.
+pub fn is_traced(process: Pid) -> bool {
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    let tasks = fs::read_dir(tasks).expect("the process lives");
+    tasks.flatten().all(|task| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let tracer = status.lines().find(|line| line.starts_with("TracerPid:"));
+        // A thread that has ended since has no status.
+        tracer.is_none_or(|line| !line.ends_with("\t0"))
+    })
+}
+
 /// The state of each thread that is not dead, and where in the kernel it waits.
 fn living_threads(pid: Pid) -> Vec<String> {
     let Ok(threads) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else {

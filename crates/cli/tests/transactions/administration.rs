@@ -48,17 +48,21 @@ fn unconfirmed_commit_takes_itself_back_and_a_confirmed_one_stays() {
 #[test]
 fn unconfirmed_commit_keeps_the_service_and_is_taken_back_by_the_next_one_after_its_death() {
     let store = Store::new("confirm-death");
-    let (id, view) = store.begin();
-    fs::write(view.join("file"), "new\n").expect("it is written");
-    let done = store.call(&["commit", &id, "--confirm", "1s", "-m", "a new message"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
-    let process = store.json(&["service", "status"])["process"].to_string();
-    Command::new("kill")
-        .args(["-9", &process])
-        .status()
-        .expect("kill runs");
-    std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(store.read("file").as_deref(), Some("new\n"));
+    let commit_and_kill = |seconds: u64| {
+        let (id, view) = store.begin();
+        fs::write(view.join("file"), "new\n").expect("it is written");
+        let process = store.json(&["service", "status"])["process"].to_string();
+        let within = format!("{seconds}s");
+        let done = store.call(&["commit", &id, "--confirm", &within, "-m", "a new message"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let killed = Command::new("kill").args(["-9", &process]).status();
+        killed.expect("kill runs");
+        std::thread::sleep(Duration::from_millis(seconds * 1000 + 500));
+        store.read("file").as_deref() == Some("new\n")
+    };
+    // On a busy machine the service may take the commit back before it is killed.
+    let mut times = [1, 10, 100].into_iter();
+    assert!(times.any(commit_and_kill), "the dead service took it back");
     let status = store.json(&["service", "status"]);
     assert!(status["process"].is_null(), "{status}");
     // Any use of the store starts a service.

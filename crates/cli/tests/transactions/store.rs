@@ -1,6 +1,6 @@
 //! A store for one test. Dropping it stops its service and removes it.
 
-use atomdir_testing::WAIT_UNTIL;
+use atomdir_testing::{WAIT_UNTIL, fresh_directory};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -27,8 +27,7 @@ impl Store {
         let parent = std::env::temp_dir()
             .canonicalize()
             .expect("temporary directory");
-        let path = parent.join(format!("atomdir-cli-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("new directory");
+        let path = fresh_directory(&parent, &format!("cli-{name}"));
         let store = Store { path };
         fs::write(store.path.join("file"), "old\n").expect("new file");
         store.check(&["init"]);

@@ -1,7 +1,7 @@
 //! Modes, owners, times, extended attributes.
 
+use super::{Access, Disk, Errno, Kind, NewNode, Owner, Times, Timestamp};
 use super::{Bench, n, nodes, ok, refused};
-use crate::{Access, Disk, Errno, Kind, NewNode, Owner, Times, Timestamp};
 
 const MODES: [u32; 6] = [0o777, 0o000, 0o4711, 0o2755, 0o1777, 0o7777];
 

@@ -1,7 +1,7 @@
 //! Contents of regular files.
 
+use super::{Access, Disk, Errno, Extent};
 use super::{Bench, n, ok, refused};
-use crate::{Access, Disk, Errno, Extent};
 
 /// A multiple of every block size that file systems use for holes.
 const STEP: u64 = 1 << 16;

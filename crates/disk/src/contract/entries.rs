@@ -1,7 +1,7 @@
 //! Names, and the objects that they name.
 
+use super::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 use super::{Bench, LOOP_DEVICE, NULL_DEVICE, assert_sorted, n, nodes, ok, refused};
-use crate::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 
 pub(super) fn every_kind<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     let disk = bench.disk;

@@ -1,7 +1,7 @@
 //! Large directories, and listing one from several threads at once.
 
 use super::{Bench, n, ok};
-use crate::{Disk, Kind};
+use super::{Disk, Kind};
 
 const THREADS: usize = 4;
 const ROUNDS: usize = 3;

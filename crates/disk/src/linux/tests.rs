@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Once;
 
-use atomdir_testing::{Usage, Using, quick_directory, skip, tools_present};
+use atomdir_testing::{Usage, Using, fresh_directory, quick_directory, skip, tools_present};
 use rustix::fs::Mode;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Uid};
@@ -44,11 +44,10 @@ impl Scratch {
         static UMASK: Once = Once::new();
         UMASK.call_once(|| _ = rustix::process::umask(Mode::from_raw_mode(0o077)));
         let disk = LinuxDisk::new();
-        let own = format!("atomdir-disk-{test}-{}", std::process::id());
-        let (path, name) = (parent.join(&own), name(&own));
+        let path = fresh_directory(parent, &format!("disk-{test}"));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let name = name(path.file_name().unwrap().to_str().unwrap());
         let parent = LinuxDisk::open_root(parent).unwrap();
-        disk.make(&parent, &name, &NewNode::Directory, 0o755)
-            .unwrap();
         let directory = disk.open(&parent, &name, Access::Directory).unwrap();
         Scratch {
             parent,
@@ -356,7 +355,7 @@ fn assert_copies_between(disk: LinuxDisk, from: &OwnedFd, to: &OwnedFd) {
 
 #[test]
 fn every_regular_file_is_found_and_no_access_time_changes() {
-    let place = std::env::temp_dir().join(format!("atomdir-ahead-{}", std::process::id()));
+    let place = fresh_directory(&std::env::temp_dir(), "ahead");
     let deep = place.join("a/b");
     std::fs::create_dir_all(&deep).unwrap();
     std::fs::write(place.join("one"), "1").unwrap();

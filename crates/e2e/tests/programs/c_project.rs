@@ -32,6 +32,7 @@ make clean > /dev/null
     // The logs contain the compiler's temporary names.
     Scenario::shell(TEST, &script)
         .same_output()
+        .runs_long()
         .without("config.log")
         .without("configure.log")
         .check_for_each_owner();

@@ -105,6 +105,7 @@ fn check(test: &str, prepare: &[&str], script: &str) {
     };
     let scenario = Scenario::shell(test, &with_cargo(script))
         .same_output()
+        .runs_long()
         // Names with random parts, also in archives.
         .without("target/debug/incremental")
         .without("target/debug/deps")

@@ -71,6 +71,7 @@ git status --porcelain
     Scenario::shell("git", &script)
         .prepare(&fill(pick(1_200, 20_000)))
         .same_output()
+        .runs_long()
         .without(".git/index")
         .afterwards("git status --porcelain && git fsck --full --strict")
         .check_for_each_owner();
@@ -109,6 +110,7 @@ git fsck --full
     Scenario::shell("git-clone", &script)
         .prepare(&prepare)
         .same_output()
+        .runs_long()
         .without("origin/.git/index")
         .without("copy/.git/index")
         .without("copy/.git/worktrees/second/index")

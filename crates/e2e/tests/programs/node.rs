@@ -88,5 +88,6 @@ rm -r node_modules ../store
     Scenario::shell("pnpm", script)
         .prepare(prepare)
         .same_output()
+        .runs_long()
         .check_for_each_owner();
 }

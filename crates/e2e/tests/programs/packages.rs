@@ -54,6 +54,7 @@ find env | wc -l
         if reachable(TEST, owner, download) {
             Scenario::shell(TEST, &script)
                 .owned_by(owner)
+                .runs_long()
                 .same_output()
                 .check();
         }
@@ -83,6 +84,7 @@ npm ls --all
         if reachable(TEST, owner, "npm view -s semver@7.6.3 version") {
             Scenario::shell(TEST, &script)
                 .owned_by(owner)
+                .runs_long()
                 .prepare(prepare)
                 .same_output()
                 .check();

@@ -50,7 +50,7 @@ programs! {
     check_for_each_owner {
         appending;
         attributes.explicit_times;
-        directory_reading;
+        directory_reading.runs_long;
         executing;
         fifos;
         file_io.exact;

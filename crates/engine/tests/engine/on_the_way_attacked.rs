@@ -25,7 +25,7 @@ fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stat
     std::thread::spawn(move || {
         let _ = sender.send(act());
     });
-    let ended = receiver.recv_timeout(Duration::from_secs(60));
+    let ended = receiver.recv_timeout(Duration::from_secs(600));
     ended.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 

@@ -9,7 +9,6 @@ pub mod store;
 pub use ordinary_user::run_as_ordinary_user;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use atomdir_fuse::{Filesystem, MountFlags, MountOptions, Session, UnmountError};
@@ -95,12 +94,7 @@ pub fn has_helper() -> bool {
 }
 
 pub fn fresh_directory() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("atomdir-fuse-test-{}-{number}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    std::fs::create_dir(&path).unwrap();
-    path
+    atomdir_testing::fresh_directory(&std::env::temp_dir(), "fuse-test")
 }
 
 impl Mounted {

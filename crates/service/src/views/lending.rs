@@ -148,6 +148,12 @@ pub(crate) fn end(service: &Service, one: &OpenTransaction) {
         let others = one.holders.keys();
         let others = others.filter(|id| one.mounter != Some(**id));
         dismiss(service, one.id(), others);
+        // One that no longer holds the transaction waits for the others to leave, and gets no notice
+        // of the end: when they leave, the transaction is not open any more.
+        let mounter = one.mounter.filter(|id| !one.holders.contains_key(id));
+        if let Some(mounter) = mounter {
+            left(service, one.id(), mounter);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use atomdir::client::{ALLOW, BeginOptions, Connection, Settings};
 use atomdir::{ConnectError, StartService, StoreLocation, Trust};
 use atomdir_protocol::handshake;
-use atomdir_testing::{skip, wait_until};
+use atomdir_testing::{fresh_directory, skip, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::io::{Read, Write};
@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_atomdir-serve");
@@ -26,10 +25,7 @@ pub struct TestStore {
 
 impl TestStore {
     pub fn new(idle_milliseconds: u64) -> TestStore {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("atomdir-service-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
+        let directory = fresh_directory(&std::env::temp_dir(), "service");
         let root = directory.join("site");
         std::fs::create_dir_all(&root).unwrap();
         std::fs::write(root.join("index.html"), "old").unwrap();

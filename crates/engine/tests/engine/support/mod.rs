@@ -13,7 +13,7 @@ pub mod trees;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{Disk, LinuxDisk, Name, Timestamp};
@@ -21,7 +21,7 @@ use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
     LOG_STEP, Options, Privileges, Store, Transaction,
 };
-use atomdir_testing::quick_directory;
+use atomdir_testing::{fresh_directory, quick_directory};
 
 use failing::FailingDisk;
 
@@ -57,11 +57,7 @@ pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new() -> Scratch {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("atomdir-engine-{}-{number}", std::process::id());
-        let path = quick_directory().join(name);
-        std::fs::create_dir(&path).expect("the temporary directory takes a directory");
+        let path = fresh_directory(&quick_directory(), "engine");
         std::fs::create_dir(path.join(".atomdir")).expect("a fresh directory takes an entry");
         Scratch(path)
     }

@@ -8,7 +8,11 @@ mod listings;
 
 use std::fmt::Debug;
 
-use crate::{Access, Disk, Errno, Kind, Name, NewNode, Result, Stat};
+// Not by `crate`: the tests of other disks include this folder.
+use super::{
+    Access, Disk, Errno, Extent, Kind, Name, NewNode, Owner, RenameMode, Result, Stat, Times,
+    Timestamp,
+};
 
 /// The abilities of the tested disk and of the user that runs the test.
 #[derive(Debug, Clone, Copy)]
