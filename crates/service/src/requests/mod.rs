@@ -3,6 +3,7 @@
 pub(crate) mod annotate;
 pub(crate) mod commit;
 pub(crate) mod conflicts;
+mod exclusive;
 mod itself;
 pub(crate) mod locks;
 pub(crate) mod log;
@@ -259,6 +260,9 @@ fn begin_transaction(
         (Some(outer), ..) => nesting::begin(service, connection, (outer, begin.wait), options)?,
         (None, Some(of), _) => nesting::fork(service, connection, of, options)?,
         (None, None, Some(past)) => undo::begin(service, connection, past, options)?,
+        (None, None, None) if matches!(choice, Choice::Exclusive) => {
+            exclusive::begin(service, connection, options)?
+        }
         (None, None, None) => {
             let begun = service.store.begin_in_base(options);
             begun.map_err(|error| convert::begin_failure(&error, peer))?
@@ -277,7 +281,11 @@ fn begin_transaction(
         restricted.map_err(|_| no_such_transaction(id))?;
     }
     let shown = native::prepare(&transaction, choice, peer).and_then(|choice| {
-        let root = show_view(service, &transaction, begin.opened)?;
+        let root = match choice {
+            // Its overlay needs no snapshot.
+            Choice::Exclusive => None,
+            _ => show_view(service, &transaction, begin.opened)?,
+        };
         Ok((choice, root))
     });
     let holder = (connection.id, connection.peer.process);
@@ -415,6 +423,7 @@ fn view(
     let id = transaction.id();
     let (layers, exact_because) = match choice {
         Choice::Native { is_required } => (native::layers(transaction, is_required), None),
+        Choice::Exclusive => (native::layers(transaction, true), None),
         Choice::Exact { because } => (None, because),
     };
     let begun = Begun {
