@@ -111,6 +111,9 @@ pub fn any_below(directory: &Path) -> bool {
 }
 
 pub(crate) fn points_below(directory: &Path) -> impl Iterator<Item = PathBuf> + '_ {
-    let points = list().unwrap_or_default().into_iter().map(|mount| mount.point);
+    let points = list()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|mount| mount.point);
     points.filter(move |point| point != directory && point.starts_with(directory))
 }

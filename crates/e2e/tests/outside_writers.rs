@@ -361,9 +361,7 @@ fn compare_cell(
         (true, false) if !may_end_apart && (is_root || !makes_what_it_moves(cell)) => {
             wrong.push(("native is looser".to_owned(), String::new()))
         }
-        (false, true)
-            if !is_between && !trial.is_exclusive && !may_be_coarser(cell, is_root) =>
-        {
+        (false, true) if !is_between && !trial.is_exclusive && !may_be_coarser(cell, is_root) => {
             wrong.push(("native is coarser".to_owned(), String::new()));
         }
         _ => {}

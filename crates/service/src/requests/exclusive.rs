@@ -61,9 +61,7 @@ fn hold(
     held.map_err(|error| match error {
         // Only for a peer that has gone does the wait end in vain.
         engine::LockError::Held(_) => Unanswered::PeerLost(Errno::CONNRESET),
-        engine::LockError::Store(error) => {
-            convert::store_failure(&error, &connection.peer).into()
-        }
+        engine::LockError::Store(error) => convert::store_failure(&error, &connection.peer).into(),
         error => Failure::new(FailureKind::Internal, error.to_string()).into(),
     })
 }
@@ -80,6 +78,9 @@ fn why(service: &Service, own: TransactionId) -> String {
     match &holders[..] {
         [] => "others have asked for locks before".to_owned(),
         [one] => format!("transaction {one} holds a lock in the store"),
-        several => format!("transactions {} hold locks in the store", several.join(", ")),
+        several => format!(
+            "transactions {} hold locks in the store",
+            several.join(", ")
+        ),
     }
 }

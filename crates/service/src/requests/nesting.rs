@@ -49,7 +49,9 @@ impl<'a> Origin<'a> {
                  command runs"
             );
             let failure = Failure::new(FailureKind::NoViews, message);
-            return Err(failure.with_hint("run its command without `--exclusive`").into());
+            return Err(failure
+                .with_hint("run its command without `--exclusive`")
+                .into());
         }
         // The other one must also see writes through memory mappings.
         leases::gather(service, &connection.stream, &one.transaction)?;

@@ -30,10 +30,13 @@ impl<D: Disk> Reading<'_, D> {
                 continue;
             }
             let overlay = self.overlay_attributes(&object)?;
-            let of_base = overlay.origin.as_deref().and_then(|origin| match &by_inode {
-                Some(by_inode) => by_inode.get(&inode_of(origin)?).cloned(),
-                None => self.of_origin(origin),
-            });
+            let of_base = overlay
+                .origin
+                .as_deref()
+                .and_then(|origin| match &by_inode {
+                    Some(by_inode) => by_inode.get(&inode_of(origin)?).cloned(),
+                    None => self.of_origin(origin),
+                });
             let known = of_base.and_then(|base| self.new.nodes.by_base.get(&base.serial).copied());
             if let Some(id) = known {
                 let copy = InUpper {

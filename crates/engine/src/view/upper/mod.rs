@@ -291,6 +291,9 @@ impl<D: Disk> Reading<'_, D> {
     fn read(&mut self, root: Stat) -> Result<()> {
         self.walk(root)?;
         self.match_left()?;
+        if self.is_over_base() {
+            self.doubt_new_names()?;
+        }
         self.drop_lost_names()?;
         self.take_index()?;
         self.find_copied()

@@ -15,21 +15,25 @@
 //! 2. If the layer shows that a name led to an object, and the base has none there, a stand-in takes
 //!    its place: for a whiteout, a directory that is a copy, and a file whose original is
 //!    nowhere.
-//! 3. A directory that is removed conflicts if it has changed since the begin in any way. Programs
+//! 3. A new name, where the base has none, conflicts if its directory has changed since the begin. The
+//!    transaction may have replaced something that an outside writer has removed since, or overlayfs
+//!    may have copied it when it was removed: it then records no original.
+//! 4. A directory that is removed conflicts if it has changed since the begin in any way. Programs
 //!    have removed what they saw in it, and nothing tells what that was.
-//! 4. If a directory has changed since the begin, and its mode, owner or extended attributes differ
+//! 5. If a directory has changed since the begin, and its mode, owner or extended attributes differ
 //!    from its copy's, that conflicts: the transaction may have changed them, or an outside writer.
-//! 5. A file's contents and attributes conflict if it has changed since the begin, as in every view
+//! 6. A file's contents and attributes conflict if it has changed since the begin, as in every view
 //!    (`commit::validate`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name, Owner, Result, Stat, Timestamp};
+use atomdir_types::{Deviation, DeviationKind};
 
+use super::Reading;
 use super::overlay_attributes::{OverlayAttributes, inode_of};
 use super::walk::{Item, is_whiteout};
-use super::Reading;
 use crate::base::Base;
 use crate::base::snapshot::Found;
 use crate::control::PRIVATE_FILE;
@@ -117,6 +121,16 @@ impl<D: Disk> View<D> {
 impl<D: Disk> Reading<'_, D> {
     pub(super) fn is_over_base(&self) -> bool {
         self.new.over_base
+    }
+
+    /// A whiteout hides the control directory, but programs can make something in its place.
+    pub(super) fn leave_control_name(&mut self, item: &Item) {
+        if !is_whiteout(&item.stat) {
+            self.deviations.push(Deviation {
+                path: item.name.as_bytes().to_vec(),
+                kind: DeviationKind::ControlNameTaken,
+            });
+        }
     }
 
     /// A whiteout shows that its name led to something.
@@ -242,6 +256,31 @@ impl<D: Disk> Reading<'_, D> {
         }
         for (id, stat, overlay) in unfinished {
             self.finish(id, &stat, overlay)?;
+        }
+        Ok(())
+    }
+
+    /// Makes new names conflict that may have been something else's since the begin.
+    pub(super) fn doubt_new_names(&mut self) -> Result<()> {
+        let changed: Vec<NodeId> = self.new.changed_nodes().collect();
+        for directory in changed {
+            let node = self.new.node(directory)?;
+            let (Some(base), Some(delta)) = (node.base.clone(), node.directory_delta()) else {
+                continue;
+            };
+            let new = delta.entries.iter();
+            let new = new.filter(|(_, entry)| entry.before.is_none());
+            let names: Vec<Name> = new.map(|(name, _)| name.clone()).collect();
+            if names.is_empty() || !self.has_lost_names(directory)? {
+                continue;
+            }
+            for name in names {
+                let before = self.new.stand_in(&base, &name, Kind::File).base;
+                let delta = self.new.delta_mut(directory)?;
+                if let Some(entry) = delta.entries.get_mut(&name) {
+                    entry.before = Some(before);
+                }
+            }
         }
         Ok(())
     }

@@ -137,8 +137,8 @@ impl<D: Disk> Reading<'_, D> {
     fn take_entry(&mut self, above: &D::Handle, item: Item, may_be_copy: bool) -> Result<()> {
         let hidden = self.new.core.hidden.as_ref();
         if item.parent == NodeId::ROOT && hidden == Some(&item.name) {
-            return match self.is_over_base() && is_whiteout(&item.stat) {
-                true => Ok(()),
+            return match self.is_over_base() {
+                true => Ok(self.leave_control_name(&item)),
                 false => Err(Errno::PERM),
             };
         }
@@ -258,7 +258,12 @@ impl<D: Disk> Reading<'_, D> {
 
     /// Takes a file, link or special file of the base that was changed or has a new
     /// name.
-    pub(super) fn take_copy(&mut self, item: Item, found: Found, overlay: OverlayAttributes) -> Result<()> {
+    pub(super) fn take_copy(
+        &mut self,
+        item: Item,
+        found: Found,
+        overlay: OverlayAttributes,
+    ) -> Result<()> {
         let is_in_new = self.is_new(item.parent)?;
         let id = self.place(&item, found)?;
         if !self.take_changes(id, item.in_upper(), overlay)? && is_in_new {
