@@ -260,12 +260,9 @@ fn begin_transaction(
         (Some(outer), ..) => nesting::begin(service, connection, (outer, begin.wait), options)?,
         (None, Some(of), _) => nesting::fork(service, connection, of, options)?,
         (None, None, Some(past)) => undo::begin(service, connection, past, options)?,
-        (None, None, None) if matches!(choice, Choice::Exclusive) => {
-            exclusive::begin(service, connection, options)?
-        }
         (None, None, None) => {
-            let begun = service.store.begin_in_base(options);
-            begun.map_err(|error| convert::begin_failure(&error, peer))?
+            let is_exclusive = matches!(choice, Choice::Exclusive);
+            exclusive::begin(service, connection, options, is_exclusive)?
         }
     };
     if let Some(budget) = service.budgets.of(transaction.owner()) {
@@ -281,11 +278,7 @@ fn begin_transaction(
         restricted.map_err(|_| no_such_transaction(id))?;
     }
     let shown = native::prepare(&transaction, choice, peer).and_then(|choice| {
-        let root = match choice {
-            // Its overlay needs no snapshot.
-            Choice::Exclusive => None,
-            _ => show_view(service, &transaction, begin.opened)?,
-        };
+        let root = show_view(service, &transaction, begin.opened)?;
         Ok((choice, root))
     });
     let holder = (connection.id, connection.peer.process);
@@ -325,6 +318,10 @@ fn show_view(
     transaction: &Arc<Transaction>,
     opened: bool,
 ) -> std::result::Result<Option<OwnedFd>, Failure> {
+    // An overlay over the base needs no snapshot.
+    if transaction.is_over_base() {
+        return Ok(None);
+    }
     if opened {
         return show_opened(service, transaction).map(Some);
     }

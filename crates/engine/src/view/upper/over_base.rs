@@ -54,6 +54,8 @@ pub(super) struct Unmatched {
     copies: HashMap<NodeId, Vec<(Item, OverlayAttributes)>>,
     /// Their directories, of which only these have been read.
     unfinished: Vec<(NodeId, Stat, OverlayAttributes)>,
+    /// Stand-ins for the originals of copies.
+    gone: ByInode,
 }
 
 /// What an object of the layer is.
@@ -180,27 +182,43 @@ impl<D: Disk> Reading<'_, D> {
         let inode = inode_of(origin);
         let here = self.at_same_place(item)?;
         let kind = item.stat.kind;
+        let is_gone = here.as_ref().is_some_and(|here| here.base.is_stand_in());
         Ok(match (here, inode) {
-            (Some(here), _) if here.base.is_stand_in() => match here.base.kind == kind {
-                true => Matched::CopyOf(here),
-                false => Matched::CopyOf(self.gone(item, kind)?),
-            },
+            (Some(here), Some(inode)) if is_gone => {
+                Matched::CopyOf(self.gone_of(item, inode, here)?)
+            }
             (Some(here), Some(inode)) if here.stat.identity.inode == inode => Matched::CopyOf(here),
             (_, Some(_)) => Matched::Later,
-            // An ordinary user's overlay does not record which object it has copied: see `lower`.
+            // An ordinary user's overlay does not record which object it has copied: see `lower`. Of
+            // several names each would be another copy.
+            (Some(_), None) if item.stat.links > 1 => Matched::New,
+            (Some(here), None) if is_gone && here.base.kind != kind => {
+                Matched::CopyOf(self.gone(item, kind)?)
+            }
             (Some(here), None) => {
-                let is_it = kind == Kind::File && item.stat.links == 1;
-                match is_it && here.base.kind == kind && here.stat.links == 1 {
+                let is_it = kind == Kind::File && here.base.kind == kind && here.stat.links == 1;
+                match is_gone || is_it {
                     true => Matched::CopyOf(here),
                     false => Matched::New,
                 }
             }
-            (None, None) => match self.has_lost_names(item.parent)? {
-                // The program has moved it here, or an outside writer has removed the original.
-                true => Matched::CopyOf(self.gone(item, kind)?),
-                false => Matched::New,
-            },
+            (None, None) => Matched::New,
         })
+    }
+
+    /// The stand-in for an object of which an outside writer has taken a name. Other names of its copy
+    /// get the same one.
+    fn gone_of(&mut self, item: &Item, inode: u64, here: Found) -> Result<Found> {
+        if let Some(base) = self.unmatched.gone.get(&inode) {
+            let (base, stat) = (base.clone(), unknown(base));
+            return Ok(Found { base, stat });
+        }
+        let found = match here.base.kind == item.stat.kind {
+            true => here,
+            false => self.gone(item, item.stat.kind)?,
+        };
+        self.unmatched.gone.insert(inode, found.base.clone());
+        Ok(found)
     }
 
     /// Whether names of the directory may have been removed since the begin.
@@ -237,14 +255,19 @@ impl<D: Disk> Reading<'_, D> {
     /// Finds the originals of the copies that are left. They have lost their names, or have another
     /// one that was copied in its place.
     pub(super) fn match_left(&mut self) -> Result<()> {
-        let Unmatched { copies, unfinished } = std::mem::take(&mut self.unmatched);
+        let Unmatched {
+            copies,
+            unfinished,
+            gone,
+        } = std::mem::take(&mut self.unmatched);
         if copies.is_empty() {
             return Ok(());
         }
-        let originals = self.originals(copies.values().flatten())?;
+        let mut originals = self.originals(copies.values().flatten())?;
+        originals.extend(gone);
         for (item, overlay) in copies.into_values().flatten() {
-            let original = inode_of(overlay.origin.as_deref().unwrap_or_default());
-            let original = original.and_then(|inode| originals.get(&inode).cloned());
+            let inode = inode_of(overlay.origin.as_deref().unwrap_or_default());
+            let original = inode.and_then(|inode| originals.get(&inode).cloned());
             let found = match original.filter(|base| base.kind == item.stat.kind) {
                 Some(base) => Found {
                     stat: self.new.shown_stat(&base)?,
@@ -252,6 +275,7 @@ impl<D: Disk> Reading<'_, D> {
                 },
                 None => self.gone(&item, item.stat.kind)?,
             };
+            originals.extend(inode.map(|inode| (inode, found.base.clone())));
             self.take_copy(item, found, overlay)?;
         }
         for (id, stat, overlay) in unfinished {

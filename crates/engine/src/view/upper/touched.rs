@@ -20,7 +20,7 @@ impl<D: Disk> Reading<'_, D> {
         let is_changed = self.is_over_base() && before.changed >= self.began;
         let modified = match base.kind {
             // An outside writer's new entry has given the base's directory another time.
-            Kind::Directory if is_changed => false,
+            Kind::Directory if is_changed && old.times.modified >= self.began => false,
             Kind::Directory => self.is_set(old.times.modified, now.times.modified),
             _ => old.times.modified != now.times.modified,
         };
@@ -36,7 +36,7 @@ impl<D: Disk> Reading<'_, D> {
             accessed: is_set_now || !is_read_since && self.is_set(read, new_read),
             modified,
         };
-        let differs = touched.mode || touched.owner || !changed_xattrs.is_empty();
+        let differs = touched.mode || touched.owner || modified || !changed_xattrs.is_empty();
         if base.kind == Kind::Directory && is_changed && differs {
             self.doubt(id)?;
         }

@@ -138,7 +138,10 @@ impl<D: Disk> Reading<'_, D> {
         let hidden = self.new.core.hidden.as_ref();
         if item.parent == NodeId::ROOT && hidden == Some(&item.name) {
             return match self.is_over_base() {
-                true => Ok(self.leave_control_name(&item)),
+                true => {
+                    self.leave_control_name(&item);
+                    Ok(())
+                }
                 false => Err(Errno::PERM),
             };
         }
