@@ -1,10 +1,12 @@
 //! The layers from which a native view's overlay is mounted.
 //!
 //! Invariant: whatever the service answers, only these are opened as layers: a directory that
-//! passes the check of a view's root (`view_root`), as the lower one; and directories below the
-//! store's control directory, on the same mount and reached without symbolic links. The control
-//! directory belongs to the user that the service runs as.
+//! passes the check of a view's root (`view_root`), or the store's root directory, as the lower one; and
+//! directories below the store's control directory, on the same mount and reached without symbolic
+//! links. The control directory, and the root directory that is a layer, belong to the user that the
+//! service runs as.
 
+use crate::mounts;
 use crate::view_root::{self, ViewRootError};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
@@ -19,17 +21,26 @@ pub struct Layers {
     pub user_xattrs: bool,
     /// If the overlay cannot be mounted, an exact view must not replace it.
     pub is_required: bool,
-    pub(crate) snapshot: PathBuf,
+    pub(crate) lower: Lower,
     pub(crate) control: PathBuf,
     /// The directory of `upper` and `work`, relative to the control directory.
     pub(crate) below: PathBuf,
     pub(crate) service_user: u32,
 }
 
+/// What an overlay lies over.
+#[derive(Debug, Clone)]
+pub(crate) enum Lower {
+    /// The root of the snapshot, which the service serves.
+    Snapshot(PathBuf),
+    /// The store's root directory.
+    Base(PathBuf),
+}
+
 /// The open layers, in the order of overlayfs's options.
 #[derive(Debug)]
 pub struct OpenLayers {
-    /// The snapshot.
+    /// The snapshot, or the base.
     pub lower: OwnedFd,
     /// The directory that takes the changes.
     pub upper: OwnedFd,
@@ -41,18 +52,22 @@ impl Layers {
     /// Opens the layers in the present mount namespace; overlayfs accepts no others.
     pub fn open(&self) -> Result<OpenLayers, ViewRootError> {
         let io = |operation| move |errno| ViewRootError::Io { operation, errno };
-        let lower =
-            view_root::open(&self.snapshot).map_err(io("opening the snapshot beneath it"))?;
-        view_root::check(&lower, self.service_user)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let control = openat(CWD, &self.control, flags, Mode::empty())
-            .map_err(io("opening the control directory"))?;
-        let owner = fstat(&control)
-            .map_err(io("reading the control directory's owner"))?
-            .st_uid;
-        if owner != self.service_user {
-            return Err(ViewRootError::OfAnotherUser);
-        }
+        let lower = match &self.lower {
+            Lower::Snapshot(path) => {
+                let lower = view_root::open(path).map_err(io("opening the snapshot beneath it"))?;
+                view_root::check(&lower, self.service_user)?;
+                lower
+            }
+            Lower::Base(path) => {
+                // overlayfs would show what is beneath a mount point.
+                let mut points = mounts::points_below(path);
+                if let Some(point) = points.find(|point| !point.starts_with(&self.control)) {
+                    return Err(ViewRootError::MountPoint { point });
+                }
+                self.open_own(path, "opening the store's root directory")?
+            }
+        };
+        let control = self.open_own(&self.control, "opening the control directory")?;
         let open = |name: &str| {
             let path = self.below.join(name);
             open_below(&control, &path).map_err(io("opening its layers"))
@@ -62,6 +77,19 @@ impl Layers {
             upper: open("upper")?,
             work: open("work")?,
         })
+    }
+}
+
+impl Layers {
+    /// Opens a directory of the user that the service runs as.
+    fn open_own(&self, path: &Path, operation: &'static str) -> Result<OwnedFd, ViewRootError> {
+        let io = |errno| ViewRootError::Io { operation, errno };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(CWD, path, flags, Mode::empty()).map_err(io)?;
+        match fstat(&opened).map_err(io)?.st_uid == self.service_user {
+            true => Ok(opened),
+            false => Err(ViewRootError::OfAnotherUser),
+        }
     }
 }
 

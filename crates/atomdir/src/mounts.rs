@@ -107,8 +107,13 @@ pub(crate) fn is_private(directory: &Path) -> bool {
 
 /// Whether something is mounted below `directory`.
 pub fn any_below(directory: &Path) -> bool {
-    list().is_ok_and(|mounts| {
-        let mut points = mounts.iter().map(|mount| &*mount.point);
-        points.any(|point| point != directory && point.starts_with(directory))
-    })
+    points_below(directory).next().is_some()
+}
+
+pub(crate) fn points_below(directory: &Path) -> impl Iterator<Item = PathBuf> + '_ {
+    let points = list()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|mount| mount.point);
+    points.filter(move |point| point != directory && point.starts_with(directory))
 }

@@ -403,7 +403,8 @@ impl Connection {
                 let mount = lent::receive(self, request, &socket)?;
                 Transaction::new(begun, Some(mount), self).ok_or_else(|| self.unexpected())
             }
-            (Answer::Begun(begun), root) if root.is_some() == opened => {
+            // An overlay over the base has no snapshot that could be opened.
+            (Answer::Begun(begun), root) if root.is_some() == (opened && !begun.is_over_base()) => {
                 if let Some(root) = &root {
                     view_root::check_file_system(root).map_err(|source| self.bad_view(source))?;
                 }

@@ -2,7 +2,7 @@
 
 use crate::TransactionId;
 use crate::connection::Connection;
-use crate::layers::Layers;
+use crate::layers::{Layers, Lower};
 use crate::view_root::{self, ViewRootError};
 use atomdir_protocol::Begun;
 use atomdir_types::Deviation;
@@ -59,7 +59,10 @@ impl Transaction {
             Some(layers) => Some(Layers {
                 user_xattrs: layers.user_xattrs,
                 is_required: layers.is_required,
-                snapshot: view_path.clone(),
+                lower: match layers.over_base {
+                    true => Lower::Base(connection.store().to_owned()),
+                    false => Lower::Snapshot(view_path.clone()),
+                },
                 control: connection.control()?.to_owned(),
                 below: path(layers.path),
                 service_user,

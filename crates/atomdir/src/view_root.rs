@@ -31,6 +31,12 @@ pub enum ViewRootError {
     /// Nothing is mounted there.
     #[error("its file system is not mounted in this mount namespace")]
     NotMounted,
+    /// Something is mounted in the base, and an overlay would show what is beneath.
+    #[error("something is mounted on '{point}', and an exclusive view would show what is beneath")]
+    MountPoint {
+        /// The path.
+        point: PathBuf,
+    },
     /// It is another directory than the one the path leads to.
     #[error("'{path}' is another directory")]
     Elsewhere {

@@ -22,7 +22,7 @@ Exit codes: a command's own; 64 usage, 66 no such store or transaction,
 77 not permitted, 78 configuration, 124 timed out.
 
 Environment:
-  ATOMDIR_VIEW           the view for `run` and `shell`: auto, exact or native
+  ATOMDIR_VIEW           the view for `run` and `shell`: auto, exact, native or exclusive
   ATOMDIR_ALLOW_UNBOUND  like the option --allow-unbound of `run`
   ATOMDIR_MERGE          the merge tool of `commit --merge --tool`: a shell command that
                          merges $LOCAL and $REMOTE over $BASE into $MERGED

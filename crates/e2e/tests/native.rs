@@ -93,7 +93,7 @@ fn native_views_commit_every_kind_of_change() {
         Scenario::shell(name, script)
             .prepare(TREE)
             .holes()
-            .in_views(&["native"])
+            .in_views(&["native", "exclusive"])
             .check();
     }
 }

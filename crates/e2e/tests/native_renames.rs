@@ -46,7 +46,7 @@ fn long_paths_are_renamed_in_roots_native_view() {
             .prepare(&prepare)
             .same_output()
             .without_directory_times()
-            .in_views(&["native"])
+            .in_views(&["native", "exclusive"])
             .check();
     }
 }

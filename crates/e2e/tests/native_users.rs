@@ -73,7 +73,7 @@ fn native_views_of_users_commit_every_kind_of_change() {
             .prepare(TREE)
             .holes()
             .as_ordinary_user()
-            .in_views(&["native"])
+            .in_views(&["native", "exclusive"])
             .check();
     }
 }

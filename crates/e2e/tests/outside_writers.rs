@@ -18,6 +18,8 @@
 //! The same once more with outside writers that act when the transaction has looked at everything,
 //! and before it acts. There a native view may have more conflicts: it goes on showing what it has
 //! shown.
+//!
+//! Exclusive views are compared with exact ones in the same way. They may have more conflicts.
 
 #[path = "outside_writers/allowed.rs"]
 mod allowed;
@@ -53,9 +55,15 @@ struct Cell {
     meanwhile: Step,
 }
 
+const EXCLUSIVE: &str = "exclusive";
+
 fn cells(is_root: bool, trial: Trial) -> Vec<Cell> {
     let mut cells = Vec::new();
     for before in Before::ALL {
+        // An ordinary user's overlay over the base would not keep such names together.
+        if trial.is_exclusive && !is_root && before == Before::TwoNames {
+            continue;
+        }
         let steps = || {
             let all = Step::ALL.into_iter();
             all.filter(move |step| step.applies(before, is_root))
@@ -155,6 +163,9 @@ fn run_in(view: &str, actor: Actor, trial: Trial) -> Outcome {
         signs.join("ready").exists() || has_ended
     });
     act_outside(&fixture, &user, &cells);
+    if !trial.is_exclusive {
+        act_above(&fixture, &user);
+    }
     let outside = look(&fixture.base);
     fs::write(signs.join("go"), "").expect("written");
     let status = running.wait().expect("it can be waited for");
@@ -185,6 +196,10 @@ fn act_outside(fixture: &Fixture, user: &User, cells: &[Cell]) {
     let act = || act_in_all(&fixture.base, cells, Who::Outsider);
     let failed: BTreeSet<_> = as_user(user.uid, act).into_iter().flatten().collect();
     assert!(failed.is_empty(), "outside writers failed: {failed:?}");
+}
+
+/// In an exclusive view it cannot be told who has changed a directory whose copy looks otherwise.
+fn act_above(fixture: &Fixture, user: &User) {
     for above in ABOVE.map(|above| fixture.base.join(above)) {
         fs::set_permissions(&above, Permissions::from_mode(0o751)).expect("it can be set");
         let group = if user.is_root() { 3 } else { user.gid };
@@ -255,41 +270,57 @@ fn tree_of(tree: &Tree, number: usize) -> Tree {
 #[test]
 fn both_views_find_the_same_conflicts_with_outside_writers() {
     let test = "both_views_find_the_same_conflicts_with_outside_writers";
-    compare_views(test, Order::After);
+    compare_views(test, Order::After, "native");
 }
 
 /// A program has looked at everything, and the kernel may remember it, when outside writers act.
 #[test]
 fn native_views_lose_nothing_that_changed_after_a_look() {
     let test = "native_views_lose_nothing_that_changed_after_a_look";
-    compare_views(test, Order::Between);
+    compare_views(test, Order::Between, "native");
+}
+
+#[test]
+fn exclusive_views_find_all_conflicts_with_outside_writers() {
+    let test = "exclusive_views_find_all_conflicts_with_outside_writers";
+    compare_views(test, Order::After, EXCLUSIVE);
+}
+
+#[test]
+fn exclusive_views_lose_nothing_that_changed_after_a_look() {
+    let test = "exclusive_views_lose_nothing_that_changed_after_a_look";
+    compare_views(test, Order::Between, EXCLUSIVE);
 }
 
 #[track_caller]
-fn compare_views(test: &str, order: Order) {
+fn compare_views(test: &str, order: Order, view: &str) {
     // `./test --full` tries the whole matrix.
     let trial = Trial {
         order,
         one_in: pick(4, 1),
         seed: Random::for_test(test).number(),
+        is_exclusive: view == EXCLUSIVE,
     };
     let mut actors = vec![Actor::Root];
     if users_can_mount(test) {
-        actors.extend([Actor::Owner, Actor::Admitted]);
+        actors.push(Actor::Owner);
+        if !trial.is_exclusive {
+            actors.push(Actor::Admitted);
+        }
     }
     for actor in actors {
         let exact = run_in("exact", actor, trial);
         // Users whom root has admitted get exact views only.
         let native = match actor {
             Actor::Admitted => None,
-            _ => Some(run_in("native", actor, trial)),
+            _ => Some(run_in(view, actor, trial)),
         };
         let is_root = actor == Actor::Root;
         let cells = cells(is_root, trial);
         let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (number, cell) in cells.iter().enumerate() {
             let outcomes = (&exact, native.as_ref().unwrap_or(&exact));
-            for (kind, what) in compare_cell(outcomes, (number, cell), (order, is_root)) {
+            for (kind, what) in compare_cell(outcomes, (number, cell), (trial, is_root)) {
                 let list = wrong.entry(kind).or_default();
                 list.push(format!("{cell:?}: {what}"));
             }
@@ -312,11 +343,11 @@ fn errors(outcome: &Outcome) -> Vec<&str> {
 fn compare_cell(
     (exact, native): (&Outcome, &Outcome),
     (number, cell): (usize, &Cell),
-    (order, is_root): (Order, bool),
+    (trial, is_root): (Trial, bool),
 ) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     let (one, other) = (errors(exact)[number], errors(native)[number]);
-    let is_between = order == Order::Between;
+    let is_between = trial.order == Order::Between;
     if one != other {
         if !is_between && (is_root || !is_refused_by_overlayfs(other)) {
             wrong.push(("steps".to_owned(), format!("exact {one}, native {other}")));
@@ -330,7 +361,7 @@ fn compare_cell(
         (true, false) if !may_end_apart && (is_root || !makes_what_it_moves(cell)) => {
             wrong.push(("native is looser".to_owned(), String::new()))
         }
-        (false, true) if !is_between && !may_be_coarser(cell, is_root) => {
+        (false, true) if !is_between && !trial.is_exclusive && !may_be_coarser(cell, is_root) => {
             wrong.push(("native is coarser".to_owned(), String::new()));
         }
         _ => {}

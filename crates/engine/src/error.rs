@@ -260,6 +260,8 @@ pub enum SurvivalError {
     Past,
     #[error("the transaction has a native view, and its command still runs")]
     Native,
+    #[error("the transaction is exclusive, and its lock on the store ends with the service")]
+    Exclusive,
     #[error(
         "others have committed since its snapshot, commit {0}, and the history does not keep what they replaced"
     )]

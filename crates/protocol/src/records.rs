@@ -27,6 +27,9 @@ pub enum ViewChoice {
     Auto,
     /// The kind in the store's settings.
     Configured,
+    /// A native view over the base itself. The transaction holds a lock on the whole store from its
+    /// begin, which waits for it.
+    Exclusive,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +48,13 @@ pub struct Begun {
     /// For programs in the view, which do not see the control directory. `None`: they
     /// cannot reach the service.
     pub within: Option<Within>,
+}
+
+impl Begun {
+    /// Whether its overlay lies over the base itself.
+    pub fn is_over_base(&self) -> bool {
+        self.layers.as_ref().is_some_and(|layers| layers.over_base)
+    }
 }
 
 /// How a program in a view reaches the service.
@@ -67,6 +77,8 @@ pub struct Layers {
     /// If the overlay cannot be mounted, the transaction must fail instead of taking an
     /// exact view.
     pub is_required: bool,
+    /// The lower layer is the base itself, and not the snapshot.
+    pub over_base: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -284,6 +284,7 @@ fn replies() -> Vec<Reply> {
                 path: b"/srv/site/.atomdir/stage/7".to_vec(),
                 user_xattrs: true,
                 is_required: true,
+                over_base: true,
             }),
             exact_because: None,
             deviations: vec![Deviation {

@@ -25,6 +25,9 @@ pub enum DeviationKind {
     /// Overlayfs refused to change the object, where a plain directory would not have. What the
     /// program did instead is not known.
     ChangeRefused,
+    /// A program made something of the control directory's name, which an exclusive view does not have.
+    /// The commit does not.
+    ControlNameTaken,
     /// A new name of an old file. It showed another inode number than the file's other names, so
     /// programs may have taken them for two files. The commit makes them one.
     NameLookedApart,

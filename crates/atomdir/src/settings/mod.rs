@@ -53,10 +53,11 @@ pub const KEYS: [&str; 6] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE, TIMES, APP
 /// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
 const KEPT_OF_COPY: [&str; 4] = [VIEW, HISTORY_AGE, TIMES, APPEND];
 
-const VIEWS: [(&str, ViewChoice); 3] = [
+const VIEWS: [(&str, ViewChoice); 4] = [
     ("auto", ViewChoice::Auto),
     ("exact", ViewChoice::Exact),
     ("native", ViewChoice::Native),
+    ("exclusive", ViewChoice::Exclusive),
 ];
 
 /// Why settings cannot be read or changed.
@@ -329,7 +330,7 @@ fn parse_view(text: &str) -> Result<ViewChoice, SettingsError> {
         None => Err(SettingsError::BadValue {
             key: VIEW,
             value: text.to_owned(),
-            reason: "it is one of auto, exact and native".to_owned(),
+            reason: "it is one of auto, exact, native and exclusive".to_owned(),
         }),
     }
 }

@@ -81,6 +81,9 @@ fn of_kind(first: &Deviation, more: usize) -> String {
         DeviationKind::ChangeRefused => format!(
             "overlayfs refused to change {path}{more}, and the command went on all the same"
         ),
+        DeviationKind::ControlNameTaken => {
+            format!("{path} has the name of the store's control directory, and is lost")
+        }
         DeviationKind::NameLookedApart => format!(
             "{path}{more} is a new name of an old file, and showed another inode number than the \
              file's other names, so programs may have taken them for two files"

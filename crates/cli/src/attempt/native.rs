@@ -24,10 +24,17 @@ pub enum Kind {
     /// some changes of old files fail with EPERM: of files with several names, or of another
     /// group
     Native,
+    /// As with --exclusive
+    Exclusive,
 }
 
 #[derive(Debug, Args)]
 pub struct ViewArguments {
+    /// Lock the whole store until the transaction ends: no other commit lands meanwhile. The view is
+    /// native and lies over the directory itself, so work on old files runs at the
+    /// kernel's speed
+    #[arg(long, conflicts_with = "view")]
+    exclusive: bool,
     /// Which kind of view the command gets; the default comes from ATOMDIR_VIEW, and without it
     /// from `atomdir config view`
     // Not clap's `env`: an option that the environment sets would be in conflict with TX.
@@ -38,6 +45,7 @@ pub struct ViewArguments {
 impl ViewArguments {
     pub fn choice(&self) -> Result<ViewChoice, Error> {
         let kind = match self.view {
+            _ if self.exclusive => Some(Kind::Exclusive),
             None => kind_in_environment()?,
             given => given,
         };
@@ -46,6 +54,7 @@ impl ViewArguments {
             Some(Kind::Auto) => ViewChoice::Auto,
             Some(Kind::Exact) => ViewChoice::Exact,
             Some(Kind::Native) => ViewChoice::Native,
+            Some(Kind::Exclusive) => ViewChoice::Exclusive,
         })
     }
 }
@@ -59,7 +68,7 @@ fn kind_in_environment() -> Result<Option<Kind>, Error> {
     kind.map(Some).map_err(|_| {
         let value = escaped(value.as_bytes());
         Error::usage(format!(
-            "{VARIABLE} is '{value}', and should be auto, exact or native"
+            "{VARIABLE} is '{value}', and should be auto, exact, native or exclusive"
         ))
     })
 }

@@ -13,8 +13,8 @@ use std::io::{self, Write};
 /// `allow` says who may use a store of root's besides root:
 /// users and groups, as USER,@GROUP; an empty value means nobody. +USER adds one to them, -@GROUP
 /// removes one. `view` is the kind of
-/// view that `run` and `shell` take if they are not given one: auto (the default), exact
-/// or native. `history-age` says for how long commits can be undone: 7d, 12h or the like,
+/// view that `run` and `shell` take if they are not given one: auto (the default), exact,
+/// native or exclusive. `history-age` says for how long commits can be undone: 7d, 12h or the like,
 /// or off; by default 7d. `history-space` says how much space that may take: 500M, 2G, 10%
 /// (of the file system) or the like, or auto (the default): the lesser of 1G and 5%. The
 /// oldest commits are forgotten first. `times` says which time files get that a transaction has

@@ -42,7 +42,7 @@ pub struct Arguments {
     dry_run: bool,
     /// Let the command commit what has changed so far, and go on: by `atomdir commit --so-far` in
     /// it, for example after each turn of an agent. Takes an exact view
-    #[arg(long, conflicts_with_all = ["ask", "dry_run", "retry", "view"])]
+    #[arg(long, conflicts_with_all = ["ask", "dry_run", "retry", "view", "exclusive"])]
     commit_within: bool,
     #[command(flatten)]
     view: ViewArguments,

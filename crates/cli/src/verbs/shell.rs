@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     #[arg(conflicts_with_all = ["isolation", "durability", "message", "outer"])]
     #[arg(conflicts_with_all = ["on_error", "on_success", "on_conflict", "ask", "wait", "force"])]
-    #[arg(conflicts_with_all = ["sealed", "confine", "view"])]
+    #[arg(conflicts_with_all = ["sealed", "confine", "view", "exclusive"])]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     begin: BeginArguments,

@@ -19,23 +19,27 @@ pub struct Trial {
     pub order: Order,
     pub one_in: usize,
     pub seed: u64,
+    /// The overlay lies over the base.
+    pub is_exclusive: bool,
 }
 
 impl Trial {
     pub fn to_text(self) -> String {
         let is_between = self.order == Order::Between;
-        format!("{} {} {}", u64::from(is_between), self.one_in, self.seed)
+        let bits = u64::from(is_between) | u64::from(self.is_exclusive) << 1;
+        format!("{bits} {} {}", self.one_in, self.seed)
     }
 
     pub fn from_text(text: &str) -> Option<Trial> {
         let mut numbers = text.split(' ').map(|number| number.parse::<u64>().ok());
         let mut next = || numbers.next()?;
-        let order = if next()? == 1 {
-            Order::Between
-        } else {
-            Order::After
+        let bits = next()?;
+        let order = match bits & 1 {
+            1 => Order::Between,
+            _ => Order::After,
         };
         Some(Trial {
+            is_exclusive: bits & 2 != 0,
             order,
             one_in: next()? as usize,
             seed: next()?,

@@ -98,6 +98,7 @@ fn serve(mut client: UnixStream, lie: &Lie) -> bool {
                 path: bytes(path),
                 user_xattrs: false,
                 is_required: true,
+                over_base: false,
             }),
             exact_because: None,
             deviations: Vec::new(),

@@ -187,8 +187,12 @@ impl<D: Disk> Core<D> {
         self.intern_fresh((identity, kind), place).0
     }
 
+    pub(super) fn next_serial(&self) -> u64 {
+        self.serials.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn intern_fresh(&self, (identity, kind): (Identity, Kind), here: Place) -> (Arc<Base>, bool) {
-        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let serial = self.next_serial();
         let fresh = Base::new(serial, kind, identity, here);
         let mut index = lock(&self.index);
         // Another thread may have been faster.

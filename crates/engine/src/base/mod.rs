@@ -9,7 +9,8 @@
 //! `landed` holds the changes that an open transaction has already committed. `handles` keeps files
 //! open, `inode_numbers` are the numbers that views show, `present` and `acl` say what a user may do
 //! to an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps the
-//! engine off what is mounted inside the store, `older` finds objects for transactions that have
+//! engine off what is mounted inside the store, `gone` stands in for objects that cannot be found any
+//! more, `older` finds objects for transactions that have
 //! survived, `survey` those that an ordinary user's overlay cannot copy up, `on_the_way` knows what
 //! commits change that are not yet in the base, `ahead` where published ones differ from it, `stages` makes and drops staging directories,
 //! `users` asks whether other programs use a file, and `rights` opens staged objects that are closed
@@ -27,6 +28,7 @@ pub(crate) mod ahead;
 pub(crate) mod core;
 pub(crate) mod credentials;
 pub(crate) mod entry_place;
+pub(crate) mod gone;
 pub(crate) mod handles;
 pub(crate) mod inode_numbers;
 pub(crate) mod landed;

@@ -1,11 +1,14 @@
 //! Requests for locks: they wait for one another, in the order of the lock table.
 
 use atomdir_disk::Disk;
-use atomdir_types::LockStatus;
+use atomdir_types::{LockMode, LockStatus};
 
 use crate::base::credentials::Credentials;
+use crate::base::snapshot::SnapshotPoint;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
+use crate::lock;
+use crate::locks::reach::Reach;
 use crate::locks::table::{Asker, Lock, LockTable, RequestState, Ticket};
 use crate::locks::{Extent, LockError, LockRequest, Patience, Target, changes, resolve};
 use crate::store::Store;
@@ -33,6 +36,49 @@ impl<D: Disk> Store<D> {
             let view = guard.as_mut().ok_or(LockError::Ended)?;
             resolve::locks(view, request, credentials)?
         };
+        let state = self.granted(transaction, &wanted, patience)?;
+        self.confirm(transaction, &wanted, state)
+    }
+
+    /// Grants a lock on the whole store to a transaction that has just begun, and then gives it a
+    /// snapshot of the newest commit. So no other commit lands from its snapshot to its end. The lock
+    /// covers everything: who asks for it must own the store.
+    pub fn hold_whole(
+        &self,
+        transaction: &Transaction<D>,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), LockError> {
+        self.refuse_if_poisoned()?;
+        let whole = Lock {
+            target: Target {
+                base: self.0.core.root_base.clone(),
+                extent: Extent::Subtree,
+            },
+            mode: LockMode::Exclusive,
+            path: b".".to_vec(),
+            reach: Reach::everything(),
+        };
+        drop(self.granted(transaction, &[whole], patience)?);
+        let mut guard = transaction.view.lock();
+        let view = guard.as_mut().ok_or(LockError::Ended)?;
+        let _state = self.lock_without_pending()?;
+        let snapshot = SnapshotPoint {
+            at: lock(&self.0.open).published,
+            began: self.stamp()?,
+        };
+        view.at = snapshot.at;
+        view.old_texts.begin(snapshot.began);
+        transaction.set_snapshot(snapshot);
+        Ok(())
+    }
+
+    /// Waits until the locks are granted. No commit is pending then.
+    fn granted(
+        &self,
+        transaction: &Transaction<D>,
+        wanted: &[Lock],
+        patience: &mut Patience<'_>,
+    ) -> Result<Guard<'_, D>, LockError> {
         let locks = &self.0.contention.locks;
         let holder = transaction.outermost();
         holder.share.require_room().map_err(|errno| {
@@ -49,7 +95,7 @@ impl<D: Disk> Store<D> {
                 transaction: holder.id(),
                 age: holder.age(),
             };
-            let ticket = table.ask(asker, wanted.clone());
+            let ticket = table.ask(asker, wanted.to_vec());
             // A request may now overtake an earlier one.
             locks.wake_all();
             ticket
@@ -73,7 +119,7 @@ impl<D: Disk> Store<D> {
                     // Requests that were overtaken may now wait for this one.
                     locks.wake_all();
                     drop(table);
-                    return self.confirm(transaction, &wanted, state);
+                    return Ok(state);
                 }
                 RequestState::Ended => return Err(LockError::Ended),
                 RequestState::Deadlock(cycle) => {
@@ -85,17 +131,17 @@ impl<D: Disk> Store<D> {
             drop(state);
             drop(table);
             if !(patience.wait)() {
-                return self.give_up(ticket);
+                return Err(self.give_up(ticket));
             }
         }
     }
 
-    fn give_up(&self, ticket: Ticket) -> Result<(), LockError> {
+    fn give_up(&self, ticket: Ticket) -> LockError {
         let mut table = self.0.contention.locks.table();
         let waits = table.waits_for(ticket);
         table.withdraw(ticket);
         self.0.contention.locks.wake_all();
-        Err(LockError::Held(waits))
+        LockError::Held(waits)
     }
 
     /// Fails if the base has changed since the snapshot: the lock would then be of

@@ -72,6 +72,8 @@ pub struct Transaction<D: Disk> {
     ends_because: Mutex<Option<SurvivalError>>,
     /// The view is the lower layer of an overlay.
     lower: AtomicBool,
+    /// The lower layer of its overlay is, or was, the base itself.
+    over_base: AtomicBool,
     /// Its commit was set aside, and its view is as it was then: see `commit::aside`.
     pub(crate) is_as_set_aside: AtomicBool,
     /// The commits that it takes back, as long as the view is as the undo has made it.
@@ -161,6 +163,7 @@ impl<D: Disk> Transaction<D> {
             holds_past: AtomicBool::new(false),
             ends_because: Mutex::default(),
             lower: AtomicBool::new(false),
+            over_base: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
             takes_back: Mutex::default(),
             share: Share::default(),

@@ -24,6 +24,24 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
+    /// Like [`become_lower`](Transaction::become_lower), for an overlay whose lower layer is the base
+    /// itself. The transaction must hold the whole store ([`Store::hold_whole`]).
+    ///
+    /// [`Store::hold_whole`]: crate::Store::hold_whole
+    pub fn lie_over_base(&self) -> Result<()> {
+        self.wait_with(|view| {
+            view.over_base = true;
+            Ok(())
+        })?;
+        self.over_base.store(true, Ordering::Release);
+        self.become_lower()
+    }
+
+    /// Whether the lower layer of its overlay is, or was, the base itself.
+    pub fn is_over_base(&self) -> bool {
+        self.over_base.load(Ordering::Acquire)
+    }
+
     /// The directory, relative to the control directory, that has the overlay's `upper` and
     /// `work`. `None` if the transaction has no overlay.
     pub fn layers(&self) -> Option<PathBuf> {

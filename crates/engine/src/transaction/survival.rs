@@ -35,6 +35,7 @@ impl<D: Disk> Transaction<D> {
         }
         match self.is_lower() {
             true => Err(SurvivalError::Native),
+            false if self.is_over_base() => Err(SurvivalError::Exclusive),
             false => Ok(()),
         }
     }

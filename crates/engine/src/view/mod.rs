@@ -117,6 +117,8 @@ pub(crate) struct View<D: Disk> {
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
     pub lower: bool,
+    /// The overlay's lower layer is the base itself, and not this view.
+    pub over_base: bool,
     pub bars: Bars,
     /// A part of the overlay's upper layer has been taken over, and the rest cannot be.
     is_torn: bool,
@@ -167,6 +169,7 @@ impl<D: Disk> View<D> {
             is_layer: false,
             is_written_ahead: false,
             lower: false,
+            over_base: false,
             bars: Bars::default(),
             is_torn: false,
             shown: None,

@@ -36,6 +36,8 @@ pub(crate) struct Shown(Arc<Mutex<ShownState>>);
 struct ShownState {
     directories: HashMap<u64, ShownNames>,
     objects: HashMap<u64, ShownObject>,
+    /// Set if the lower layer is the base: when the transaction began.
+    of_base_since: Option<Timestamp>,
 }
 
 struct ShownNames {
@@ -52,6 +54,21 @@ struct ShownObject {
 }
 
 impl Shown {
+    /// For a lower layer that is the base itself. What it has shown is found out by
+    /// [`View::entry_at_begin`].
+    pub(super) fn of_base_since(began: Timestamp) -> Shown {
+        let shown = Shown::default();
+        lock(&shown.0).of_base_since = Some(began);
+        shown
+    }
+
+    pub(super) fn replace_name(&self, directory: &Arc<Base>, name: &Name, by: Arc<Base>) {
+        self.add_name(directory, name, None);
+        if let Some(shown) = lock(&self.0).directories.get_mut(&directory.serial) {
+            shown.names.insert(name.clone(), Some(by));
+        }
+    }
+
     fn name(&self, directory: &Base, name: &Name) -> Option<Option<Arc<Base>>> {
         let state = lock(&self.0);
         let names = &state.directories.get(&directory.serial)?.names;
@@ -257,8 +274,29 @@ impl<D: Disk> View<D> {
                 let stat = self.shown_stat(&base)?;
                 Ok(Some(Found { base, stat }))
             }
-            None => self.snapshot().lookup(directory, name),
+            None => {
+                let shown = self.shown.as_ref();
+                match shown.and_then(|shown| lock(&shown.0).of_base_since.zip(Some(shown))) {
+                    Some((began, shown)) => self.show_base(shown, (directory, name), began),
+                    None => self.snapshot().lookup(directory, name),
+                }
+            }
         }
+    }
+
+    fn show_base(
+        &self,
+        shown: &Shown,
+        (directory, name): (&Arc<Base>, &Name),
+        began: Timestamp,
+    ) -> Result<Option<Found>> {
+        let found = self.entry_at_begin(directory, name, began)?;
+        let base = found.as_ref().map(|found| found.base.clone());
+        shown.add_name(directory, name, base);
+        if let Some(found) = &found {
+            shown.add_stat(&found.base, &found.stat);
+        }
+        Ok(found)
     }
 
     /// The object that a name led to before the transaction changed it.
@@ -319,7 +357,7 @@ impl<D: Disk> View<D> {
     }
 }
 
-fn unknown(base: &Base) -> Stat {
+pub(super) fn unknown(base: &Base) -> Stat {
     let owner = Owner { user: 0, group: 0 };
     let times = Times {
         accessed: Timestamp::default(),

@@ -33,6 +33,12 @@ pub(crate) fn unlock(
     paths: Option<&[Vec<u8>]>,
 ) -> Result<Answer, Unanswered> {
     let one = service.transactions.find(transaction, &connection.peer)?;
+    if one.transaction.is_over_base() {
+        let message = format!(
+            "transaction {transaction} is exclusive, and its lock on the store ends with it"
+        );
+        return Err(Failure::new(FailureKind::BadRequest, message).into());
+    }
     Ok(Answer::Unlocked(
         service.store.unlock(&one.transaction, paths),
     ))

@@ -3,6 +3,7 @@
 pub(crate) mod annotate;
 pub(crate) mod commit;
 pub(crate) mod conflicts;
+mod exclusive;
 mod itself;
 pub(crate) mod locks;
 pub(crate) mod log;
@@ -260,8 +261,8 @@ fn begin_transaction(
         (None, Some(of), _) => nesting::fork(service, connection, of, options)?,
         (None, None, Some(past)) => undo::begin(service, connection, past, options)?,
         (None, None, None) => {
-            let begun = service.store.begin_in_base(options);
-            begun.map_err(|error| convert::begin_failure(&error, peer))?
+            let is_exclusive = matches!(choice, Choice::Exclusive);
+            exclusive::begin(service, connection, options, is_exclusive)?
         }
     };
     if let Some(budget) = service.budgets.of(transaction.owner()) {
@@ -317,6 +318,10 @@ fn show_view(
     transaction: &Arc<Transaction>,
     opened: bool,
 ) -> std::result::Result<Option<OwnedFd>, Failure> {
+    // An overlay over the base needs no snapshot.
+    if transaction.is_over_base() {
+        return Ok(None);
+    }
     if opened {
         return show_opened(service, transaction).map(Some);
     }
@@ -415,6 +420,7 @@ fn view(
     let id = transaction.id();
     let (layers, exact_because) = match choice {
         Choice::Native { is_required } => (native::layers(transaction, is_required), None),
+        Choice::Exclusive => (native::layers(transaction, true), None),
         Choice::Exact { because } => (None, because),
     };
     let begun = Begun {

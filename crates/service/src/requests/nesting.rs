@@ -43,6 +43,16 @@ impl<'a> Origin<'a> {
         id: TransactionId,
     ) -> Result<Origin<'a>, Unanswered> {
         let one = (service.transactions).control(id, &connection.peer, connection.id)?;
+        if one.transaction.is_over_base() && one.transaction.is_lower() {
+            let message = format!(
+                "transaction {id} is exclusive, so none can begin in it or as a fork of it while its \
+                 command runs"
+            );
+            let failure = Failure::new(FailureKind::NoViews, message);
+            return Err(failure
+                .with_hint("run its command without `--exclusive`")
+                .into());
+        }
         // The other one must also see writes through memory mappings.
         leases::gather(service, &connection.stream, &one.transaction)?;
         let is_lower = one.transaction.is_lower();

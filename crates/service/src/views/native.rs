@@ -34,6 +34,8 @@ pub(crate) enum Choice {
     Exact { because: Option<String> },
     /// `is_required`: the begin fails if a native view is not possible.
     Native { is_required: bool },
+    /// A native view over the base itself, for a transaction that holds the whole store.
+    Exclusive,
 }
 
 /// Decides which kind of view a transaction gets; nothing else does. Only the client
@@ -51,6 +53,11 @@ pub(crate) fn choose(
         because: Some(because.message),
     };
     Ok(match wanted {
+        ViewChoice::Exclusive => {
+            impossible(service, begin, peer)?;
+            refuse_exclusive(begin)?;
+            Choice::Exclusive
+        }
         ViewChoice::Native => {
             impossible(service, begin, peer)?;
             Choice::Native { is_required: true }
@@ -94,6 +101,17 @@ fn impossible(service: &Service, begin: &BeginOptions, peer: &Peer) -> Result<()
     if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
         return Err(no_view(
             "the store is not on ext4, XFS or Btrfs, which native views need",
+        ));
+    }
+    Ok(())
+}
+
+/// Why a transaction whose native view is possible cannot be exclusive.
+fn refuse_exclusive(begin: &BeginOptions) -> Result<(), Failure> {
+    if begin.isolation == Isolation::Serializable {
+        return Err(no_view(
+            "an exclusive transaction cannot be serializable: its programs read the base itself, and \
+             nobody sees what they read",
         ));
     }
     Ok(())
@@ -145,8 +163,10 @@ pub(crate) fn prepare(
     choice: Choice,
     peer: &Peer,
 ) -> Result<Choice, Failure> {
-    let Choice::Native { is_required } = choice else {
-        return Ok(choice);
+    let is_required = match choice {
+        Choice::Exact { .. } => return Ok(choice),
+        Choice::Exclusive => return prepare_exclusive(transaction, peer),
+        Choice::Native { is_required } => is_required,
     };
     if let Some(message) = beyond_overlay(transaction, is_required, peer)? {
         return match is_required {
@@ -159,7 +179,18 @@ pub(crate) fn prepare(
     let Err(errno) = transaction.become_lower() else {
         return Ok(choice);
     };
-    let message = match errno {
+    let message = no_layers(errno);
+    match errno {
+        Errno::PERM if !is_required => Ok(Choice::Exact {
+            because: Some(message),
+        }),
+        Errno::PERM => Err(no_view(&message)),
+        _ => Err(Failure::new(FailureKind::Io, message)),
+    }
+}
+
+fn no_layers(errno: Errno) -> String {
+    match errno {
         Errno::PERM => {
             "the upper layer cannot copy the store's root, which has another owner or group, \
              or attributes that this user may not set"
@@ -169,13 +200,19 @@ pub(crate) fn prepare(
             let why = reason(errno);
             format!("cannot make the directories of a native view: {why}")
         }
-    };
-    match errno {
-        Errno::PERM if !is_required => Ok(Choice::Exact {
-            because: Some(message),
-        }),
-        Errno::PERM => Err(no_view(&message)),
-        _ => Err(Failure::new(FailureKind::Io, message)),
+    }
+}
+
+/// The base cannot bar an object from being changed, as a snapshot can. So it must have none that the
+/// overlay would change wrongly.
+fn prepare_exclusive(transaction: &Transaction, peer: &Peer) -> Result<Choice, Failure> {
+    if let Some(message) = beyond_overlay(transaction, false, peer)? {
+        return Err(no_view(&message));
+    }
+    match transaction.lie_over_base() {
+        Ok(()) => Ok(Choice::Exclusive),
+        Err(Errno::PERM) => Err(no_view(&no_layers(Errno::PERM))),
+        Err(errno) => Err(Failure::new(FailureKind::Io, no_layers(errno))),
     }
 }
 
@@ -229,6 +266,7 @@ pub(crate) fn layers(transaction: &Transaction, is_required: bool) -> Option<Lay
         path: transaction.layers()?.into_os_string().into_vec(),
         user_xattrs: transaction.overlay_prefix() == OverlayPrefix::User,
         is_required,
+        over_base: transaction.is_over_base(),
     })
 }
 

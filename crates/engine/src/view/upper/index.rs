@@ -3,6 +3,7 @@
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Result};
 
+use super::overlay_attributes::inode_of;
 use super::walk::{InUpper, is_whiteout};
 use super::{InLayer, LayerDirectory, Reading};
 use crate::names;
@@ -16,6 +17,7 @@ impl<D: Disk> Reading<'_, D> {
             return Ok(());
         }
         let handle = self.open(LayerDirectory::Index)?;
+        let by_inode = self.is_over_base().then(|| self.by_inode());
         for entry in self.new.core.disk.list(&handle)? {
             let opened = self.new.core.disk.open(&handle, &entry.name, Access::Path);
             let Some(object) = self.unless_gone(opened)? else {
@@ -30,8 +32,11 @@ impl<D: Disk> Reading<'_, D> {
             let overlay = self.overlay_attributes(&object)?;
             let of_base = overlay
                 .origin
-                .flatten()
-                .and_then(|origin| self.of_origin(origin));
+                .as_deref()
+                .and_then(|origin| match &by_inode {
+                    Some(by_inode) => by_inode.get(&inode_of(origin)?).cloned(),
+                    None => self.of_origin(origin),
+                });
             let known = of_base.and_then(|base| self.new.nodes.by_base.get(&base.serial).copied());
             if let Some(id) = known {
                 let copy = InUpper {

@@ -126,6 +126,10 @@ impl<D: Disk> Reading<'_, D> {
         let id = self.new.node_of_base(found, directory, name);
         let (mode, owner) = (stat.attributes.mode, stat.attributes.owner);
         self.new.node_mut(id)?.reported.get_or_insert((mode, owner));
+        if self.is_over_base() {
+            self.show_children(&base)?;
+            self.doubt_removed(id, &base)?;
+        }
         for (name, child) in self.new.shown_children(&base) {
             self.new.set_entry(id, &name, None)?;
             more.push(Lost {

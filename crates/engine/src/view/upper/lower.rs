@@ -22,6 +22,9 @@ impl<D: Disk> Reading<'_, D> {
             None if overlay.opaque => None,
             None => self.at_same_place(item)?,
         };
+        if self.is_over_base() {
+            return self.merged_with(item, overlay, found);
+        }
         Ok(found.filter(|found| found.base.kind == Kind::Directory))
     }
 
@@ -31,14 +34,14 @@ impl<D: Disk> Reading<'_, D> {
         item: &Item,
         overlay: &OverlayAttributes,
     ) -> Result<Option<Found>> {
-        let Some(origin) = overlay.origin else {
+        let Some(origin) = &overlay.origin else {
             return Ok(None);
         };
         if self.overlay_prefix == OverlayPrefix::User && item.stat.links > 1 {
             // overlayfs does not record for which of its names it was copied.
             return Ok(None);
         }
-        let of_node = origin.and_then(|origin| self.of_origin(origin));
+        let of_node = self.of_origin(origin);
         let found = match (of_node, &overlay.redirect) {
             (Some(base), _) => {
                 let stat = self.new.shown_stat(&base)?;
@@ -56,7 +59,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(found.filter(|found| found.base.kind == item.stat.kind))
     }
 
-    fn at_same_place(&self, item: &Item) -> Result<Option<Found>> {
+    pub(super) fn at_same_place(&self, item: &Item) -> Result<Option<Found>> {
         match &self.new.node(item.parent)?.base {
             Some(base) => self.new.shown_entry(base, &item.name),
             None => Ok(None),
@@ -75,7 +78,8 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    pub(super) fn of_origin(&self, origin: Origin) -> Option<Arc<Base>> {
+    pub(super) fn of_origin(&self, origin: &[u8]) -> Option<Arc<Base>> {
+        let origin = Origin::decode(origin)?;
         let mut found = None;
         self.lower.look(&mut |lower| {
             let is_it = lower.generation(origin.node) == origin.generation;

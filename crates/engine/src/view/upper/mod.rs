@@ -24,6 +24,8 @@
 //! 6. While programs work in the overlay, nobody looks at the layer with the view locked. The
 //!    kernel holds the layer's directories locked while it copies a file up, and then waits for
 //!    the lower layer's answers, which need the view.
+//!
+//! `over_base` is for a transaction that holds the whole store. Its lower layer is the base itself.
 
 mod barred;
 mod copied;
@@ -34,6 +36,7 @@ mod lost;
 mod lower;
 mod moves;
 mod nested;
+mod over_base;
 mod overlay_attributes;
 mod seen;
 mod touched;
@@ -47,6 +50,7 @@ use atomdir_types::Deviation;
 
 use super::View;
 use super::dress::dress;
+use super::shown::Shown;
 use crate::base::handles::HandleKey;
 use crate::control::PRIVATE_DIRECTORY;
 use crate::ids::NodeId;
@@ -54,6 +58,7 @@ use crate::names;
 pub(crate) use barred::Bars;
 use copied::Removed;
 use moves::{CarryOutError, Moves};
+use over_base::Unmatched;
 use overlay_attributes::OverlayAttributes;
 pub use overlay_attributes::OverlayPrefix;
 pub(crate) use seen::UpperState;
@@ -71,7 +76,13 @@ impl<D: Disk> View<D> {
         let root = self.snapshot_stat(&self.core.root_base)?;
         let xattrs = self.snapshot().xattrs(&self.core.root_base)?;
         let upper = disk.open(&stage, &names::fixed(names::UPPER), Access::Directory)?;
+        if self.over_base {
+            self.hide_control(&upper)?;
+        }
         dress(&self.core, &upper, root.kind, root.attributes, &xattrs)?;
+        if self.over_base {
+            return Ok(());
+        }
         if OverlayPrefix::of(&self.core.options.privileges) == OverlayPrefix::User {
             self.bars = Bars::for_user(root.attributes.owner);
         }
@@ -86,6 +97,7 @@ impl<D: Disk> View<D> {
         reader.has_stage = true;
         reader.restricted_to = self.restricted_to.clone();
         reader.shown = self.shown.clone();
+        reader.over_base = self.over_base;
         reader.old_texts = self.old_texts.clone();
         reader.reads = self.reads.as_ref().map(|_| Default::default());
         Ok(reader)
@@ -135,6 +147,7 @@ impl<D: Disk> View<D> {
         moves.close_layer(&view);
         view.reads = self.reads.take();
         view.shown = None;
+        view.over_base = false;
         view.resolve_changed();
         Ok((view, deviations))
     }
@@ -154,7 +167,11 @@ impl<D: Disk> View<D> {
         let mut view = View::new(self.core.clone(), self.id, self.at);
         view.has_stage = true;
         view.old_texts = self.old_texts.clone();
-        view.shown = self.shown.clone();
+        view.over_base = self.over_base;
+        view.shown = match self.over_base {
+            true => Some(Shown::of_base_since(began)),
+            false => self.shown.clone(),
+        };
         view.node_mut(NodeId::ROOT)?.reported = Some((root.attributes.mode, root.attributes.owner));
         let mut reading = Reading {
             lower,
@@ -170,6 +187,7 @@ impl<D: Disk> View<D> {
             removed: Vec::new(),
             deviations: Vec::new(),
             to_visit: Vec::new(),
+            unmatched: Unmatched::default(),
         };
         reading.moves.layer.insert(
             NodeId::ROOT.into(),
@@ -244,6 +262,7 @@ struct Reading<'a, D: Disk> {
     deviations: Vec<Deviation>,
     /// Directories still to be read, with their overlay attributes.
     to_visit: Vec<(NodeId, Stat, OverlayAttributes)>,
+    unmatched: Unmatched,
 }
 
 /// A directory of the upper layer, or one of overlayfs's own, which are beside the layer.
@@ -271,6 +290,10 @@ struct InLayer {
 impl<D: Disk> Reading<'_, D> {
     fn read(&mut self, root: Stat) -> Result<()> {
         self.walk(root)?;
+        self.match_left()?;
+        if self.is_over_base() {
+            self.doubt_new_names()?;
+        }
         self.drop_lost_names()?;
         self.take_index()?;
         self.find_copied()

@@ -61,9 +61,9 @@ pub(super) struct OverlayAttributes {
     pub metacopy: bool,
     /// The directory may hold objects of the lower layer.
     pub impure: bool,
-    /// The lower object that this is a copy of. The inner `None` means that its
-    /// handle cannot be read.
-    pub origin: Option<Option<Origin>>,
+    /// The kernel's handle of the lower object that this is a copy of. It is empty in an
+    /// ordinary user's overlay.
+    pub origin: Option<Vec<u8>>,
     /// The names of all overlay attributes of the object.
     pub names: Vec<Vec<u8>>,
     /// The object's own extended attributes.
@@ -98,7 +98,7 @@ impl OverlayAttributes {
                 b"redirect" => overlay.redirect = Some(value),
                 b"metacopy" => overlay.metacopy = true,
                 b"impure" => overlay.impure = true,
-                b"origin" => overlay.origin = Some(Origin::decode(&value)),
+                b"origin" => overlay.origin = Some(value),
                 _ => {}
             }
             overlay.names.push(name);
@@ -117,8 +117,30 @@ const TYPE_AT: usize = 4;
 const TYPE: u8 = 0x81;
 const NODE_MASK: u64 = (1 << 40) - 1;
 
+/// The type of a handle that a file system makes of an inode number of 32 bits and a generation
+/// (FILEID_INO32_GEN): ext4, and XFS.
+const TYPE_32: u8 = 1;
+/// Types of handles that begin with a number of 64 bits: of XFS, and of Btrfs
+/// (FILEID_BTRFS_WITHOUT_PARENT).
+const TYPES_64: [u8; 2] = [0x81, 0x4d];
+
+/// The inode number of an origin in the base itself.
+pub(super) fn inode_of(origin: &[u8]) -> Option<u64> {
+    if *origin.get(MAGIC_AT)? != MAGIC {
+        return None;
+    }
+    let handle = origin.get(HANDLE_AT..)?;
+    match *origin.get(TYPE_AT)? {
+        TYPE_32 => Some(u32::from_ne_bytes(handle.get(..4)?.try_into().ok()?).into()),
+        kind if TYPES_64.contains(&kind) => {
+            Some(u64::from_ne_bytes(handle.get(..8)?.try_into().ok()?))
+        }
+        _ => None,
+    }
+}
+
 impl Origin {
-    fn decode(bytes: &[u8]) -> Option<Origin> {
+    pub fn decode(bytes: &[u8]) -> Option<Origin> {
         if *bytes.get(MAGIC_AT)? != MAGIC || *bytes.get(TYPE_AT)? != TYPE {
             return None;
         }
@@ -154,5 +176,19 @@ mod tests {
         assert_eq!(origin, Some(expected));
         assert_eq!(Origin::decode(&bytes[..32]), None);
         assert_eq!(Origin::decode(&[]), None);
+    }
+
+    #[test]
+    fn an_origin_in_the_base_has_its_inode_number() {
+        let header = |kind| [vec![0, 0xfb, 29, 0, kind], vec![0; 16]].concat();
+        let ext4 = [header(1), vec![0x0d, 0, 0, 0, 7, 0, 0, 0]].concat();
+        assert_eq!(inode_of(&ext4), Some(13));
+        let large = (1_u64 << 40).to_ne_bytes();
+        for kind in [0x81, 0x4d] {
+            let other = [header(kind), large.to_vec(), vec![7, 0, 0, 0]].concat();
+            assert_eq!(inode_of(&other), Some(1 << 40));
+        }
+        assert_eq!(inode_of(&header(1)), None);
+        assert_eq!(inode_of(&[]), None);
     }
 }

@@ -17,7 +17,10 @@ impl<D: Disk> Reading<'_, D> {
         let xattrs_before = self.new.shown_xattrs(&base)?;
         let changed_xattrs = difference(&xattrs_before, xattrs, self.overlay_prefix);
         let (old, now) = (before.attributes, stat.attributes);
+        let is_changed = self.is_over_base() && before.changed >= self.began;
         let modified = match base.kind {
+            // An outside writer's new entry has given the base's directory another time.
+            Kind::Directory if is_changed && old.times.modified >= self.began => false,
             Kind::Directory => self.is_set(old.times.modified, now.times.modified),
             _ => old.times.modified != now.times.modified,
         };
@@ -25,12 +28,18 @@ impl<D: Disk> Reading<'_, D> {
         // Watchers, indexers and backups read the layer itself, which changes the access time only. A
         // program in the view changes it by setting it, and with it the change time.
         let is_set_now = read != new_read && (modified || new_read == stat.changed);
+        // Programs outside read the base itself.
+        let is_read_since = self.is_over_base() && read >= self.began;
         let touched = Touched {
             mode: base.kind != Kind::Symlink && old.mode != now.mode,
             owner: old.owner != now.owner,
-            accessed: is_set_now || self.is_set(read, new_read),
+            accessed: is_set_now || !is_read_since && self.is_set(read, new_read),
             modified,
         };
+        let differs = touched.mode || touched.owner || modified || !changed_xattrs.is_empty();
+        if base.kind == Kind::Directory && is_changed && differs {
+            self.doubt(id)?;
+        }
         if touched == Touched::default() && changed_xattrs.is_empty() {
             return Ok(());
         }

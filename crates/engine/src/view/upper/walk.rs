@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat};
 
+use super::over_base::Matched;
 use super::overlay_attributes::OverlayAttributes;
 use super::{InLayer, LayerDirectory, Reading};
 use crate::base::Base;
@@ -111,21 +112,43 @@ impl<D: Disk> Reading<'_, D> {
                 self.take_entry(&handle, item, may_hold_copies)?;
             }
         }
+        match self.finish_later(id, stat, overlay) {
+            Some((stat, overlay)) => self.finish(id, &stat, overlay),
+            None => Ok(()),
+        }
+    }
+
+    /// To be called when the directory's entries have been taken.
+    pub(super) fn finish(
+        &mut self,
+        id: NodeId,
+        stat: &Stat,
+        overlay: OverlayAttributes,
+    ) -> Result<()> {
         self.note_lost_attributes(id, &overlay.names);
         if self.is_new(id)? {
             self.moves.strip(id, overlay.names);
         } else {
-            self.compare(id, &stat, overlay.xattrs)?;
+            self.compare(id, stat, overlay.xattrs)?;
         }
-        self.take_directory_times(id, &stat)
+        self.take_directory_times(id, stat)
     }
 
     fn take_entry(&mut self, above: &D::Handle, item: Item, may_be_copy: bool) -> Result<()> {
         let hidden = self.new.core.hidden.as_ref();
         if item.parent == NodeId::ROOT && hidden == Some(&item.name) {
-            return Err(Errno::PERM);
+            return match self.is_over_base() {
+                true => {
+                    self.leave_control_name(&item);
+                    Ok(())
+                }
+                false => Err(Errno::PERM),
+            };
         }
         if is_whiteout(&item.stat) {
+            if self.is_over_base() {
+                self.expect_something(&item)?;
+            }
             self.see(&item, None, false);
             return self.new.set_entry(item.parent, &item.name, None);
         }
@@ -156,6 +179,16 @@ impl<D: Disk> Reading<'_, D> {
                 ..OverlayAttributes::default()
             }
         };
+        if self.is_over_base() {
+            return match self.matched(&item, &overlay)? {
+                Matched::CopyOf(found) => self.take_copy(item, found, overlay),
+                Matched::New => self.take_new(above, item, overlay),
+                Matched::Later => {
+                    self.match_later(item, overlay);
+                    Ok(())
+                }
+            };
+        }
         let copied_from = self.copied_from(&item, &overlay)?;
         let serial = copied_from.as_ref().map(|found| found.base.serial);
         self.see(&item, serial, false);
@@ -228,7 +261,12 @@ impl<D: Disk> Reading<'_, D> {
 
     /// Takes a file, link or special file of the base that was changed or has a new
     /// name.
-    fn take_copy(&mut self, item: Item, found: Found, overlay: OverlayAttributes) -> Result<()> {
+    pub(super) fn take_copy(
+        &mut self,
+        item: Item,
+        found: Found,
+        overlay: OverlayAttributes,
+    ) -> Result<()> {
         let is_in_new = self.is_new(item.parent)?;
         let id = self.place(&item, found)?;
         if !self.take_changes(id, item.in_upper(), overlay)? && is_in_new {

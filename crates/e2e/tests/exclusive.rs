@@ -1,0 +1,367 @@
+//! Exclusive transactions: each holds a lock on the whole store, and its overlay lies over the base
+//! itself. `native.rs` commits every kind of change in such a view, `outside_writers.rs` compares
+//! its conflicts with those of exact views.
+
+#![cfg(test)]
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT};
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, Outcome, binary, for_each_owner, shell, skip, unmount, wait_until};
+
+const TREE: &str = "mkdir -p d/s e many empty; echo old > d/f; echo old > d/s/g; echo old > h
+    for i in 1 2 3 4 5; do echo $i > many/$i; done; ln -s h link";
+const EXCLUSIVE: [&str; 1] = ["--exclusive"];
+
+/// Whether native views are possible here. If not, this reports the test as skipped.
+fn is_possible(test: &str) -> bool {
+    let fixture = Fixture::new("exclusive-possible", "touch a");
+    let outcome = fixture.store.run_with(&["--view", "native"], "true");
+    if outcome.code != 0 {
+        skip(test, &format!("no native views here: {outcome}"));
+    }
+    outcome.code == 0
+}
+
+fn for_each_store(test: &str, check: impl Fn(&Fixture)) {
+    if is_possible(test) {
+        // A long name would make the path of the service's socket too long.
+        Fixture::for_each_owner("exclusive", TREE, check);
+    }
+}
+
+fn exclusive(fixture: &Fixture, script: &str) -> Outcome {
+    fixture.store.run_with(&EXCLUSIVE, script)
+}
+
+fn read(fixture: &Fixture, name: &str) -> String {
+    fs::read_to_string(fixture.base.join(name)).expect("it can be read")
+}
+
+#[test]
+fn exclusive_view_shows_inode_numbers_of_the_base_and_no_control_directory() {
+    let test = "exclusive_view_shows_inode_numbers_of_the_base_and_no_control_directory";
+    for_each_store(test, |one| {
+        let names = ["d", "d/f", "d/s", "d/s/g", "e", "h", "link", "many"];
+        let plain: String = names
+            .iter()
+            .map(|name| fs::symlink_metadata(one.base.join(name)).expect("there"))
+            .map(|found| format!("{}\n", found.ino()))
+            .collect();
+        let shown = format!("stat -c %i {}", names.join(" "));
+        // A changed file keeps its number.
+        let script =
+            format!("{shown} > e/before; echo more >> h; {shown} > e/after; ls -a > e/list");
+        exclusive(one, &script).expect(0);
+        assert_eq!(read(one, "e/before"), plain);
+        assert_eq!(read(one, "e/after"), plain);
+        let list = read(one, "e/list");
+        assert!(!list.contains(".atomdir"), "{list}");
+        exclusive(one, "test ! -e .atomdir && ! ls .atomdir 2> /dev/null").expect(0);
+    });
+}
+
+#[test]
+fn exclusive_transaction_keeps_others_from_committing_until_it_ends() {
+    let test = "exclusive_transaction_keeps_others_from_committing_until_it_ends";
+    for_each_store(test, |one| {
+        let store = &one.store;
+        let ran = one.run_and_meanwhile(&EXCLUSIVE, "echo mine > h", || {
+            // Others read and begin, but cannot commit.
+            store.run("test \"$(cat h)\" = old").expect(0);
+            let view = store.begin();
+            store.exec(&view, "echo other > d/f").expect(0);
+            store
+                .commit(&view)
+                .expect(CONFLICT)
+                .says(&["locked", "transaction 1"]);
+            store
+                .run("echo new > new")
+                .expect(CONFLICT)
+                .says(&["locked"]);
+            let list = store.call(["list"]).expect(0).text();
+            assert!(list.contains(&view.id), "{list}");
+            store.abort(&view).expect(0);
+        });
+        ran.expect(0);
+        store.call(["abort", "--all", "--quiet"]).expect(0);
+        assert_eq!(
+            (read(one, "h"), read(one, "d/f")),
+            ("mine\n".into(), "old\n".into())
+        );
+        store.run("echo other > d/f").expect(0);
+        assert_eq!(read(one, "d/f"), "other\n");
+    });
+}
+
+#[test]
+fn exclusive_transactions_wait_for_each_other_and_for_locks() {
+    let test = "exclusive_transactions_wait_for_each_other_and_for_locks";
+    for_each_store(test, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        store.call(["lock", &view.id, "h"]).expect(0);
+        let children: Vec<_> = (0..3)
+            .map(|_| {
+                let script = "test ! -e lock; touch lock; echo x >> h; rm lock";
+                let mut command = store.command(["run", "--exclusive", "--", "sh", "-ec", script]);
+                let command = command.stdin(Stdio::null()).stderr(Stdio::piped());
+                command.spawn().expect("it starts")
+            })
+            .collect();
+        wait_until("all three to wait", || {
+            let open = store.call(["--json", "service", "status"]).expect(0).text();
+            let value: serde_json::Value = serde_json::from_str(&open).expect("JSON");
+            value["open"].as_u64().is_none_or(|open| open >= 1)
+        });
+        // A transaction that waits has seen nothing yet, so what is committed meanwhile is no conflict.
+        store.exec(&view, "echo locked > h").expect(0);
+        store.commit(&view).expect(0);
+        for child in children {
+            let ended = child.wait_with_output().expect("it ends");
+            Outcome::from_output("atomdir run".to_owned(), ended).expect(0);
+        }
+        assert_eq!(read(one, "h"), "locked\nx\nx\nx\n");
+    });
+}
+
+/// The outsider acts after the transaction's step, or before it.
+#[test]
+fn outside_writers_conflict_with_an_exclusive_transaction() {
+    let test = "outside_writers_conflict_with_an_exclusive_transaction";
+    if !is_possible(test) {
+        return;
+    }
+    let steps = [
+        ("echo mine >> d/f", "echo out > d/f"),
+        ("echo mine >> d/f", "chmod 600 d/f"),
+        ("echo mine >> d/f", "rm d/f"),
+        ("echo mine >> d/f", "mv d/f moved"),
+        ("echo mine >> d/f", "echo out > t; mv t d/f"),
+        ("echo mine >> d/f", "mv d t; mkdir d; echo out > d/f"),
+        ("echo mine >> d/f; ln d/f e/f2", "rm d/f"),
+        ("echo mine >> d/f; ln d/f e/f2", "echo out > t; mv t d/f"),
+        ("ln d/f d/f2", "rm d/f"),
+        ("chmod 600 d/f", "echo out > d/f"),
+        ("chmod 600 d/f", "rm d/f"),
+        ("chmod 600 d/f", "echo out > t; mv t d/f"),
+        ("rm d/f", "echo out > d/f"),
+        ("rm d/f", "echo out > t; mv t d/f"),
+        ("rm d/f", "rm d/f"),
+        ("mv d/f e/f", "echo out > t; mv t d/f"),
+        ("mv d/f e/f", "rm d/f"),
+        ("echo mine > d/new", "echo out > d/new"),
+        ("echo mine > d/new", "mkdir d/new"),
+        ("mkdir d/new", "mkdir d/new"),
+        (
+            "mkdir d/new; echo mine > d/new/x",
+            "mkdir d/new; echo out > d/new/x",
+        ),
+        ("rm -r d", "echo out > d/new"),
+        ("rm -r d", "rm d/f"),
+        ("rm -r d", "echo out > d/s/g"),
+        ("rm -r d", "mv d t; mkdir d"),
+        ("rm -r d; mkdir d", "mv d t; mkdir d"),
+        ("rmdir empty", "mv empty t; mv e empty"),
+        ("chmod 700 d", "chmod 711 d"),
+        ("chmod 700 d", "mv d t"),
+        ("echo mine > d/s/new", "mv d/s t"),
+        ("echo mine > d/s/new", "mv d/s t; mv e d/s"),
+        ("rm d/s/g", "mv d/s t; mkdir d/s; echo out > d/s/g"),
+        ("echo mine > link", "echo out > h"),
+        ("rm link; ln -s mine link", "ln -sf out link"),
+    ];
+    for_each_owner(test, |owner| {
+        for (mine, outside) in steps {
+            let fixture = Fixture::owned_by("exclusive-outside", owner, TREE);
+            let theirs = || drop(fixture.store.outside(outside).expect(0));
+            let keep = ["--exclusive", "--on-conflict", "abort"];
+            let what = format!("{mine} | {outside}");
+            let ran = fixture.run_and_meanwhile(&keep, mine, theirs);
+            assert_eq!(ran.code, CONFLICT, "{what}: {ran}");
+            let plain = Fixture::owned_by("exclusive-plain", owner, TREE);
+            plain.store.outside(outside).expect(0);
+            let same = CompareOptions {
+                root: false,
+                ..CompareOptions::alike()
+            };
+            assert_equal(
+                &format!("{what}: expected, found"),
+                &plain.look(),
+                &fixture.look(),
+                &same,
+            );
+        }
+    });
+}
+
+#[test]
+fn outside_writers_elsewhere_do_not_conflict_with_an_exclusive_transaction() {
+    let test = "outside_writers_elsewhere_do_not_conflict_with_an_exclusive_transaction";
+    for_each_store(test, |one| {
+        let ran = one.run_and_meanwhile(
+            &EXCLUSIVE,
+            "echo mine >> d/f; rm -r many; mv h hh; mkdir n; echo x > n/x",
+            || {
+                drop(
+                    one.store
+                        .outside("echo out > e/out; echo out > d/out")
+                        .expect(0),
+                )
+            },
+        );
+        ran.expect(0);
+        assert_eq!(read(one, "d/f"), "old\nmine\n");
+        assert_eq!(
+            (read(one, "e/out"), read(one, "d/out")),
+            ("out\n".into(), "out\n".into())
+        );
+        assert_eq!(read(one, "hh"), "old\n");
+        for gone in ["many", "h"] {
+            assert!(!one.base.join(gone).exists(), "{gone}");
+        }
+    });
+}
+
+#[test]
+fn killed_command_and_killed_service_free_the_store() {
+    let test = "killed_command_and_killed_service_free_the_store";
+    for_each_store(test, |one| {
+        let before = one.look();
+        let untouched = || {
+            let same = CompareOptions::untouched();
+            assert_equal("before, after", &before, &one.look(), &same);
+        };
+        let ready = one.scratch.join("signs/ready");
+        let start = || {
+            shell(one.scratch.path(), "rm -rf signs; mkdir -m 1777 signs");
+            let script = format!(
+                "echo mine > h; rm -r many; echo $$ > {}; exec sleep 1000 > /dev/null 2>&1",
+                ready.display()
+            );
+            let mut command = one
+                .store
+                .command(["run", "--exclusive", "--", "sh", "-ec", &script]);
+            let command = command.stdin(Stdio::null()).stderr(Stdio::null());
+            let child = command.spawn().expect("it starts");
+            let has_written = || fs::read(&ready).is_ok_and(|text| text.ends_with(b"\n"));
+            wait_until("the command's changes", has_written);
+            child
+        };
+        let mut child = start();
+        child.kill().expect("killed");
+        child.wait().expect("it has ended");
+        let left = fs::read_to_string(&ready).expect("it is there");
+        shell(one.scratch.path(), &format!("kill -KILL {left}"));
+        // This waits until the service has noticed.
+        exclusive(one, "test \"$(cat h)\" = old").expect(0);
+        untouched();
+        let mut child = start();
+        assert!(one.store.kill_service());
+        let status = child.wait().expect("it ends");
+        assert!(!status.success());
+        untouched();
+        exclusive(one, "echo new > h").expect(0);
+        assert_eq!(read(one, "h"), "new\n");
+    });
+}
+
+#[test]
+fn exclusive_transactions_can_be_sealed_kept_and_looked_at() {
+    let test = "exclusive_transactions_can_be_sealed_kept_and_looked_at";
+    for_each_store(test, |one| {
+        let store = &one.store;
+        store
+            .run_with(&["--exclusive", "--sealed"], "echo sealed > h; mv d dd")
+            .expect(0);
+        assert_eq!(
+            (read(one, "h"), read(one, "dd/f")),
+            ("sealed\n".into(), "old\n".into())
+        );
+        let listed = store.run_with(&["--exclusive", "--dry-run"], "rm -r many; chmod -R g+w dd");
+        let listed = listed.expect(0).text();
+        assert!(
+            listed.contains("D many/1") && listed.contains("M dd/f"),
+            "{listed}"
+        );
+        assert!(one.base.join("many/1").exists());
+        let keep = ["--exclusive", "--on-success", "keep"];
+        let ran = one.run_and_meanwhile(&keep, "echo kept > h; rm many/1", || {
+            let listed = store.call(["list", "--json"]).expect(0).text();
+            let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+            let id = listed["transactions"][0]["transaction"].to_string();
+            let diff = store.call(["diff", &id]).expect(0).text();
+            assert!(diff.contains("+kept") && diff.contains("many/1"), "{diff}");
+        });
+        ran.expect(0);
+        store.run("echo other > other").expect(CONFLICT);
+        store.call(["abort", "--all", "--quiet"]).expect(0);
+        store.run("echo other > other").expect(0);
+    });
+}
+
+#[test]
+fn exclusive_transaction_is_refused_with_the_reason() {
+    let test = "exclusive_transaction_is_refused_with_the_reason";
+    let atomdir = binary();
+    let atomdir = atomdir.display();
+    for_each_store(test, |one| {
+        let store = &one.store;
+        let serializable = ["--exclusive", "--isolation", "serializable"];
+        let refused = store.run_with(&serializable, "true").expect(CONFIGURATION);
+        refused.says(&["serializable", "nobody sees"]);
+        let nested = exclusive(one, &format!("{atomdir} run -- true"));
+        nested.expect(CONFIGURATION).says(&["is exclusive"]);
+        let nested = store.run(&format!("{atomdir} run --exclusive -- true"));
+        nested.expect(CONFIGURATION).says(&["nested"]);
+        store.call(["config", "view", "exclusive"]).expect(0);
+        let kind = store.run("stat -f -c %T .; grep -c '^atomdir .* overlay' /proc/mounts");
+        assert!(kind.expect(0).text().starts_with("overlayfs"));
+        store.call(["config", "view", "auto"]).expect(0);
+        let taken = exclusive(one, "mkdir .atomdir; echo new > h");
+        taken.expect(CONFIGURATION).says(&["control directory"]);
+        assert_eq!(read(one, "h"), "old\n");
+        store.call(["abort", "--all", "--quiet"]).expect(0);
+        if !store.user().is_root() {
+            store.outside("ln h name").expect(0);
+            let refused = exclusive(one, "true").expect(CONFIGURATION);
+            refused.says(&["several names"]);
+            store.outside("rm name").expect(0);
+        }
+        shell(&one.base, "mount -t tmpfs none empty");
+        let refused = exclusive(one, "true");
+        unmount(&one.base.join("empty"));
+        refused.expect(CONFIGURATION).says(&["mounted"]);
+        exclusive(one, "true").expect(0);
+        assert!(Path::new(&one.base).join("empty").exists());
+    });
+}
+
+/// overlayfs takes such a device for a sign that a name is gone.
+#[test]
+fn a_device_of_number_0_is_not_lost_by_an_exclusive_transaction() {
+    let test = "a_device_of_number_0_is_not_lost_by_an_exclusive_transaction";
+    if !is_possible(test) {
+        return;
+    }
+    let fixture = Fixture::new(
+        "exclusive-device",
+        "mkdir d; mknod d/old c 0 0; echo x > d/x",
+    );
+    let abort = ["--exclusive", "--on-conflict", "abort"];
+    for script in ["rm d/x; rmdir d", "echo new > d/old"] {
+        fixture.store.run_with(&abort, script).expect(CONFLICT);
+        let found = fs::symlink_metadata(fixture.base.join("d/old")).expect("it is there");
+        assert_eq!(found.rdev(), 0);
+        assert!(fixture.base.join("d/x").exists());
+    }
+    fixture
+        .store
+        .run_with(&abort, "echo more >> d/x; mv d e")
+        .expect(0);
+    assert!(fs::symlink_metadata(fixture.base.join("e/old")).is_ok());
+}
