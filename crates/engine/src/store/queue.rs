@@ -378,12 +378,9 @@ fn is_apart<D: Disk>(
     let reads = view.reads.as_ref();
     if waiting.has_early() {
         let below = waiting.early_below(&footprint);
-        if below.iter().any(|one| *one > view.at)
-            || !(may_lean && view.may_lean()) && !below.is_empty()
-        {
-            return false;
-        }
-        if reads.is_some() {
+        let are_shown = below.iter().all(|one| *one <= view.at);
+        let leans = may_lean && view.may_lean() && are_shown;
+        if reads.is_some() || !(leans || below.is_empty()) {
             return false;
         }
         below.into_iter().for_each(|one| view.leans_on.note(one));
