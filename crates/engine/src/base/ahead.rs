@@ -143,8 +143,8 @@ impl Ahead {
             .unwrap_or_default()
     }
 
-    /// Whether the object is not where it shall be, but in a place of this process's own.
-    pub fn is_staged(&self, object: Identity) -> bool {
+    /// Whether the object may be elsewhere than at the place that is known.
+    pub fn has_place_of(&self, object: Identity) -> bool {
         !self.places(object).is_empty()
     }
 }

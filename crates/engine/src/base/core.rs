@@ -414,7 +414,9 @@ impl<D: Disk> Core<D> {
         looked_for: &mut LookedFor,
         act: impl Fn(&D::Handle, &Name) -> Result<T>,
     ) -> Result<T> {
-        let done = match place {
+        // Otherwise the commit that brings it to its place may do so between the two looks below.
+        let is_ahead = self.ahead.has_place_of(identity);
+        let at_place = |looked_for: &mut LookedFor| match place {
             Place::Root | Place::Held => Err(Errno::STALE),
             Place::Limbo(name) => act(&self.control.limbo, name),
             Place::Entry { parent, name } => {
@@ -422,8 +424,12 @@ impl<D: Disk> Core<D> {
                 parent.and_then(|parent| act(&parent, name))
             }
         };
+        let mut done = at_place(looked_for);
+        if matches!(done, Err(Errno::STALE)) {
+            done = self.where_moved(identity, looked_for, &act);
+        }
         match done {
-            Err(Errno::STALE) => self.where_moved(identity, looked_for, act),
+            Err(Errno::STALE) if is_ahead => at_place(looked_for),
             done => done,
         }
     }
@@ -478,11 +484,13 @@ impl<D: Disk> Core<D> {
 
     /// What the object looks like in the base now.
     pub fn stat_now(&self, base: &Base) -> Result<Stat> {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
-        self.stat_place(&place, identity)
+        self.look(|| {
+            let (identity, place) = {
+                let state = base.state();
+                (state.identity, state.place.clone())
+            };
+            self.stat_place(&place, identity)
+        })
     }
 }
 

@@ -74,8 +74,8 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         };
         let (identity, place) = Found::default().of(&object.base);
         // No program can have opened what only an earlier commit has staged.
-        let is_used =
-            !core.ahead.is_staged(identity) && is_in_use(&core, (identity, place), &object.path)?;
+        let is_used = !core.ahead.has_place_of(identity)
+            && is_in_use(&core, (identity, place), &object.path)?;
         if is_used && core.part_lock(&object.base) == Some(PartLock::Exclusive) {
             return Err(conflict(&object.path, ConflictKind::PartLocked));
         }
