@@ -1,8 +1,9 @@
 //! A limit of the memory and page cache that some processes use together.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::error::{Describe, Result};
 
@@ -11,6 +12,10 @@ const PLACES: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
     ("/sys/fs/cgroup", "memory.max"),
 ];
+
+/// How often, and after which pauses, a group is looked at again that still has processes.
+const TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A control group with a memory limit. Dropping it removes the group; its processes must have ended.
 #[derive(Debug)]
@@ -60,7 +65,16 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir(&self.group).describe("remove", &self.group) {
+        // The child of a service ends a moment after it.
+        let mut removed = fs::remove_dir(&self.group);
+        for _ in 0..TRIES {
+            if !matches!(&removed, Err(error) if error.kind() == ErrorKind::ResourceBusy) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            removed = fs::remove_dir(&self.group);
+        }
+        if let Err(error) = removed.describe("remove", &self.group) {
             eprintln!("atomdir-bench: {error}");
         }
     }

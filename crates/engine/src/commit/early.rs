@@ -22,7 +22,7 @@
 //!    directories differs from the base only by their times.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 
@@ -106,45 +106,49 @@ impl Early {
 
 /// Whether a commit only makes, replaces and removes files in directories that the base has.
 fn is_simple(set: &WriteSet) -> bool {
-    let mut placed = HashSet::new();
-    let is_placed_once = |index: usize, placed: &mut HashSet<usize>| {
-        let created = &set.created[index];
-        let is_slot = matches!(created.place, CreatedPlace::Slot(_));
-        is_slot && created.kind != Kind::Directory && placed.insert(index)
-    };
-    let are_simple = set.entries.iter().all(|entry| {
-        let dies = |before: &Arc<Base>| before.kind != Kind::Directory && set.is_dying(before);
-        matches!(entry.directory, Object::Base(_))
-            && entry.before.as_ref().is_none_or(dies)
-            && match entry.after {
-                None => true,
-                Some(Object::Created(index)) => is_placed_once(index, &mut placed),
-                Some(Object::Base(_)) => false,
-            }
-    });
-    let are_simple = are_simple
-        && set.objects.iter().all(|object| {
-            let contents = object.contents.as_ref();
-            match contents.map(|contents| contents.replacement) {
-                None => object.is_implied,
-                Some(None) => false,
-                Some(Some(index)) => {
-                    let place = &object.base.state().place;
-                    matches!(place, Place::Entry { .. }) && is_placed_once(index, &mut placed)
-                }
-            }
+    // The new objects that a name gets, each once, and the names.
+    let (mut placed, mut names) = (HashSet::new(), HashSet::new());
+    let mut places = |index: Option<usize>, directory: &Arc<Base>, name: &Name| {
+        let is_simple = index.is_none_or(|index| {
+            let created = &set.created[index];
+            let is_slot = matches!(created.place, CreatedPlace::Slot(_));
+            is_slot && created.kind != Kind::Directory && placed.insert(index)
         });
-    are_simple
+        is_simple && names.insert((directory.serial, name.clone()))
+    };
+    let are_entries_simple = set.entries.iter().all(|entry| {
+        let dies = |before: &Arc<Base>| before.kind != Kind::Directory && set.is_dying(before);
+        let after = match &entry.after {
+            None => None,
+            Some(Object::Created(index)) => Some(*index),
+            Some(Object::Base(_)) => return false,
+        };
+        match &entry.directory {
+            Object::Base(directory) => {
+                entry.before.as_ref().is_none_or(dies) && places(after, directory, &entry.name)
+            }
+            Object::Created(_) => false,
+        }
+    });
+    let are_objects_simple = set.objects.iter().all(|object| {
+        let Some(contents) = &object.contents else {
+            return object.is_implied;
+        };
+        let place = object.base.state().place.clone();
+        match (contents.replacement, place) {
+            (Some(index), Place::Entry { parent, name }) => places(Some(index), &parent, &name),
+            _ => false,
+        }
+    });
+    // A file that loses one of several names lives on.
+    let removed = set.entries.iter().filter(|entry| entry.before.is_some());
+    are_entries_simple
+        && are_objects_simple
+        && removed.count() == set.dying.len()
         && placed.len() == set.created.len()
         && set.removed_directories.is_empty()
         && set.restored.is_empty()
         && set.successions.is_empty()
-        && set.dying.len()
-            == set
-                .entries
-                .iter()
-                .filter(|one| one.before.is_some())
-                .count()
 }
 
 impl<D: Disk> Store<D> {
@@ -387,7 +391,7 @@ pub(crate) fn leaned_on(path: &[u8]) -> CommitError {
 
 /// What a transaction has seen of commits that were published early.
 #[derive(Default)]
-pub(crate) struct LeansOn(std::sync::Mutex<BTreeSet<Sequence>>);
+pub(crate) struct LeansOn(Mutex<BTreeSet<Sequence>>);
 
 impl LeansOn {
     pub fn note(&self, sequence: Sequence) {
@@ -395,7 +399,7 @@ impl LeansOn {
     }
 
     pub fn copy(&self) -> LeansOn {
-        LeansOn(std::sync::Mutex::new(self.all()))
+        LeansOn(Mutex::new(self.all()))
     }
 
     pub fn all(&self) -> BTreeSet<Sequence> {
