@@ -17,9 +17,9 @@ use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner, Result, Stat};
 use atomdir_types::TreePath;
 use atomdir_types::path::AnyPath;
 
+use crate::base::ahead::Found;
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
-use crate::commit::early::Found;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 
 /// An object that others have created, and that equals one of the transaction's.

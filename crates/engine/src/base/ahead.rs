@@ -12,14 +12,14 @@
 //! 2. An object is at the place that is known, or at one of those that are noted here.
 //! 3. Commits leave in the order in which they were entered, or newest first if they are cancelled.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Identity, Name};
 
-use crate::base::Base;
 use crate::base::entry_place::EntryPlace;
+use crate::base::{Base, Changed, Place};
 use crate::ids::Sequence;
 use crate::lock;
 
@@ -151,4 +151,74 @@ impl Ahead {
 
 fn newest(versions: &Versions, at: Sequence) -> Option<(Sequence, Option<Arc<Base>>)> {
     versions.iter().rev().find(|(of, _)| *of <= at).cloned()
+}
+
+/// The inodes and places of objects right before a commit was published early, by serial. Of all
+/// others they are as they are known.
+#[derive(Default)]
+pub(crate) struct Found(HashMap<u64, Before>);
+
+/// What was known of one of them.
+pub(crate) struct Before {
+    pub base: Arc<Base>,
+    pub identity: Identity,
+    pub place: Place,
+    pub changed: Changed,
+}
+
+impl Found {
+    pub fn of(&self, base: &Base) -> (Identity, Place) {
+        match self.0.get(&base.serial) {
+            Some(before) => (before.identity, before.place.clone()),
+            None => {
+                let state = base.state();
+                (state.identity, state.place.clone())
+            }
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Before> {
+        self.0.values()
+    }
+
+    pub fn has(&self, base: &Base) -> bool {
+        self.0.contains_key(&base.serial)
+    }
+
+    pub fn note(&mut self, base: &Arc<Base>) {
+        let state = base.state();
+        let before = Before {
+            base: base.clone(),
+            identity: state.identity,
+            place: state.place.clone(),
+            changed: state.changed().cloned().unwrap_or_default(),
+        };
+        self.0.insert(base.serial, before);
+    }
+}
+
+/// What a transaction has seen of commits that were published early.
+#[derive(Default)]
+pub(crate) struct LeansOn(Mutex<BTreeSet<Sequence>>);
+
+impl LeansOn {
+    pub fn note(&self, sequence: Sequence) {
+        lock(&self.0).insert(sequence);
+    }
+
+    pub fn copy(&self) -> LeansOn {
+        LeansOn(Mutex::new(self.all()))
+    }
+
+    pub fn all(&self) -> BTreeSet<Sequence> {
+        lock(&self.0).clone()
+    }
+
+    /// Takes out those that were cancelled.
+    pub fn take(&self, cancelled: impl Fn(&Sequence) -> bool) -> Option<Sequence> {
+        let mut all = lock(&self.0);
+        let taken = all.iter().copied().find(|one| cancelled(one));
+        all.retain(|one| !cancelled(one));
+        taken
+    }
 }

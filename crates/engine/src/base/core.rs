@@ -405,35 +405,6 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Calls `act` with the directory and the name at which the object is. `act` fails with
-    /// `ESTALE` if it is another object.
-    fn at_place<T>(
-        &self,
-        place: &Place,
-        identity: Identity,
-        looked_for: &mut LookedFor,
-        act: impl Fn(&D::Handle, &Name) -> Result<T>,
-    ) -> Result<T> {
-        // Otherwise the commit that brings it to its place may do so between the two looks below.
-        let is_ahead = self.ahead.has_place_of(identity);
-        let at_place = |looked_for: &mut LookedFor| match place {
-            Place::Root | Place::Held => Err(Errno::STALE),
-            Place::Limbo(name) => act(&self.control.limbo, name),
-            Place::Entry { parent, name } => {
-                let parent = self.find_directory(parent, looked_for);
-                parent.and_then(|parent| act(&parent, name))
-            }
-        };
-        let mut done = at_place(looked_for);
-        if matches!(done, Err(Errno::STALE)) {
-            done = self.where_moved(identity, looked_for, &act);
-        }
-        match done {
-            Err(Errno::STALE) if is_ahead => at_place(looked_for),
-            done => done,
-        }
-    }
-
     /// Calls `act` with the object itself, opened for attributes only.
     pub fn with_object<T>(
         &self,

@@ -38,7 +38,8 @@
 use atomdir_disk::Disk;
 use atomdir_format::record::{Cancellation, LogRecord};
 
-use crate::commit::early::{Found, leaned_on};
+use crate::base::ahead::Found;
+use crate::commit::early::leaned_on;
 use crate::commit::{feasible, permitted};
 use crate::error::{CommitError, StoreError};
 use crate::ids::{Sequence, TransactionId};

@@ -21,12 +21,12 @@
 //! 4. A commit is published early only if all before it in the queue are. So what it keeps of
 //!    directories differs from the base only by their times.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 
-use crate::base::ahead::AheadChange;
+use crate::base::ahead::{Before, Found};
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
 use crate::base::{Base, Changed, Place};
@@ -39,70 +39,9 @@ use crate::names;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::store::open_transactions::OpenTransactions;
-use crate::store::queue::{Attempt, Pending};
+use crate::store::queue::{Early, Pending, Queue};
+use crate::view::View;
 use crate::write_set::{CreatedPlace, Object, WriteSet};
-
-/// The inodes and places of objects right before a commit was published early, by serial. Of all
-/// others they are as they are known.
-#[derive(Default)]
-pub(crate) struct Found(HashMap<u64, Before>);
-
-struct Before {
-    base: Arc<Base>,
-    identity: Identity,
-    place: Place,
-    changed: Changed,
-}
-
-impl Found {
-    /// Of all that a simple commit replaces or removes.
-    fn before(set: &WriteSet) -> Found {
-        let mut found = Found::default();
-        let removed = set.dying.values().chain(set.replaced());
-        removed.for_each(|base| found.note(base));
-        found
-    }
-
-    pub fn of(&self, base: &Base) -> (Identity, Place) {
-        match self.0.get(&base.serial) {
-            Some(before) => (before.identity, before.place.clone()),
-            None => {
-                let state = base.state();
-                (state.identity, state.place.clone())
-            }
-        }
-    }
-
-    fn note(&mut self, base: &Arc<Base>) {
-        let state = base.state();
-        let before = Before {
-            base: base.clone(),
-            identity: state.identity,
-            place: state.place.clone(),
-            changed: state.changed().cloned().unwrap_or_default(),
-        };
-        self.0.insert(base.serial, before);
-    }
-}
-
-/// A commit that is published early.
-pub(crate) struct Early {
-    pub found: Found,
-    change: AheadChange,
-    /// The commits that had changed the names before.
-    changed_names: Vec<Option<Sequence>>,
-    /// What the commit has put at names: its new objects, and the files with new inodes.
-    put: Vec<(Arc<Base>, Identity)>,
-    /// What it keeps for older snapshots. `None` once it is being applied.
-    pub kept: Option<Attempt>,
-}
-
-impl Early {
-    /// The serials of the objects that it has made.
-    pub fn serials(&self) -> impl Iterator<Item = u64> + '_ {
-        self.put.iter().map(|(base, _)| base.serial)
-    }
-}
 
 /// Whether a commit only makes, replaces and removes files in directories that the base has.
 fn is_simple(set: &WriteSet) -> bool {
@@ -171,7 +110,7 @@ impl<D: Disk> Store<D> {
         }
         let sequence = Sequence(record.sequence);
         let own = TransactionId(record.transaction);
-        let found = Found::before(&pending.set);
+        let found = found_before(&pending.set);
         let names = pending.set.entries.iter();
         let changed_names = names.map(|entry| changed_at(&entry.directory, &entry.name));
         let changed_names = changed_names.collect();
@@ -209,7 +148,7 @@ impl<D: Disk> Store<D> {
             return;
         };
         let sequence = Sequence(pending.record.sequence);
-        for Before { base, identity, .. } in early.found.0.values() {
+        for Before { base, identity, .. } in early.found.all() {
             core.handles.forget(*identity);
             if base.identity() != *identity {
                 core.unindex(*identity);
@@ -248,11 +187,11 @@ impl<D: Disk> Store<D> {
         };
         let sequence = Sequence(pending.record.sequence);
         for (base, new) in &early.put {
-            if early.found.0.contains_key(&base.serial) {
+            if early.found.has(base) {
                 core.unindex(*new);
             }
         }
-        for before in early.found.0.values() {
+        for before in early.found.all() {
             let mut state = before.base.state();
             (state.identity, state.place) = (before.identity, before.place.clone());
             if let Some(history) = &mut state.history {
@@ -288,6 +227,14 @@ impl<D: Disk> Store<D> {
     }
 }
 
+/// Of all that a simple commit replaces or removes.
+fn found_before(set: &WriteSet) -> Found {
+    let mut found = Found::default();
+    let removed = set.dying.values().chain(set.replaced());
+    removed.for_each(|base| found.note(base));
+    found
+}
+
 /// The newest commit that has changed a name, as far as that is remembered.
 fn changed_at(directory: &Object, name: &Name) -> Option<Sequence> {
     let Object::Base(directory) = directory else {
@@ -299,13 +246,7 @@ fn changed_at(directory: &Object, name: &Name) -> Option<Sequence> {
 
 /// What there is to change in the known objects.
 fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> Early {
-    let mut early = Early {
-        found: Found::default(),
-        change: AheadChange::default(),
-        changed_names: Vec::new(),
-        put: Vec::new(),
-        kept: None,
-    };
+    let mut early = Early::default();
     let staged = |index: usize| {
         let CreatedPlace::Slot(slot) = set.created[index].place else {
             unreachable!("it has a slot");
@@ -342,7 +283,8 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
             let places = places.into_iter().map(|place| (identity, place));
             early.change.places.extend(places);
         }
-        early.note_name(directory, &entry.name, after);
+        let name = (directory.clone(), entry.name.clone(), after);
+        early.change.names.push(name);
     }
     for object in &set.objects {
         let contents = object.contents.as_ref();
@@ -354,17 +296,11 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
             early.change.places.push((old, staged(index)));
             early.change.places.push((new, staged(index)));
             early.put.push((object.base.clone(), new));
-            early.note_name(&parent, &name, Some(object.base.clone()));
+            let name = (parent, name, Some(object.base.clone()));
+            early.change.names.push(name);
         }
     }
     early
-}
-
-impl Early {
-    fn note_name(&mut self, directory: &Arc<Base>, name: &Name, object: Option<Arc<Base>>) {
-        let name = (directory.clone(), name.clone(), object);
-        self.change.names.push(name);
-    }
 }
 
 /// The attributes of an object at the name to which the commit has brought it.
@@ -380,37 +316,23 @@ fn placed<D: Disk>(core: &Core<D>, early: &Early, base: &Arc<Base>, new: Identit
     (stat.identity == new).then_some(stat)
 }
 
+/// Refuses once to commit what has seen something of a commit that was cancelled.
+pub(super) fn refuse_vanished<D: Disk>(
+    queue: &Queue<D>,
+    view: &View<D>,
+) -> Result<(), CommitError> {
+    let vanished = view.leans_on.take(|one| queue.vanished.contains_key(one));
+    match vanished.and_then(|one| queue.vanished.get(&one)) {
+        Some(path) => Err(leaned_on(path)),
+        None => Ok(()),
+    }
+}
+
 /// The error of a commit that leans on one which the base could not take.
-pub(crate) fn leaned_on(path: &[u8]) -> CommitError {
+pub(super) fn leaned_on(path: &[u8]) -> CommitError {
     CommitError::Conflict(vec![Conflict {
         path: path.to_vec(),
         what: ConflictKind::Entry,
         by: ChangedBy::Outside,
     }])
-}
-
-/// What a transaction has seen of commits that were published early.
-#[derive(Default)]
-pub(crate) struct LeansOn(Mutex<BTreeSet<Sequence>>);
-
-impl LeansOn {
-    pub fn note(&self, sequence: Sequence) {
-        lock(&self.0).insert(sequence);
-    }
-
-    pub fn copy(&self) -> LeansOn {
-        LeansOn(Mutex::new(self.all()))
-    }
-
-    pub fn all(&self) -> BTreeSet<Sequence> {
-        lock(&self.0).clone()
-    }
-
-    /// Takes out those that were cancelled.
-    pub fn take(&self, cancelled: impl Fn(&Sequence) -> bool) -> Option<Sequence> {
-        let mut all = lock(&self.0);
-        let taken = all.iter().copied().find(|one| cancelled(one));
-        all.retain(|one| !cancelled(one));
-        taken
-    }
 }

@@ -20,10 +20,10 @@ use atomdir_disk::{
 use atomdir_types::TreePath;
 use atomdir_types::path::AnyPath;
 
+use crate::base::ahead::Found;
 use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::{Base, Place, Xattrs};
-use crate::commit::early::Found;
 use crate::commit::in_place;
 use crate::commit::placements::Placements;
 use crate::control;

@@ -32,11 +32,11 @@ use std::ops::Range;
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, PartLock};
 use atomdir_types::TreePath;
 
+use crate::base::ahead::Found;
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
 use crate::base::{Base, Place};
 use crate::commit::Committed;
-use crate::commit::early::Found;
 use crate::commit::feasible;
 use crate::commit::placements::Placements;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind, Poison, StoreError};

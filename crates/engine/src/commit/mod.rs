@@ -70,10 +70,10 @@ use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 use atomdir_types::{ChangeLine, TreePath};
 
+use crate::base::ahead::Found;
 use crate::base::credentials::Credentials;
 use crate::commit::before::look_before;
 use crate::commit::carry::{carry, carry_some_pages};
-use crate::commit::early::Found;
 use crate::commit::equal::Equal;
 use crate::commit::look::look_at_base;
 use crate::commit::prepare::{Chosen, Prepared};
@@ -292,7 +292,7 @@ impl<D: Disk> Store<D> {
         }
         let may_lean = matches!(wanted, Wanted::Portion(Portion::All)) && equal.is_empty();
         let mut state = self.lock_for(view, &prepared.set, may_lean)?;
-        state.queue.refuse_vanished(view)?;
+        early::refuse_vanished(&state.queue, view)?;
         if matches!(wanted, Wanted::AsSetAside) {
             // Validation would take a mount that is still there for a change from outside.
             let set = (&prepared.set, &Found::default());

@@ -8,10 +8,10 @@ use atomdir_disk::{Disk, Identity, Kind};
 use atomdir_format::record::CommitRecord;
 
 use crate::apply::{ApplyProgress, WritableFiles};
+use crate::base::ahead::{AheadChange, Found};
 use crate::base::core::Core;
 use crate::base::on_the_way::{Footprint, Looking};
 use crate::base::{Base, Place, above};
-use crate::commit::early::{Early, leaned_on};
 use crate::error::CommitError;
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -51,6 +51,26 @@ pub(crate) struct Pending<D: Disk> {
     pub leans_on: BTreeSet<Sequence>,
     /// The staging directory is needed after this commit is in the base.
     pub keeps_stage: bool,
+}
+
+/// What a commit that is published early has changed in what is known of the base (`commit::early`).
+#[derive(Default)]
+pub(crate) struct Early {
+    pub found: Found,
+    pub change: AheadChange,
+    /// The commits that had changed the names before.
+    pub changed_names: Vec<Option<Sequence>>,
+    /// What the commit has put at names: its new objects, and the files with new inodes.
+    pub put: Vec<(Arc<Base>, Identity)>,
+    /// What it keeps for older snapshots. `None` once it is being applied.
+    pub kept: Option<Attempt>,
+}
+
+impl Early {
+    /// The serials of the objects that it has made.
+    pub fn serials(&self) -> impl Iterator<Item = u64> + '_ {
+        self.put.iter().map(|(base, _)| base.serial)
+    }
 }
 
 /// The caller that waits until a logged commit is in the base, if there is one.
@@ -220,15 +240,6 @@ impl<D: Disk> Queue<D> {
             && core
                 .on_the_way
                 .look(|waiting| is_apart((view, may_lean), set, waiting))
-    }
-
-    /// Refuses once to commit what has seen something of a commit that was cancelled.
-    pub fn refuse_vanished(&self, view: &View<D>) -> Result<(), CommitError> {
-        let vanished = view.leans_on.take(|one| self.vanished.contains_key(one));
-        match vanished.and_then(|one| self.vanished.get(&one)) {
-            Some(path) => Err(leaned_on(path)),
-            None => Ok(()),
-        }
     }
 
     /// From now on a snapshot may show the commit.

@@ -63,12 +63,12 @@ pub(crate) use upper::LowerView;
 pub use upper::OverlayPrefix;
 
 use crate::base::Base;
+use crate::base::ahead::LeansOn;
 use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
 use crate::base::landed::Landed;
 use crate::base::present;
 use crate::base::snapshot::Snapshot;
-use crate::commit::early::LeansOn;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::view::log::ViewLog;
 use crate::view::read_set::ReadSet;

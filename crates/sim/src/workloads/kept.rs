@@ -12,6 +12,7 @@ use crate::workload::{Step, Workload};
 
 pub fn kept() -> Vec<Workload> {
     let mut all = replaced_and_removed();
+    all.push(over_one_another_kept());
     all.extend(undone());
     all.extend(used::undone());
     for workload in &mut all {
@@ -39,6 +40,25 @@ fn reused() -> Vec<Operation> {
         make("d", Symlink),
         write("b", 4096, 904),
     ]
+}
+
+fn over_one_another_kept() -> Workload {
+    use Step::{Checkpoint, EndSnapshots, Snapshot};
+    workload(
+        "kept: lazy commits over one another",
+        vec![
+            Snapshot,
+            Step::Row(over_one_another()),
+            Checkpoint,
+            Step::Row(vec![
+                vec![write("n3", 0, 70)],
+                vec![unlink("n3"), write("b", 5, 9)],
+                vec![file("n3", 12)],
+            ]),
+            EndSnapshots,
+            Step::Sync,
+        ],
+    )
 }
 
 fn replaced_and_removed() -> Vec<Workload> {
@@ -80,21 +100,6 @@ fn replaced_and_removed() -> Vec<Workload> {
                 Commit(vec![write("n", 0, 300), xattr("n", Some("x"))]),
                 Lazy(vec![unlink("n"), unlink("m"), unlink("o")]),
                 Commit(vec![file("n", 10)]),
-            ],
-        ),
-        workload(
-            "kept: lazy commits over one another",
-            vec![
-                Snapshot,
-                Step::Row(over_one_another()),
-                Checkpoint,
-                Step::Row(vec![
-                    vec![write("n3", 0, 70)],
-                    vec![unlink("n3"), write("b", 5, 9)],
-                    vec![file("n3", 12)],
-                ]),
-                EndSnapshots,
-                Step::Sync,
             ],
         ),
         workload(
