@@ -170,10 +170,7 @@ impl Found {
     pub fn of(&self, base: &Base) -> (Identity, Place) {
         match self.0.get(&base.serial) {
             Some(before) => (before.identity, before.place.clone()),
-            None => {
-                let state = base.state();
-                (state.identity, state.place.clone())
-            }
+            None => base.identity_and_place(),
         }
     }
 

@@ -208,10 +208,7 @@ impl<D: Disk> Core<D> {
     /// Corrects the known place: an outside writer may have moved the object since it
     /// was first seen, or a commit may have removed the name by which it was known.
     fn correct_place(&self, base: &Arc<Base>, parent: &Arc<Base>, name: &Name) {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
+        let (identity, place) = base.identity_and_place();
         let is_there = match &place {
             Place::Root => true,
             Place::Entry { .. } => {
@@ -292,10 +289,7 @@ impl<D: Disk> Core<D> {
         base: &Arc<Base>,
         looked_for: &mut LookedFor,
     ) -> Result<Arc<D::Handle>> {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
+        let (identity, place) = base.identity_and_place();
         if let Place::Root = place {
             return Ok(self.root.clone());
         }
@@ -456,10 +450,7 @@ impl<D: Disk> Core<D> {
     /// What the object looks like in the base now.
     pub fn stat_now(&self, base: &Base) -> Result<Stat> {
         self.look(|| {
-            let (identity, place) = {
-                let state = base.state();
-                (state.identity, state.place.clone())
-            };
+            let (identity, place) = base.identity_and_place();
             self.stat_place(&place, identity)
         })
     }

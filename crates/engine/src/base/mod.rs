@@ -214,6 +214,12 @@ impl Base {
         self.state().identity
     }
 
+    /// Which inode it is now, and where that is.
+    pub fn identity_and_place(&self) -> (Identity, Place) {
+        let state = self.state();
+        (state.identity, state.place.clone())
+    }
+
     /// The identity that the object has in a snapshot.
     pub fn identity_at(&self, at: Sequence) -> Identity {
         let state = self.state();

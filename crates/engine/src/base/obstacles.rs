@@ -27,10 +27,7 @@ impl<D: Disk> Core<D> {
     pub fn closed_above(&self, base: &Base) -> Option<Identity> {
         let mut above = directory_of(base);
         while let Some(directory) = above {
-            let (identity, place) = {
-                let state = directory.state();
-                (state.identity, state.place.clone())
-            };
+            let (identity, place) = directory.identity_and_place();
             let is_closed =
                 self.with_object(&place, identity, |handle| Ok(self.is_closed(handle, ENTER)));
             if is_closed == Ok(true) {

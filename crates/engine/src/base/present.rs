@@ -38,10 +38,7 @@ pub(crate) fn permissions<D: Disk>(
 }
 
 fn access_list<D: Disk>(core: &Core<D>, base: &Base) -> Result<Option<AccessControlList>> {
-    let (place, identity) = {
-        let state = base.state();
-        (state.place.clone(), state.identity)
-    };
+    let (identity, place) = base.identity_and_place();
     let found = core.with_object(&place, identity, |handle| {
         core.disk.xattr(handle, AccessControlList::ATTRIBUTE)
     });

@@ -23,10 +23,7 @@ impl<D: Disk> Core<D> {
 
     /// Opens the file where it is in the base now, for a question about its users.
     pub fn open_now(&self, base: &Base, access: Access) -> Result<D::Handle> {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
+        let (identity, place) = base.identity_and_place();
         self.open_at(&place, identity, access)
     }
 }

@@ -17,7 +17,7 @@ use atomdir_types::TreePath;
 
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
-use crate::base::{Base, Place, Xattrs, space_of};
+use crate::base::{Base, Xattrs, space_of};
 use crate::commit::carry::read_runs;
 use crate::commit::prepare::unflushed;
 use crate::control;
@@ -181,7 +181,7 @@ impl<D: Disk> Look<'_, D> {
         if object.xattrs.is_empty() {
             return Ok(Vec::new());
         }
-        let (identity, place) = place_of(&object.base);
+        let (identity, place) = object.base.identity_and_place();
         let present: Xattrs = self.core.with_object(&place, identity, |handle| {
             crate::base::snapshot::read_xattrs(&self.core.disk, handle)
         })?;
@@ -199,7 +199,7 @@ impl<D: Disk> Look<'_, D> {
         carries: bool,
     ) -> Outcome<FormerPages> {
         let failed = |errno| failed(&object.path, errno);
-        let (identity, place) = place_of(&object.base);
+        let (identity, place) = object.base.identity_and_place();
         let file = self.core.contents(identity, &place).map_err(failed)?;
         let disk = &self.core.disk;
         if carries {
@@ -260,11 +260,6 @@ fn former(stat: &Stat) -> Former {
         extents: Vec::new(),
         pages: FormerPages::Carried { runs: Vec::new() },
     }
-}
-
-fn place_of(base: &Base) -> (Identity, Place) {
-    let state = base.state();
-    (state.identity, state.place.clone())
 }
 
 fn failed(path: &TreePath, errno: Errno) -> CommitError {

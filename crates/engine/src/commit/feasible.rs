@@ -208,7 +208,7 @@ fn check_own<D: Disk>((core, found): (&Core<D>, &Found), object: &ObjectWrite) -
     if !core.options.privileges.all && object.contents.is_none() && xattrs.any(is_capability) {
         return Err(refused());
     }
-    let Some(present) = owned_by_other(core, found.of(&object.base)) else {
+    let Some(present) = owned_by_another(core, found.of(&object.base)) else {
         return Ok(());
     };
     let wanted = &object.attributes;
@@ -228,13 +228,9 @@ fn check_own<D: Disk>((core, found): (&Core<D>, &Found), object: &ObjectWrite) -
     Err(refused())
 }
 
-/// The attributes of an object, if this process can act neither as its owner nor as
+/// The attributes of an object at a place, if this process can act neither as its owner nor as
 /// root.
-pub(super) fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> {
-    owned_by_other(core, Found::default().of(base))
-}
-
-fn owned_by_other<D: Disk>(
+pub(super) fn owned_by_another<D: Disk>(
     core: &Core<D>,
     (identity, place): (Identity, Place),
 ) -> Option<Attributes> {
@@ -253,7 +249,7 @@ fn check_open<D: Disk>(
     directory: &Arc<Base>,
     path: &(impl AnyPath + ?Sized),
 ) -> Outcome<()> {
-    if owned_by_another(core, directory).is_none() {
+    if owned_by_another(core, directory.identity_and_place()).is_none() {
         return Ok(());
     }
     let handle = core.directory(directory);
@@ -266,7 +262,7 @@ fn check_open<D: Disk>(
 /// Refuses to remove a directory that cannot be moved to limbo: the kernel moves no
 /// directory to another one unless it may be written to.
 fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &TreePath) -> Outcome<()> {
-    if owned_by_another(core, base).is_none() {
+    if owned_by_another(core, base.identity_and_place()).is_none() {
         return Ok(());
     }
     let handle = core.directory(base);

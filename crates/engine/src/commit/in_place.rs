@@ -72,7 +72,7 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         let Some(contents) = &object.contents else {
             continue;
         };
-        let (identity, place) = Found::default().of(&object.base);
+        let (identity, place) = object.base.identity_and_place();
         // No program can have opened what only an earlier commit has staged.
         let is_used = !core.ahead.has_place_of(identity)
             && is_in_use(&core, (identity, place), &object.path)?;
@@ -167,9 +167,9 @@ fn refuse_used_before_return<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<
         };
         let goes = succeeded.contains(&present.serial) || returns && set.is_dying(present);
         // Of files of others an ordinary user's service cannot know.
-        let is_known = || feasible::owned_by_another(core, present).is_none();
-        let now = Found::default().of(present);
-        if goes && is_known() && is_in_use(core, now, path)? {
+        let now = present.identity_and_place();
+        let is_known = || feasible::owned_by_another(core, now.clone()).is_none();
+        if goes && is_known() && is_in_use(core, now.clone(), path)? {
             return Err(conflict(path, ConflictKind::PresentInUse));
         }
     }

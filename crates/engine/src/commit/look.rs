@@ -43,10 +43,7 @@ pub(crate) fn look_at_base<D: Disk>(
             continue;
         };
         let failed = |errno| CommitError::io("write to", &object.path, errno);
-        let (identity, place) = {
-            let state = object.base.state();
-            (state.identity, state.place.clone())
-        };
+        let (identity, place) = object.base.identity_and_place();
         if contents.replacement.is_none() {
             let opened = as_user(core, acting, || {
                 core.open_at(&place, identity, Access::ReadWrite)

@@ -84,10 +84,7 @@ impl<'a, D: Disk> Placements<'a, D> {
     }
 
     fn of_object(&mut self, base: &Arc<Base>) -> Result<Placement, Errno> {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
+        let (identity, place) = base.identity_and_place();
         let opened = match base.kind {
             Kind::Directory => return self.of_directory(base),
             Kind::File => self.core.open_at(&place, identity, Access::Read),

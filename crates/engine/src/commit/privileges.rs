@@ -41,10 +41,7 @@ pub(crate) fn take<D: Disk>(
 }
 
 fn take_of<D: Disk>(core: &Core<D>, object: &mut ObjectWrite) -> Result<(), Errno> {
-    let (place, identity) = {
-        let state = object.base.state();
-        (state.place.clone(), state.identity)
-    };
+    let (identity, place) = object.base.identity_and_place();
     let (mode, has_capability) = core.with_object(&place, identity, |file| {
         let mode = core.disk.stat(file)?.attributes.mode;
         match core.disk.xattr(file, CAPABILITY) {

@@ -179,10 +179,7 @@ impl<'a, D: Disk> Search<'a, D> {
     /// Corrects the place of an object that was moved, and returns the place it had
     /// before.
     fn correct(&self, base: &Arc<Base>) -> Option<Place> {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
+        let (identity, place) = base.identity_and_place();
         let is_there = |place: &Place| self.core.stat_place(place, identity).is_ok();
         if is_there(&place) {
             return None;

@@ -83,10 +83,7 @@ fn has_foreign<D: Disk>(
 }
 
 fn has_capabilities<D: Disk>(view: &View<D>, base: &Arc<Base>) -> Result<bool, Errno> {
-    let (place, identity) = {
-        let state = base.state();
-        (state.place.clone(), state.identity)
-    };
+    let (identity, place) = base.identity_and_place();
     let core = &view.core;
     let found = core.with_object(&place, identity, |handle| {
         core.disk.xattr(handle, CAPABILITY)

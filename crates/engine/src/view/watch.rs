@@ -28,10 +28,7 @@ impl<D: Disk> View<D> {
         if self.now().seconds.saturating_sub(modified) > UNWRITTEN_SECONDS_MAX {
             return;
         }
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
+        let (identity, place) = base.identity_and_place();
         if let Ok(file) = self.core.contents(identity, &place)
             && self.core.is_open_for_writing(&file).unwrap_or(true)
         {

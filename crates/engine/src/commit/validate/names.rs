@@ -124,10 +124,7 @@ impl<D: Disk> Validation<'_, D> {
         let mut walked = Vec::new();
         while !self.reachable.contains(&at.serial) {
             walked.push(at.serial);
-            let (place, identity) = {
-                let state = at.state();
-                (state.place.clone(), state.identity)
-            };
+            let (identity, place) = at.identity_and_place();
             match self.core.stat_place(&place, identity) {
                 Ok(_) => {}
                 Err(Errno::STALE) => return Ok(false),
