@@ -1,4 +1,4 @@
-//! What published commits have changed that is not in the base yet.
+//! The changes of published commits that are not in the base yet.
 //!
 //! A simple lazy commit is *published early* (`commit::early`): the known objects and their histories
 //! show it from then on, and the base follows later. So transactions that begin meanwhile read and
@@ -40,26 +40,40 @@ struct State {
     places: HashMap<Identity, Vec<EntryPlace>>,
 }
 
-/// What one commit enters.
+/// The changes of one commit.
 #[derive(Default)]
 pub(crate) struct AheadChange {
-    /// A directory, a name in it, and the object to which it leads then.
-    pub names: Vec<(Arc<Base>, Name, Option<Arc<Base>>)>,
+    pub names: Vec<NameAhead>,
     /// Where objects are before the commit is applied.
     pub places: Vec<(Identity, EntryPlace)>,
+}
+
+pub(crate) struct NameAhead {
+    pub directory: Arc<Base>,
+    pub name: Name,
+    /// The object to which the name leads then, and its inode. It is new, or has a new inode.
+    pub put: Option<(Arc<Base>, Identity)>,
+}
+
+impl AheadChange {
+    pub fn put(&self) -> impl Iterator<Item = (&NameAhead, &Arc<Base>, Identity)> {
+        let names = self.names.iter();
+        names.filter_map(|name| name.put.as_ref().map(|(base, inode)| (name, base, *inode)))
+    }
 }
 
 impl Ahead {
     pub fn enter(&self, sequence: Sequence, change: &AheadChange) {
         let state = &mut *lock(&self.state);
-        for (directory, name, object) in &change.names {
-            let names = state.names.entry(directory.serial).or_default();
-            let versions = names.entry(name.clone()).or_default();
+        for name in &change.names {
+            let names = state.names.entry(name.directory.serial).or_default();
+            let versions = names.entry(name.name.clone()).or_default();
             assert!(
                 versions.back().is_none_or(|(last, _)| *last < sequence),
                 "commits are published in their order"
             );
-            versions.push_back((sequence, object.clone()));
+            let object = name.put.as_ref().map(|(base, _)| base.clone());
+            versions.push_back((sequence, object));
         }
         for (object, place) in &change.places {
             state.places.entry(*object).or_default().push(place.clone());
@@ -69,7 +83,10 @@ impl Ahead {
 
     pub fn leave(&self, sequence: Sequence, change: &AheadChange) {
         let state = &mut *lock(&self.state);
-        for (directory, name, _) in &change.names {
+        for NameAhead {
+            directory, name, ..
+        } in &change.names
+        {
             let Some(names) = state.names.get_mut(&directory.serial) else {
                 continue;
             };
@@ -158,7 +175,7 @@ fn newest(versions: &Versions, at: Sequence) -> Option<(Sequence, Option<Arc<Bas
 #[derive(Default)]
 pub(crate) struct Found(HashMap<u64, Before>);
 
-/// What was known of one of them.
+/// How one of them was known.
 pub(crate) struct Before {
     pub base: Arc<Base>,
     pub identity: Identity,
@@ -194,7 +211,7 @@ impl Found {
     }
 }
 
-/// What a transaction has seen of commits that were published early.
+/// The commits that were published early and of which a transaction has seen something.
 #[derive(Default)]
 pub(crate) struct LeansOn(Mutex<BTreeSet<Sequence>>);
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Extent, Identity, Kind, Name, Result, Stat, Timestamp};
 
+use crate::base::ahead::LeansOn;
 use crate::base::core::Core;
 use crate::base::landed::{Landed, NOTHING_LANDED};
 use crate::base::{Base, OldBody, Place, Xattrs, version_at};
@@ -26,6 +27,8 @@ pub(crate) struct Snapshot<'a, D: Disk> {
     core: &'a Core<D>,
     at: Sequence,
     landed: &'a Landed,
+    /// Where it is noted what is read of commits that are not in the base.
+    leans_on: Option<&'a LeansOn>,
 }
 
 pub(crate) struct Found {
@@ -37,13 +40,29 @@ pub(crate) const PAGE: u64 = 4096;
 
 impl<'a, D: Disk> Snapshot<'a, D> {
     pub fn new(core: &'a Core<D>, at: Sequence) -> Snapshot<'a, D> {
-        let landed = &NOTHING_LANDED;
-        Snapshot { core, at, landed }
+        Snapshot::with_landed(core, at, &NOTHING_LANDED)
     }
 
     /// The snapshot of a transaction that has landed parts of its changes.
     pub fn with_landed(core: &'a Core<D>, at: Sequence, landed: &'a Landed) -> Snapshot<'a, D> {
-        Snapshot { core, at, landed }
+        Snapshot {
+            core,
+            at,
+            landed,
+            leans_on: None,
+        }
+    }
+
+    /// From now on, notes there what is read of commits that are not in the base.
+    pub fn noting_in(self, leans_on: &'a LeansOn) -> Snapshot<'a, D> {
+        let leans_on = Some(leans_on);
+        Snapshot { leans_on, ..self }
+    }
+
+    fn note_ahead(&self, sequence: Sequence) {
+        if let Some(leans_on) = self.leans_on {
+            leans_on.note(sequence);
+        }
     }
 
     fn at_of(&self, base: &Base) -> Sequence {
@@ -56,7 +75,8 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         }
         // Before the base: see the invariants of `base::ahead`.
         let at = self.landed.entry_at(directory, name, self.at);
-        if let Some((_, object)) = self.core.ahead.entry(directory, name, at) {
+        if let Some((sequence, object)) = self.core.ahead.entry(directory, name, at) {
+            self.note_ahead(sequence);
             return self.found(object);
         }
         self.core.look(|| self.try_lookup(directory, name))
@@ -150,6 +170,9 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         }
         // Before the base: see the invariants of `base::ahead`.
         let ahead = self.core.ahead.entries(directory, self.at);
+        ahead
+            .values()
+            .for_each(|(sequence, _)| self.note_ahead(*sequence));
         let handle = self.core.look(|| self.core.directory(directory))?;
         let present = self.core.disk.list(&handle)?;
         let mut entries = Vec::with_capacity(present.len());

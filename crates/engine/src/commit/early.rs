@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 
-use crate::base::ahead::{Before, Found};
+use crate::base::ahead::{Before, Found, NameAhead};
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
 use crate::base::{Base, Changed, Place};
@@ -123,12 +123,12 @@ impl<D: Disk> Store<D> {
         let mut early = plan(core, &pending.set, own);
         (early.found, early.changed_names) = (found, changed_names);
         core.ahead.enter(sequence, &early.change);
-        for (base, new) in &early.put {
-            let old = std::mem::replace(&mut base.state().identity, *new);
-            if old != *new {
-                core.index_also(base, *new);
+        for (_, base, new) in early.change.put() {
+            let old = std::mem::replace(&mut base.state().identity, new);
+            if old != new {
+                core.index_also(base, new);
             }
-            // What others compare with this object is no outside writer's.
+            // Others that find the object changed see by this that no outside writer did it.
             if let Ok(stat) = core.stat_now(base) {
                 stamp(base, &stat, sequence);
             }
@@ -155,15 +155,15 @@ impl<D: Disk> Store<D> {
             }
         }
         let mut stamped = Vec::new();
-        for (base, new) in &early.put {
-            let Some(stat) = placed(core, early, base, *new) else {
+        for (name, base, new) in early.change.put() {
+            let Some(stat) = placed(core, name, new) else {
                 continue;
             };
             let next = core.on_the_way.next_to_touch(base.serial, sequence);
             if let Some(next) = next.and_then(|next| state.queue.find_mut(next)) {
                 next.seen.note_moved(base, &stat);
             }
-            if base.identity() == *new {
+            if base.identity() == new {
                 stamp(base, &stat, sequence);
                 stamped.push((base.serial, base.clone()));
             }
@@ -186,9 +186,9 @@ impl<D: Disk> Store<D> {
             return;
         };
         let sequence = Sequence(pending.record.sequence);
-        for (base, new) in &early.put {
+        for (_, base, new) in early.change.put() {
             if early.found.has(base) {
-                core.unindex(*new);
+                core.unindex(new);
             }
         }
         for before in early.found.all() {
@@ -217,7 +217,7 @@ impl<D: Disk> Store<D> {
                 }
             }
         }
-        for (directory, ..) in &early.change.names {
+        for NameAhead { directory, .. } in &early.change.names {
             if let Some(history) = &mut directory.state().history {
                 history.forget_versions(sequence);
             }
@@ -274,17 +274,19 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
             let base = core.intern_known(created.identity, created.kind, here.clone());
             base.state().place = here;
             early.change.places.push((created.identity, staged(*index)));
-            early.put.push((base.clone(), created.identity));
             places.push(staged(*index));
-            after = Some(base);
+            after = Some((base, created.identity));
         }
         if let Some(before) = &entry.before {
             let identity = before.identity();
             let places = places.into_iter().map(|place| (identity, place));
             early.change.places.extend(places);
         }
-        let name = (directory.clone(), entry.name.clone(), after);
-        early.change.names.push(name);
+        early.change.names.push(NameAhead {
+            directory: directory.clone(),
+            name: entry.name.clone(),
+            put: after,
+        });
     }
     for object in &set.objects {
         let contents = object.contents.as_ref();
@@ -295,25 +297,21 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
             let old = object.base.identity();
             early.change.places.push((old, staged(index)));
             early.change.places.push((new, staged(index)));
-            early.put.push((object.base.clone(), new));
-            let name = (parent, name, Some(object.base.clone()));
-            early.change.names.push(name);
+            early.change.names.push(NameAhead {
+                directory: parent,
+                name,
+                put: Some((object.base.clone(), new)),
+            });
         }
     }
     early
 }
 
 /// The attributes of an object at the name to which the commit has brought it.
-fn placed<D: Disk>(core: &Core<D>, early: &Early, base: &Arc<Base>, new: Identity) -> Option<Stat> {
-    let mut names = early.change.names.iter();
-    let (directory, name, _) = names.find(|(_, _, object)| {
-        object
-            .as_ref()
-            .is_some_and(|object| Arc::ptr_eq(object, base))
-    })?;
-    let handle = core.directory(directory).ok()?;
-    let stat = core.disk.stat_at(&handle, name).ok()?;
-    (stat.identity == new).then_some(stat)
+fn placed<D: Disk>(core: &Core<D>, at: &NameAhead, inode: Identity) -> Option<Stat> {
+    let handle = core.directory(&at.directory).ok()?;
+    let stat = core.disk.stat_at(&handle, &at.name).ok()?;
+    (stat.identity == inode).then_some(stat)
 }
 
 /// Refuses once to commit what has seen something of a commit that was cancelled.

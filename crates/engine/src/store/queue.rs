@@ -60,8 +60,6 @@ pub(crate) struct Early {
     pub change: AheadChange,
     /// The commits that had changed the names before.
     pub changed_names: Vec<Option<Sequence>>,
-    /// What the commit has put at names: its new objects, and the files with new inodes.
-    pub put: Vec<(Arc<Base>, Identity)>,
     /// What it keeps for older snapshots. `None` once it is being applied.
     pub kept: Option<Attempt>,
 }
@@ -69,7 +67,7 @@ pub(crate) struct Early {
 impl Early {
     /// The serials of the objects that it has made.
     pub fn serials(&self) -> impl Iterator<Item = u64> + '_ {
-        self.put.iter().map(|(base, _)| base.serial)
+        self.change.put().map(|(_, base, _)| base.serial)
     }
 }
 

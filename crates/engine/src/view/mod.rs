@@ -185,7 +185,8 @@ impl<D: Disk> View<D> {
     }
 
     pub fn snapshot(&self) -> Snapshot<'_, D> {
-        Snapshot::with_landed(&self.core, self.at, &self.landed)
+        let snapshot = Snapshot::with_landed(&self.core, self.at, &self.landed);
+        snapshot.noting_in(&self.leans_on)
     }
 
     /// The point in the commit order at which the view reads an object.

@@ -21,9 +21,6 @@ impl<D: Disk> View<D> {
             if self.waits(|way| way.changes_entry(directory.serial, name, self.at)) {
                 return Ok(None);
             }
-            if let Some((sequence, _)) = self.core.ahead.entry(directory, name, self.at) {
-                self.leans_on.note(sequence);
-            }
             let mut found = self.snapshot().lookup(directory, name)?;
             if let Some(found) = &mut found {
                 if self.waits(|way| way.changes(found.base.serial, self.at)) {
@@ -50,13 +47,7 @@ impl<D: Disk> View<D> {
         self.settling(
             || match self.waits(|way| way.changes_listing(directory.serial, self.at)) {
                 true => Ok(None),
-                false => {
-                    let ahead = self.core.ahead.entries(directory, self.at);
-                    for (sequence, _) in ahead.values() {
-                        self.leans_on.note(*sequence);
-                    }
-                    self.snapshot().list(directory).map(Some)
-                }
+                false => self.snapshot().list(directory).map(Some),
             },
         )
     }
