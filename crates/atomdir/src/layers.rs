@@ -28,7 +28,7 @@ pub struct Layers {
     pub(crate) service_user: u32,
 }
 
-/// What an overlay lies over.
+/// The lower layer of an overlay.
 #[derive(Debug, Clone)]
 pub(crate) enum Lower {
     /// The root of the snapshot, which the service serves.
@@ -78,9 +78,7 @@ impl Layers {
             work: open("work")?,
         })
     }
-}
 
-impl Layers {
     /// Opens a directory of the user that the service runs as.
     fn open_own(&self, path: &Path, operation: &'static str) -> Result<OwnedFd, ViewRootError> {
         let io = |errno| ViewRootError::Io { operation, errno };

@@ -11,24 +11,16 @@ use std::process::Stdio;
 
 use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Outcome, binary, for_each_owner, shell, skip, unmount, wait_until};
+use atomdir_testing::{
+    Fixture, Outcome, binary, for_each_owner, native_views_possible, shell, unmount, wait_until,
+};
 
 const TREE: &str = "mkdir -p d/s e many empty; echo old > d/f; echo old > d/s/g; echo old > h
     for i in 1 2 3 4 5; do echo $i > many/$i; done; ln -s h link";
 const EXCLUSIVE: [&str; 1] = ["--exclusive"];
 
-/// Whether native views are possible here. If not, this reports the test as skipped.
-fn is_possible(test: &str) -> bool {
-    let fixture = Fixture::new("exclusive-possible", "touch a");
-    let outcome = fixture.store.run_with(&["--view", "native"], "true");
-    if outcome.code != 0 {
-        skip(test, &format!("no native views here: {outcome}"));
-    }
-    outcome.code == 0
-}
-
 fn for_each_store(test: &str, check: impl Fn(&Fixture)) {
-    if is_possible(test) {
+    if native_views_possible(test) {
         // A long name would make the path of the service's socket too long.
         Fixture::for_each_owner("exclusive", TREE, check);
     }
@@ -133,7 +125,7 @@ fn exclusive_transactions_wait_for_each_other_and_for_locks() {
 #[test]
 fn outside_writers_conflict_with_an_exclusive_transaction() {
     let test = "outside_writers_conflict_with_an_exclusive_transaction";
-    if !is_possible(test) {
+    if !native_views_possible(test) {
         return;
     }
     let steps = [
@@ -345,7 +337,7 @@ fn exclusive_transaction_is_refused_with_the_reason() {
 #[test]
 fn a_device_of_number_0_is_not_lost_by_an_exclusive_transaction() {
     let test = "a_device_of_number_0_is_not_lost_by_an_exclusive_transaction";
-    if !is_possible(test) {
+    if !native_views_possible(test) {
         return;
     }
     let fixture = Fixture::new(

@@ -280,8 +280,8 @@ fn interrupted_copies_go_on_and_changed_originals_stay() {
                 let copied = "mkdir ../all; cp -a . ../all; mv ../all .atomdir-copied";
                 shell(&project, copied);
             }
-            // What waits in `.atomdir-copied` for its place may miss its
-            // original; what has its place is the only one there is.
+            // The original of a copy that is still in `.atomdir-copied` may be missing. A copy that
+            // has its place is the only one there is.
             let waits = |name: &str| project.join(".atomdir-copied").join(name).exists();
             for name in ["src/numbers", "fifo"] {
                 if waits(name) {

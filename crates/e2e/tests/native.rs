@@ -8,8 +8,8 @@ use std::fs;
 use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scenario, Scratch, Store, WAIT_UNTIL, binary, for_each_owner, look, shell,
-    skip, tools_present, wait_until,
+    Fixture, Outcome, Scenario, Scratch, Store, WAIT_UNTIL, binary, for_each_owner, look,
+    native_views_possible, shell, tools_present, wait_until,
 };
 
 const TREE: &str = "
@@ -72,12 +72,7 @@ const CHANGES: [(&str, &str); 10] = [
 
 /// Whether native views are possible here. If not, this reports the test as skipped.
 fn is_possible(test: &str) -> bool {
-    let fixture = Fixture::new("native-possible", "touch a");
-    let outcome = fixture.store.run_with(&["--view", "native"], "true");
-    if outcome.code != 0 {
-        skip(test, &format!("no native views here: {outcome}"));
-    }
-    outcome.code == 0 && tools_present(test, &["setfattr", "setfacl"])
+    native_views_possible(test) && tools_present(test, &["setfattr", "setfacl"])
 }
 
 fn native(store: &Store, script: &str) {

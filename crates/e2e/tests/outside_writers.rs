@@ -198,7 +198,7 @@ fn act_outside(fixture: &Fixture, user: &User, cells: &[Cell]) {
     assert!(failed.is_empty(), "outside writers failed: {failed:?}");
 }
 
-/// In an exclusive view it cannot be told who has changed a directory whose copy looks otherwise.
+/// If a directory and its copy differ in mode or owner, an exclusive view cannot tell who has changed it.
 fn act_above(fixture: &Fixture, user: &User) {
     for above in ABOVE.map(|above| fixture.base.join(above)) {
         fs::set_permissions(&above, Permissions::from_mode(0o751)).expect("it can be set");

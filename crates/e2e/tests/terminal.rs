@@ -55,7 +55,7 @@ fn shown(fixture: &Fixture, script: &str, until: &str) -> String {
     command.args(["-x", "100", "-y", "24", "sh"]).arg(&file);
     capture_output(&mut command).expect(0);
     let mut seen = String::new();
-    // What hides the text makes the caller's check fail, which shows the screen.
+    // If something hides the text, the caller's check fails and shows the screen.
     look_long(|| {
         seen = pane(&socket);
         seen.contains(until).then_some(())
@@ -136,8 +136,8 @@ def part():
     except OSError:
         return b''
 def read(seconds):
-    # What comes until nothing has come for a while. Whoever types before the shell is
-    # ready is read later.
+    # Reads until nothing has come for a while. A shell that is not ready yet reads later what
+    # is typed now.
     end, text = time.time() + seconds, b''
     while time.time() < end and select.select([terminal], [], [], 0.2 if text else 1)[0]:
         more = part()

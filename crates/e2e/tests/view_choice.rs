@@ -8,7 +8,7 @@ use std::os::unix::fs::chown;
 
 use atomdir_testing::exit_code::{CONFIGURATION, USAGE};
 use atomdir_testing::{
-    Fixture, Outcome, User, binary, capture_output, shell, skip, users_can_mount,
+    Fixture, Outcome, User, binary, capture_output, native_views_possible, shell, users_can_mount,
 };
 
 const KIND: &str = "stat -f -c %T .";
@@ -17,12 +17,7 @@ const EXACT: &str = "fuseblk";
 
 /// Whether native views are possible here. If not, this reports the test as skipped.
 fn is_possible(test: &str) -> bool {
-    let fixture = Fixture::new("choice-possible", "touch a");
-    let outcome = fixture.store.run_with(&["--view", "native"], "true");
-    if outcome.code != 0 {
-        skip(test, &format!("no native views here: {outcome}"));
-    }
-    outcome.code == 0 && users_can_mount(test)
+    native_views_possible(test) && users_can_mount(test)
 }
 
 fn run(fixture: &Fixture, options: &[&str]) -> Outcome {

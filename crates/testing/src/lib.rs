@@ -57,7 +57,9 @@ pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;
 pub use scenario::{Action, Scenario, copy_tree, moment_now};
 pub use scratch::{Scratch, fresh_directory, quick_directory};
-pub use skip::{cached, only_in_full_tier, skip, tools_present, users_can_mount};
+pub use skip::{
+    cached, native_views_possible, only_in_full_tier, skip, tools_present, users_can_mount,
+};
 pub use store::{SERVICE_CHILDREN, Store, View, is_traced};
 pub use terminal::OnTerminal;
 pub use tier::{full_tier, pick};

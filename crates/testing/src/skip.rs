@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::fixture::Fixture;
 use crate::tier::full_tier;
 
 /// Reports that `test` did not run, on standard error past the test runner's capture,
@@ -69,6 +70,16 @@ pub fn tools_present(test: &str, tools: &[&str]) -> bool {
         &format!("not installed: {names}; run tests/install-tools.sh"),
     );
     false
+}
+
+/// Whether native views are possible here. If not, this reports the test as skipped.
+pub fn native_views_possible(test: &str) -> bool {
+    let fixture = Fixture::new("native-possible", "touch a");
+    let outcome = fixture.store.run_with(&["--view", "native"], "true");
+    if outcome.code != 0 {
+        skip(test, &format!("no native views here: {outcome}"));
+    }
+    outcome.code == 0
 }
 
 /// Whether ordinary users can mount views here. If not, this reports the test as skipped.

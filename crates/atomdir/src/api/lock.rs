@@ -89,7 +89,7 @@ impl Transaction {
     /// changed the same in different ways, the first to commit wins. A transaction with
     /// [early conflicts](crate::Conflicts::Early) cannot be forked.
     ///
-    /// Of a file that is open here, the fork has what was written to it before.
+    /// If a file is open here, the fork has what was written to it before the fork.
     ///
     /// ```
     /// # let scratch = atomdir_testing::Scratch::new("doc");

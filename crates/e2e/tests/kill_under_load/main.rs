@@ -120,7 +120,7 @@ fn kill_under_load(test: &str, kinds: &[Kill], kills: usize) {
         for lane in &mut lanes {
             lane.verify(&fixture.base, harm);
         }
-        // What an ended transaction has staged is removed a moment after it.
+        // The staging directory of a transaction is removed a moment after its end.
         let mut problems = String::new();
         let checked = look_long(|| {
             let checked = fixture.store.call(["check"]);

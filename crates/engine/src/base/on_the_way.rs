@@ -76,7 +76,7 @@ struct State {
     moves: VecDeque<Sequence>,
 }
 
-/// What commits touch.
+/// The parts of the base that commits touch.
 #[derive(Default)]
 struct Parts {
     objects: Touched<u64>,

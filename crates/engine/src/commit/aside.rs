@@ -21,8 +21,8 @@
 //! 1. Nobody sees a lazy commit before it has passed, unless it is published early (`early`): what it
 //!    changes is read, and the commits are listed, only after everything in the queue was applied or
 //!    set aside (`base::on_the_way`), and a commit that touches the same objects is appended only
-//!    then (`Queue::admits`). Who has seen one that was published early is set aside with it, or
-//!    has a conflict.
+//!    then (`Queue::admits`). A commit whose transaction has seen one that was
+//!    published early is set aside with it, or has a conflict.
 //! 2. The invariants of `cancel` hold. A crash before the cancelling record is durable leaves the
 //!    commit, and recovery applies it. A crash after that leaves an open transaction: recovery
 //!    opens it if it survives, and discards it otherwise.

@@ -93,8 +93,7 @@ impl<D: Disk> Store<D> {
             return Ok(false);
         }
         self.flush_appended(state)?;
-        let path = pending.record.summary.first();
-        let path = path.map_or_else(Vec::new, |line| line.path.to_bytes());
+        let path = first_path(pending);
         for mut behind in leaning {
             self.conclude_cancelled(state, &mut behind, leaned_on(&path));
         }
@@ -143,9 +142,7 @@ impl<D: Disk> Store<D> {
             None if !pending.keeps_stage => _ = state.stages.remove(&transaction),
             None => {}
         }
-        let path = pending.record.summary.first();
-        let path = path.map_or_else(Vec::new, |line| line.path.to_bytes());
-        state.queue.vanished.insert(sequence, path);
+        state.queue.vanished.insert(sequence, first_path(pending));
         tracing::info!("commit {sequence} is cancelled: {refused}");
         match pending.take_returned() {
             Some(returned) => {
@@ -155,4 +152,10 @@ impl<D: Disk> Store<D> {
             None => _ = state.queue.cancelled.insert(sequence, refused),
         }
     }
+}
+
+/// A path that the commit changes, for messages.
+fn first_path<D: Disk>(pending: &Pending<D>) -> Vec<u8> {
+    let line = pending.record.summary.first();
+    line.map_or_else(Vec::new, |line| line.path.to_bytes())
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 
-use crate::base::ahead::{Before, Found, NameAhead};
+use crate::base::ahead::{AheadChange, Before, Found, NameAhead};
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
 use crate::base::{Base, Changed, Place};
@@ -101,11 +101,9 @@ impl<D: Disk> Store<D> {
     ) {
         let core = &*self.0.core;
         let record = &pending.record;
-        let mut before = state.queue.commits.iter();
-        if record.groups.is_some()
-            || !before.all(|one| one.early.is_some())
-            || !is_simple(&pending.set)
-        {
+        let last = state.queue.commits.back();
+        let is_behind_early = last.is_none_or(|last| last.early.is_some());
+        if record.groups.is_some() || !is_behind_early || !is_simple(&pending.set) {
             return;
         }
         let sequence = Sequence(record.sequence);
@@ -120,10 +118,9 @@ impl<D: Disk> Store<D> {
         };
         // The staged files are open for writing, and nobody writes to them any more.
         core.handles.remove_transaction(own);
-        let mut early = plan(core, &pending.set, own);
-        (early.found, early.changed_names) = (found, changed_names);
-        core.ahead.enter(sequence, &early.change);
-        for (_, base, new) in early.change.put() {
+        let change = plan(core, &pending.set, own);
+        core.ahead.enter(sequence, &change);
+        for (_, base, new) in change.put() {
             let old = std::mem::replace(&mut base.state().identity, new);
             if old != new {
                 core.index_also(base, new);
@@ -137,8 +134,12 @@ impl<D: Disk> Store<D> {
             let mut state = base.state();
             state.place = Place::Limbo(names::limbo(state.identity));
         }
-        early.kept = Some(kept);
-        pending.early = Some(early);
+        pending.early = Some(Early {
+            found,
+            change,
+            changed_names,
+            kept: Some(kept),
+        });
     }
 
     /// After a commit that was published early is in the base: the base has what the known objects
@@ -245,8 +246,8 @@ fn changed_at(directory: &Object, name: &Name) -> Option<Sequence> {
 }
 
 /// What there is to change in the known objects.
-fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> Early {
-    let mut early = Early::default();
+fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> AheadChange {
+    let mut change = AheadChange::default();
     let staged = |index: usize| {
         let CreatedPlace::Slot(slot) = set.created[index].place else {
             unreachable!("it has a slot");
@@ -273,16 +274,16 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
             };
             let base = core.intern_known(created.identity, created.kind, here.clone());
             base.state().place = here;
-            early.change.places.push((created.identity, staged(*index)));
+            change.places.push((created.identity, staged(*index)));
             places.push(staged(*index));
             after = Some((base, created.identity));
         }
         if let Some(before) = &entry.before {
             let identity = before.identity();
             let places = places.into_iter().map(|place| (identity, place));
-            early.change.places.extend(places);
+            change.places.extend(places);
         }
-        early.change.names.push(NameAhead {
+        change.names.push(NameAhead {
             directory: directory.clone(),
             name: entry.name.clone(),
             put: after,
@@ -295,16 +296,16 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
         if let (Some(index), Place::Entry { parent, name }) = (replacement, place) {
             let new = set.created[index].identity;
             let old = object.base.identity();
-            early.change.places.push((old, staged(index)));
-            early.change.places.push((new, staged(index)));
-            early.change.names.push(NameAhead {
+            change.places.push((old, staged(index)));
+            change.places.push((new, staged(index)));
+            change.names.push(NameAhead {
                 directory: parent,
                 name,
                 put: Some((object.base.clone(), new)),
             });
         }
     }
-    early
+    change
 }
 
 /// The attributes of an object at the name to which the commit has brought it.

@@ -155,6 +155,7 @@ struct Validated {
     carried: Carried,
     /// The user with whose rights the commit is applied, if not with those of this process.
     acting: Option<Credentials>,
+    leans_on: BTreeSet<Sequence>,
 }
 
 impl<D: Disk> Store<D> {
@@ -301,8 +302,7 @@ impl<D: Disk> Store<D> {
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
         self.0.core.spare_stages.note_slots(view.last_slot());
-        let mut logged = self.append(transaction, &mut state, (validated, label))?;
-        logged.leans_on = view.leans_on.all();
+        let logged = self.append(transaction, &mut state, (validated, label))?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
         }
@@ -364,6 +364,7 @@ impl<D: Disk> Store<D> {
             staging,
             carried,
             acting: view.restricted_to.clone(),
+            leans_on: view.leans_on.all(),
         })
     }
 
@@ -381,6 +382,7 @@ impl<D: Disk> Store<D> {
             staging,
             carried,
             acting,
+            leans_on,
         } = validated;
         let core = &*self.0.core;
         let held = state.queue.commits.iter();
@@ -440,7 +442,7 @@ impl<D: Disk> Store<D> {
             seen,
             staging,
             writers,
-            leans_on: BTreeSet::new(),
+            leans_on,
         })
     }
 }

@@ -46,8 +46,8 @@ impl<D: Disk> Store<D> {
             // The transaction's own snapshot needs none of the versions that the commit replaces.
             lock(&self.0.open).by_id.remove(&transaction);
         }
-        let mut kept = pending.early.as_mut().and_then(|early| early.kept.take());
-        let mut attempt = match pending.attempt.take().or_else(|| kept.take()) {
+        let kept = |pending: &mut Pending<D>| pending.early.as_mut()?.kept.take();
+        let mut attempt = match pending.attempt.take().or_else(|| kept(pending)) {
             Some(attempt) => attempt,
             None => self.keep(pending)?,
         };
@@ -79,20 +79,12 @@ impl<D: Disk> Store<D> {
             state.journal.forgotten.note_shown(record, set, unseen);
         }
         let keeps_old = attempt.keeps_but.is_some();
-        match is_early {
-            true => self.settle_early(state, pending),
-            false => remember_places(core, &pending.set),
+        if is_early {
+            self.settle_early(state, pending);
+            self.leave_early(pending);
+        } else {
+            self.settle_late(&pending.set, sequence, (keeps_old, is_shown_early));
         }
-        let mut stamped = Vec::new();
-        if !is_early && (keeps_old || is_shown_early) {
-            stamp_changed(core, &pending.set, sequence, &mut stamped);
-        }
-        if !is_early && is_shown_early {
-            stamp_created(core, &pending.set, sequence, &mut stamped);
-            let stamped = stamped.into_iter().map(|base| (base.serial, base));
-            lock(&self.0.retained).extend(stamped);
-        }
-        self.leave_early(pending);
         core.turn();
         core.moving.forget_all();
         core.control.applied.advance(&core.disk, sequence);
@@ -115,6 +107,26 @@ impl<D: Disk> Store<D> {
         state.journal.note_published(&pending.record);
         lock(&self.0.open).published = sequence;
         Ok(())
+    }
+
+    /// After a commit is in the base that was not published early: the known objects follow.
+    fn settle_late(
+        &self,
+        set: &WriteSet,
+        sequence: Sequence,
+        (keeps_old, is_shown_early): (bool, bool),
+    ) {
+        let core = &*self.0.core;
+        remember_places(core, set);
+        let mut stamped = Vec::new();
+        if keeps_old || is_shown_early {
+            stamp_changed(core, set, sequence, &mut stamped);
+        }
+        if is_shown_early {
+            stamp_created(core, set, sequence, &mut stamped);
+            let stamped = stamped.into_iter().map(|base| (base.serial, base));
+            lock(&self.0.retained).extend(stamped);
+        }
     }
 
     /// Keeps the versions that the commit replaces, as far as open snapshots show them.

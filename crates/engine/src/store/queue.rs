@@ -54,7 +54,6 @@ pub(crate) struct Pending<D: Disk> {
 }
 
 /// What a commit that is published early has changed in what is known of the base (`commit::early`).
-#[derive(Default)]
 pub(crate) struct Early {
     pub found: Found,
     pub change: AheadChange,

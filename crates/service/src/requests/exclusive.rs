@@ -2,12 +2,11 @@
 //! begin waits for that lock while the peer is connected.
 
 use crate::clients::connection::Connection;
-use crate::clients::latch::Latch;
 use crate::clients::replies::{Unanswered, send_one};
+use crate::requests::locks;
 use crate::rights::convert;
 use crate::service::Service;
 use crate::transactions::Transaction;
-use atomdir_disk::reason;
 use atomdir_engine as engine;
 use atomdir_protocol::{Failure, FailureKind, Progress, Reply, TransactionId};
 use rustix::io::Errno;
@@ -38,30 +37,17 @@ fn hold(
     connection: &Connection,
     transaction: &Transaction,
 ) -> Result<(), Unanswered> {
-    let latch = Latch::new().map_err(|errno| {
-        let why = reason(errno);
-        Failure::new(FailureKind::Io, format!("cannot wait for locks: {why}"))
-    })?;
-    let latch = Arc::new(latch);
-    let woken = latch.clone();
     let mut is_reported = false;
-    let mut wait = || {
-        if !is_reported {
+    let report = || {
+        let report = || {
             let waiting = Progress::Waiting(why(service, transaction.id()));
-            is_reported = true;
-            if send_one(&connection.stream, &Reply::Progress(waiting)).is_err() {
-                return false;
-            }
-        }
-        let is_woken = connection.stream.wait_beside(&latch, None);
-        latch.clear();
-        is_woken
+            send_one(&connection.stream, &Reply::Progress(waiting)).is_ok()
+        };
+        std::mem::replace(&mut is_reported, true) || report()
     };
-    let mut patience = engine::Patience {
-        wake: Arc::new(move || woken.set()),
-        wait: &mut wait,
-    };
-    let held = service.store.hold_whole(transaction, &mut patience);
+    let held = locks::patiently((connection, None), report, |patience| {
+        service.store.hold_whole(transaction, patience)
+    })?;
     held.map_err(|error| match error {
         // Only for a peer that has gone does the wait end in vain.
         engine::LockError::Held(_) => Unanswered::PeerLost(Errno::CONNRESET),

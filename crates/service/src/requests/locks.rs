@@ -59,17 +59,6 @@ pub(crate) fn lock(
     let deadline = request
         .wait_ms
         .and_then(|wait| Instant::now().checked_add(Duration::from_millis(wait)));
-    let latch = Latch::new().map_err(|errno| {
-        let message = format!("cannot wait for locks: {errno}", errno = reason(errno));
-        Failure::new(FailureKind::Io, message)
-    })?;
-    let latch = Arc::new(latch);
-    let woken = latch.clone();
-    let mut wait = || {
-        let is_woken = connection.stream.wait_beside(&latch, deadline);
-        latch.clear();
-        is_woken
-    };
     let wanted = engine::LockRequest {
         mode: request.mode,
         scope: request.scope,
@@ -79,13 +68,14 @@ pub(crate) fn lock(
         user: peer.user,
         groups: peer.groups.clone(),
     };
-    let mut patience = engine::Patience {
-        wake: Arc::new(move || woken.set()),
-        wait: &mut wait,
-    };
-    let locked = service
-        .store
-        .lock(&one.transaction, &wanted, &credentials, &mut patience);
+    let locked = patiently(
+        (connection, deadline),
+        || true,
+        |patience| {
+            let store = &service.store;
+            store.lock(&one.transaction, &wanted, &credentials, patience)
+        },
+    )?;
     match locked {
         Ok(()) => {
             if let Some(age) = max_age {
@@ -99,6 +89,30 @@ pub(crate) fn lock(
         }
         Err(error) => Err(refuse(service, connection, &one, (&wanted.paths, error))),
     }
+}
+
+/// Calls `ask` with a patience that lasts until the deadline, and as long as the peer is connected and
+/// `goes_on` returns true, which is called before each wait.
+pub(super) fn patiently<T>(
+    (connection, deadline): (&Connection, Option<Instant>),
+    mut goes_on: impl FnMut() -> bool,
+    ask: impl FnOnce(&mut engine::Patience<'_>) -> T,
+) -> Result<T, Failure> {
+    let latch = Latch::new().map_err(|errno| {
+        let message = format!("cannot wait for locks: {errno}", errno = reason(errno));
+        Failure::new(FailureKind::Io, message)
+    })?;
+    let latch = Arc::new(latch);
+    let woken = latch.clone();
+    let mut wait = || {
+        let is_woken = goes_on() && connection.stream.wait_beside(&latch, deadline);
+        latch.clear();
+        is_woken
+    };
+    Ok(ask(&mut engine::Patience {
+        wake: Arc::new(move || woken.set()),
+        wait: &mut wait,
+    }))
 }
 
 /// Reports the conflicting locks as data first, then as a message.

@@ -163,12 +163,15 @@ pub(crate) fn prepare(
     choice: Choice,
     peer: &Peer,
 ) -> Result<Choice, Failure> {
+    let is_exclusive = matches!(choice, Choice::Exclusive);
     let is_required = match choice {
         Choice::Exact { .. } => return Ok(choice),
-        Choice::Exclusive => return prepare_exclusive(transaction, peer),
+        Choice::Exclusive => true,
         Choice::Native { is_required } => is_required,
     };
-    if let Some(message) = beyond_overlay(transaction, is_required, peer)? {
+    // A snapshot bars such objects from being changed. The base cannot, so it must have none.
+    let are_barred = is_required && !is_exclusive;
+    if let Some(message) = beyond_overlay(transaction, are_barred, peer)? {
         return match is_required {
             true => Err(no_view(&message)),
             false => Ok(Choice::Exact {
@@ -176,21 +179,14 @@ pub(crate) fn prepare(
             }),
         };
     }
-    let Err(errno) = transaction.become_lower() else {
+    let made = match is_exclusive {
+        true => transaction.lie_over_base(),
+        false => transaction.become_lower(),
+    };
+    let Err(errno) = made else {
         return Ok(choice);
     };
-    let message = no_layers(errno);
-    match errno {
-        Errno::PERM if !is_required => Ok(Choice::Exact {
-            because: Some(message),
-        }),
-        Errno::PERM => Err(no_view(&message)),
-        _ => Err(Failure::new(FailureKind::Io, message)),
-    }
-}
-
-fn no_layers(errno: Errno) -> String {
-    match errno {
+    let message = match errno {
         Errno::PERM => {
             "the upper layer cannot copy the store's root, which has another owner or group, \
              or attributes that this user may not set"
@@ -200,27 +196,21 @@ fn no_layers(errno: Errno) -> String {
             let why = reason(errno);
             format!("cannot make the directories of a native view: {why}")
         }
+    };
+    match errno {
+        Errno::PERM if !is_required => Ok(Choice::Exact {
+            because: Some(message),
+        }),
+        Errno::PERM => Err(no_view(&message)),
+        _ => Err(Failure::new(FailureKind::Io, message)),
     }
 }
 
-/// The base cannot bar an object from being changed, as a snapshot can. So it must have none that the
-/// overlay would change wrongly.
-fn prepare_exclusive(transaction: &Transaction, peer: &Peer) -> Result<Choice, Failure> {
-    if let Some(message) = beyond_overlay(transaction, false, peer)? {
-        return Err(no_view(&message));
-    }
-    match transaction.lie_over_base() {
-        Ok(()) => Ok(Choice::Exclusive),
-        Err(Errno::PERM) => Err(no_view(&no_layers(Errno::PERM))),
-        Err(errno) => Err(Failure::new(FailureKind::Io, no_layers(errno))),
-    }
-}
-
-/// Why the peer's overlay cannot change all old objects as a plain directory can. If a native view is
-/// required, only what makes one useless counts. The view then reports the objects that it refuses to change.
+/// Why the peer's overlay cannot change all old objects as a plain directory can. If the view bars such
+/// objects, only what makes it useless counts. It then reports those that it refuses to change.
 fn beyond_overlay(
     transaction: &Transaction,
-    is_required: bool,
+    are_barred: bool,
     peer: &Peer,
 ) -> Result<Option<String>, Failure> {
     if transaction.overlay_prefix() == OverlayPrefix::Trusted {
@@ -240,7 +230,7 @@ fn beyond_overlay(
                        ordinary user's overlay cannot change";
         return Ok(Some(message.to_owned()));
     }
-    if is_required {
+    if are_barred {
         return Ok(None);
     }
     let found = transaction.beyond_overlay(own, LOOKED_AT_MAX).map_err(io)?;
