@@ -133,7 +133,7 @@ impl<D: Disk> Apply<'_, D> {
         let staged = match &content.source {
             Source::Carried { .. } => None,
             Source::Staged { slot } => {
-                let stage = self.parent(Parent::Stage(wanted.transaction))?;
+                let stage = self.parent(Parent::Stage(wanted.stage))?;
                 let stage = stage.ok_or(Errno::NOENT)?;
                 let slot = names::slot(*slot);
                 Some(self.core.disk.open(&stage, &slot, Access::Read)?)

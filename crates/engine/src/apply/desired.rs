@@ -55,7 +55,7 @@ pub(crate) struct WantedUpdate {
 }
 
 pub(crate) struct WantedContent {
-    pub transaction: TransactionId,
+    pub stage: TransactionId,
     /// The transaction's owner.
     pub user: u32,
     pub change: ContentChange,
@@ -114,7 +114,7 @@ impl Desired {
     }
 
     fn add(&mut self, record: &CommitRecord, remakes: bool) {
-        let transaction = TransactionId(record.transaction);
+        let stage = TransactionId(record.stage);
         let by: Actor = record.groups.clone().map(|groups| {
             let user = record.user;
             Arc::new(Credentials { user, groups })
@@ -137,7 +137,7 @@ impl Desired {
                 attributes: update.attributes,
                 xattrs: update.xattrs.clone(),
                 content: update.content.clone().map(|change| WantedContent {
-                    transaction,
+                    stage,
                     user: record.user,
                     change,
                 }),
@@ -156,7 +156,7 @@ impl Desired {
                 directory: index,
                 name,
             } => Spot::Entry(directory(*index), name.clone()),
-            Locator::Staged { slot } => Spot::Slot(transaction, *slot),
+            Locator::Staged { slot } => Spot::Slot(stage, *slot),
         };
         for reference in &record.directories {
             self.add_candidate(reference.identity, spot(&reference.locator));
@@ -281,7 +281,7 @@ impl Desired {
         let directories = directories.filter(move |(object, _)| is_directory(object));
         directories.flat_map(|(object, spots)| {
             spots.iter().filter_map(|spot| match spot {
-                Spot::Slot(transaction, slot) => Some((*object, *transaction, *slot)),
+                Spot::Slot(stage, slot) => Some((*object, *stage, *slot)),
                 _ => None,
             })
         })
@@ -310,7 +310,7 @@ impl Desired {
             .values()
             .flatten()
             .filter_map(|spot| match spot {
-                Spot::Slot(transaction, slot) => Some((*transaction, *slot)),
+                Spot::Slot(stage, slot) => Some((*stage, *slot)),
                 _ => None,
             })
     }

@@ -18,10 +18,14 @@ use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Identity, Name};
 
+use crate::base::carried::CarriedObject;
 use crate::base::entry_place::EntryPlace;
 use crate::base::{Base, Changed, Place};
 use crate::ids::Sequence;
 use crate::lock;
+
+/// How much of new objects is kept in memory.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// Where names lead, from a commit on.
 type Versions = VecDeque<(Sequence, Option<Arc<Base>>)>;
@@ -38,6 +42,9 @@ struct State {
     /// By the directory's serial.
     names: HashMap<u64, BTreeMap<Name, Versions>>,
     places: HashMap<Identity, Vec<EntryPlace>>,
+    objects: HashMap<Identity, Arc<CarriedObject>>,
+    /// How much memory these take.
+    bytes: u64,
 }
 
 /// The changes of one commit.
@@ -46,6 +53,8 @@ pub(crate) struct AheadChange {
     pub names: Vec<NameAhead>,
     /// Where objects are before the commit is applied.
     pub places: Vec<(Identity, EntryPlace)>,
+    /// The new objects, if the record carries them.
+    pub objects: Vec<(Identity, Arc<CarriedObject>)>,
 }
 
 pub(crate) struct NameAhead {
@@ -78,6 +87,13 @@ impl Ahead {
         for (object, place) in &change.places {
             state.places.entry(*object).or_default().push(place.clone());
         }
+        for (identity, object) in &change.objects {
+            // The others are read where they are staged.
+            if state.bytes + object.bytes() <= BYTES_MAX {
+                state.bytes += object.bytes();
+                state.objects.insert(*identity, object.clone());
+            }
+        }
         self.commits.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -109,6 +125,11 @@ impl Ahead {
             }
             if places.is_empty() {
                 state.places.remove(object);
+            }
+        }
+        for (identity, _) in &change.objects {
+            if let Some(object) = state.objects.remove(identity) {
+                state.bytes -= object.bytes();
             }
         }
         self.commits.fetch_sub(1, Ordering::SeqCst);
@@ -158,6 +179,14 @@ impl Ahead {
             .get(&object)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// An object that no commit in the base has made yet, if it is in memory.
+    pub fn object(&self, identity: Identity) -> Option<Arc<CarriedObject>> {
+        if self.is_empty() {
+            return None;
+        }
+        lock(&self.state).objects.get(&identity).cloned()
     }
 
     /// Whether the object may be elsewhere than at the place that is known.

@@ -136,10 +136,10 @@ impl<D: Disk> Store<D> {
         refused: CommitError,
     ) {
         let sequence = Sequence(pending.record.sequence);
-        let transaction = TransactionId(pending.record.transaction);
+        let stage = TransactionId(pending.record.stage);
         match pending.landing() {
             Some(landing) => landing.transaction.forget_landed(sequence),
-            None if !pending.keeps_stage => _ = state.stages.remove(&transaction),
+            None if !pending.keeps_stage => _ = state.stages.remove(&stage),
             None => {}
         }
         state.queue.vanished.insert(sequence, first_path(pending));

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 
 use crate::base::ahead::{AheadChange, Before, Found, NameAhead};
+use crate::base::carried::CarriedObject;
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
 use crate::base::{Base, Changed, Place};
@@ -97,7 +98,7 @@ impl<D: Disk> Store<D> {
         &self,
         state: &CommitState<D>,
         open: &OpenTransactions<D>,
-        pending: &mut Pending<D>,
+        (pending, carried): (&mut Pending<D>, &[Arc<CarriedObject>]),
     ) {
         let core = &*self.0.core;
         let record = &pending.record;
@@ -118,7 +119,10 @@ impl<D: Disk> Store<D> {
         };
         // The staged files are open for writing, and nobody writes to them any more.
         core.handles.remove_transaction(own);
-        let change = plan(core, &pending.set, own);
+        let stage = TransactionId(record.stage);
+        let mut change = plan(core, &pending.set, stage);
+        let created = pending.set.created.iter().map(|created| created.identity);
+        change.objects = created.zip(carried.iter().cloned()).collect();
         core.ahead.enter(sequence, &change);
         for (_, base, new) in change.put() {
             let old = std::mem::replace(&mut base.state().identity, new);
@@ -246,14 +250,14 @@ fn changed_at(directory: &Object, name: &Name) -> Option<Sequence> {
 }
 
 /// What there is to change in the known objects.
-fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> AheadChange {
+fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, stage: TransactionId) -> AheadChange {
     let mut change = AheadChange::default();
     let staged = |index: usize| {
         let CreatedPlace::Slot(slot) = set.created[index].place else {
             unreachable!("it has a slot");
         };
         EntryPlace {
-            parent: Parent::Stage(transaction),
+            parent: Parent::Stage(stage),
             name: names::slot(slot),
         }
     };

@@ -109,7 +109,9 @@ impl<D: Disk> Store<D> {
     ) -> Result<Option<Stalled>, CommitError> {
         let id = transaction.id();
         let sequence = Sequence(logged.record.sequence);
-        let keeps_stage = !state.stages.insert(id);
+        state.stages.insert(self.0.core.stages.of(id));
+        // The record of a part may need something in it.
+        let keeps_stage = transaction.has_landed();
         let durability = transaction.durability();
         if durability != Durability::Durable {
             self.return_early(&mut state, (logged, keeps_stage), committing);

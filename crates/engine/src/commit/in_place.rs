@@ -239,6 +239,9 @@ fn is_in_use<D: Disk>(
 }
 
 fn has_flags<D: Disk>(core: &Core<D>, base: &Base) -> bool {
+    if core.ahead.object(base.identity()).is_some() {
+        return false;
+    }
     let opened = core.open_now(base, Access::Read);
     opened
         .and_then(|file| core.disk.has_flags(&file))

@@ -229,17 +229,23 @@ impl<D: Disk> Keeper<'_, D> {
         if !self.snapshots.need_version(last) || last == Some(self.sequence) {
             return Ok(());
         }
-        let old = self.core.with_object(&place, identity, |handle| {
-            let mut stat = self.core.disk.stat(handle)?;
-            if base.kind == Kind::Directory {
-                // Commits that are published and not in the base yet have changed its times.
-                let before = Sequence(self.sequence.0.saturating_sub(1));
-                let on_the_way = &self.core.on_the_way;
-                on_the_way.add_entries(base.serial, before, &mut stat);
-            }
-            let xattrs = read_xattrs(&self.core.disk, handle)?;
-            Ok(OldAttributes { stat, xattrs })
-        });
+        let old = match self.core.ahead.object(identity) {
+            Some(object) => Ok(OldAttributes {
+                stat: object.stat.clone(),
+                xattrs: object.xattrs.clone(),
+            }),
+            None => self.core.with_object(&place, identity, |handle| {
+                let mut stat = self.core.disk.stat(handle)?;
+                if base.kind == Kind::Directory {
+                    // Commits that are published and not in the base yet have changed its times.
+                    let before = Sequence(self.sequence.0.saturating_sub(1));
+                    let on_the_way = &self.core.on_the_way;
+                    on_the_way.add_entries(base.serial, before, &mut stat);
+                }
+                let xattrs = read_xattrs(&self.core.disk, handle)?;
+                Ok(OldAttributes { stat, xattrs })
+            }),
+        };
         match old {
             Ok(old) => {
                 let mut state = base.state();

@@ -96,7 +96,7 @@ impl<D: Disk> Store<D> {
             view: committing.take_over(),
             part,
         };
-        state.stages.insert(id);
+        state.stages.insert(self.0.core.stages.of(id));
         // Also if the transaction is lazy: the view needs the part in the base.
         let pending = Pending::part(logged, landing);
         state.queue.push(&self.0.core, pending);

@@ -301,7 +301,7 @@ impl<D: Disk> Store<D> {
         }
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
-        self.0.core.spare_stages.note_slots(view.last_slot());
+        self.0.core.stages.note_slots(view.last_slot());
         let logged = self.append(transaction, &mut state, (validated, label))?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
@@ -413,6 +413,7 @@ impl<D: Disk> Store<D> {
         let head = CommitRecord {
             sequence: sequence.0,
             transaction: transaction.id().0,
+            stage: core.stages.of(transaction.id()).0,
             time: now,
             user: transaction.owner(),
             groups: acting.map(|user| user.groups),
@@ -443,6 +444,7 @@ impl<D: Disk> Store<D> {
             staging,
             writers,
             leans_on,
+            carried: carried.created,
         })
     }
 }

@@ -92,21 +92,33 @@ impl<D: Disk> Store<D> {
             state.journal.note_settled(core, sequence);
         }
         state.journal.has_garbage |= keeps_old;
-        if pending.staging == Staging::Carried && !pending.keeps_stage {
-            // The record carries everything that was staged.
-            let is_filled = pending.set.pages_in_place() > 0;
-            // Another user's directory stays theirs.
-            let is_own = pending.record.groups.is_none();
-            if !is_own {
-                core.drop_emptied_stage(transaction, is_filled);
-            }
-            if !is_own || !core.spare_stage(transaction, is_filled) {
-                state.stages.remove(&transaction);
-            }
+        if pending.landing().is_none() {
+            self.leave_stage(state, pending);
         }
         state.journal.note_published(&pending.record);
         lock(&self.0.open).published = sequence;
         Ok(())
+    }
+
+    /// The transaction of a commit that is in the base needs its staging directory no more.
+    fn leave_stage(&self, state: &mut CommitState<D>, pending: &Pending<D>) {
+        let core = &*self.0.core;
+        let stage = core
+            .stages
+            .release(TransactionId(pending.record.transaction));
+        if pending.staging != Staging::Carried || pending.keeps_stage {
+            // The log needs something in it.
+            return;
+        }
+        let is_filled = pending.set.pages_in_place() > 0;
+        // Another user's directory stays theirs.
+        match pending.record.groups.is_none() {
+            true => core.spare_stage(stage, is_filled),
+            false => {
+                core.drop_emptied_stage(stage, is_filled);
+                state.stages.remove(&stage);
+            }
+        }
     }
 
     /// After a commit is in the base that was not published early: the known objects follow.

@@ -86,8 +86,10 @@ impl<D: Disk> Store<D> {
         // The transaction is listed until its staging directory is gone: `check` reports a staging
         // directory without a transaction as damage. If a part has landed, the log may need objects
         // in the directory; then the checkpoint removes it.
-        if !transaction.has_landed() || !lock(&self.0.commit).stages.contains(&id) {
-            self.0.core.drop_stage(id);
+        let stage = self.0.core.stages.of(id);
+        match transaction.has_landed() && lock(&self.0.commit).stages.contains(&stage) {
+            true => _ = self.0.core.stages.release(id),
+            false => self.0.core.drop_stage(id),
         }
         self.drop_snapshot(id);
         true

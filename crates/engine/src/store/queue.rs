@@ -9,6 +9,7 @@ use atomdir_format::record::CommitRecord;
 
 use crate::apply::{ApplyProgress, WritableFiles};
 use crate::base::ahead::{AheadChange, Found};
+use crate::base::carried::CarriedObject;
 use crate::base::core::Core;
 use crate::base::on_the_way::{Footprint, Looking};
 use crate::base::{Base, Place, above};
@@ -33,6 +34,8 @@ pub(crate) struct Logged<D: Disk> {
     /// logged. So they are certainly writable, and nobody can execute them meanwhile.
     pub writers: WritableFiles<D>,
     pub leans_on: BTreeSet<Sequence>,
+    /// The new objects, if the record carries them.
+    pub carried: Vec<Arc<CarriedObject>>,
 }
 
 /// A logged commit that is not yet in the base.
