@@ -83,11 +83,10 @@ pub(crate) enum Spot {
 impl Desired {
     /// The state that consecutive records ask for together. `remakes`: a crash
     /// may have lost objects whose contents the records carry.
-    pub fn of(records: &[CommitRecord], remakes: bool) -> Desired {
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a CommitRecord>, remakes: bool) -> Desired {
         let mut desired = Desired::default();
-        records
-            .iter()
-            .for_each(|record| desired.add(record, remakes));
+        let records = records.into_iter();
+        records.for_each(|record| desired.add(record, remakes));
         desired
     }
 
@@ -344,8 +343,21 @@ impl Desired {
         buried.filter(|identity| self.homes(*identity).is_empty())
     }
 
+    /// New objects that one of the records makes and a later one removes, and their kinds.
+    pub fn passing(&self) -> impl Iterator<Item = (Identity, Kind)> + '_ {
+        let befores = self.befores.iter().copied();
+        let passing = befores.filter(|object| {
+            self.homes(*object).is_empty() && self.spots(*object).iter().any(is_slot)
+        });
+        passing.filter_map(|object| Some((object, self.kind(object)?)))
+    }
+
     /// Whether the object had a name and shall have no name that is known.
     pub fn may_be_gone(&self, identity: Identity) -> bool {
         self.befores.contains(&identity) && self.homes(identity).is_empty()
     }
+}
+
+fn is_slot(spot: &Spot) -> bool {
+    matches!(spot, Spot::Slot(..))
 }

@@ -42,7 +42,8 @@ struct State {
     /// By the directory's serial.
     names: HashMap<u64, BTreeMap<Name, Versions>>,
     places: HashMap<Identity, Vec<EntryPlace>>,
-    objects: HashMap<Identity, Arc<CarriedObject>>,
+    /// New objects, and those in memory.
+    objects: HashMap<Identity, Option<Arc<CarriedObject>>>,
     /// How much memory these take.
     bytes: u64,
 }
@@ -53,8 +54,8 @@ pub(crate) struct AheadChange {
     pub names: Vec<NameAhead>,
     /// Where objects are before the commit is applied.
     pub places: Vec<(Identity, EntryPlace)>,
-    /// The new objects, if the record carries them.
-    pub objects: Vec<(Identity, Arc<CarriedObject>)>,
+    /// The new objects, as far as the record carries them.
+    pub objects: Vec<(Identity, Option<Arc<CarriedObject>>)>,
 }
 
 pub(crate) struct NameAhead {
@@ -89,10 +90,10 @@ impl Ahead {
         }
         for (identity, object) in &change.objects {
             // The others are read where they are staged.
-            if state.bytes + object.bytes() <= BYTES_MAX {
-                state.bytes += object.bytes();
-                state.objects.insert(*identity, object.clone());
-            }
+            let room = BYTES_MAX - state.bytes;
+            let object = object.clone().filter(|object| object.bytes() <= room);
+            state.bytes += object.as_ref().map_or(0, |object| object.bytes());
+            state.objects.insert(*identity, object);
         }
         self.commits.fetch_add(1, Ordering::SeqCst);
     }
@@ -128,9 +129,8 @@ impl Ahead {
             }
         }
         for (identity, _) in &change.objects {
-            if let Some(object) = state.objects.remove(identity) {
-                state.bytes -= object.bytes();
-            }
+            let object = state.objects.remove(identity).flatten();
+            state.bytes -= object.map_or(0, |object| object.bytes());
         }
         self.commits.fetch_sub(1, Ordering::SeqCst);
     }
@@ -186,7 +186,12 @@ impl Ahead {
         if self.is_empty() {
             return None;
         }
-        lock(&self.state).objects.get(&identity).cloned()
+        lock(&self.state).objects.get(&identity)?.clone()
+    }
+
+    /// Whether it is a new object of a commit that the base does not have yet.
+    pub fn has_made(&self, identity: Identity) -> bool {
+        !self.is_empty() && lock(&self.state).objects.contains_key(&identity)
     }
 
     /// Whether the object may be elsewhere than at the place that is known.
@@ -199,10 +204,14 @@ fn newest(versions: &Versions, at: Sequence) -> Option<(Sequence, Option<Arc<Bas
     versions.iter().rev().find(|(of, _)| *of <= at).cloned()
 }
 
-/// The inodes and places of objects right before a commit was published early, by serial. Of all
-/// others they are as they are known.
+/// What a commit that is published early has found of objects. The others are as they are known.
 #[derive(Default)]
-pub(crate) struct Found(HashMap<u64, Before>);
+pub(crate) struct Found {
+    /// The commit right before it.
+    at: Sequence,
+    /// By serial.
+    objects: HashMap<u64, Before>,
+}
 
 /// How one of them was known.
 pub(crate) struct Before {
@@ -213,19 +222,25 @@ pub(crate) struct Before {
 }
 
 impl Found {
+    /// For the commit after this one.
+    pub fn at(at: Sequence) -> Found {
+        let objects = HashMap::new();
+        Found { at, objects }
+    }
+
     pub fn of(&self, base: &Base) -> (Identity, Place) {
-        match self.0.get(&base.serial) {
+        match self.objects.get(&base.serial) {
             Some(before) => (before.identity, before.place.clone()),
             None => base.identity_and_place(),
         }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Before> {
-        self.0.values()
+        self.objects.values()
     }
 
     pub fn has(&self, base: &Base) -> bool {
-        self.0.contains_key(&base.serial)
+        self.objects.contains_key(&base.serial)
     }
 
     pub fn note(&mut self, base: &Arc<Base>) {
@@ -236,7 +251,17 @@ impl Found {
             place: state.place.clone(),
             changed: state.changed().cloned().unwrap_or_default(),
         };
-        self.0.insert(base.serial, before);
+        self.objects.insert(base.serial, before);
+    }
+
+    /// Whether an earlier commit has made the object that the base does not have yet either.
+    pub fn is_made(&self, ahead: &Ahead, base: &Base) -> bool {
+        ahead.has_made(self.of(base).0)
+    }
+
+    /// Whether an earlier commit has changed the name that the base does not have yet either.
+    pub fn is_changed(&self, ahead: &Ahead, (directory, name): (&Base, &Name)) -> bool {
+        ahead.entry(directory, name, self.at).is_some()
     }
 }
 

@@ -22,6 +22,7 @@
 //!    directories differs from the base only by their times.
 
 use std::collections::HashSet;
+use std::iter;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
@@ -109,7 +110,8 @@ impl<D: Disk> Store<D> {
         }
         let sequence = Sequence(record.sequence);
         let own = TransactionId(record.transaction);
-        let found = found_before(&pending.set);
+        let before = Sequence(sequence.0.saturating_sub(1));
+        let found = found_before(before, &pending.set);
         let names = pending.set.entries.iter();
         let changed_names = names.map(|entry| changed_at(&entry.directory, &entry.name));
         let changed_names = changed_names.collect();
@@ -122,7 +124,8 @@ impl<D: Disk> Store<D> {
         let stage = TransactionId(record.stage);
         let mut change = plan(core, &pending.set, stage);
         let created = pending.set.created.iter().map(|created| created.identity);
-        change.objects = created.zip(carried.iter().cloned()).collect();
+        let carried = carried.iter().cloned().map(Some).chain(iter::repeat(None));
+        change.objects = created.zip(carried).collect();
         core.ahead.enter(sequence, &change);
         for (_, base, new) in change.put() {
             let old = std::mem::replace(&mut base.state().identity, new);
@@ -232,9 +235,9 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Of all that a simple commit replaces or removes.
-fn found_before(set: &WriteSet) -> Found {
-    let mut found = Found::default();
+/// Of all that a simple commit replaces or removes. `before`: the commit before it.
+fn found_before(before: Sequence, set: &WriteSet) -> Found {
+    let mut found = Found::at(before);
     let removed = set.dying.values().chain(set.replaced());
     removed.for_each(|base| found.note(base));
     found

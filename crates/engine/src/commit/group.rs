@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that
-//!    began after they were appended has succeeded.
+//!    began after they were appended has succeeded. Several that are published early are applied as
+//!    one.
 //! 2. A queued commit is in no history yet, unless it is published early (`early`). So another commit
 //!    is validated meanwhile only if the two touch no common object, and if it has read nothing that
 //!    the queued one changes. It may touch what a commit has changed that is published early and
@@ -29,6 +30,9 @@ use crate::transaction::Transaction;
 use crate::transaction::view_slot::Committing;
 use crate::view::View;
 use crate::write_set::WriteSet;
+
+/// How many commits are applied as one: others wait meanwhile.
+const BATCH_MAX: usize = 256;
 
 impl<D: Disk> Store<D> {
     /// Makes lazy commits durable, and brings them into the base. Those that come meanwhile may be
@@ -218,42 +222,31 @@ impl<D: Disk> Store<D> {
         durable: Sequence,
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
-        let is_durable = |pending: &Pending<D>| pending.record.sequence <= durable.0;
         let mut published = Ok(());
-        while published.is_ok()
-            && state.queue.commits.front().is_some_and(is_durable)
-            && let Some(mut pending) = state.queue.commits.pop_front()
-        {
-            let sequence = Sequence(pending.record.sequence);
-            match self.cancel_if_refused(state, &mut pending) {
-                Ok(true) => {
-                    self.0.core.on_the_way.leave(sequence);
-                    continue;
-                }
-                Ok(false) => {
-                    if let Some(Returned { transaction, .. }) = pending.take_returned() {
-                        self.drop_snapshot(transaction.id());
-                    }
-                    published = self.publish(state, &mut pending, meter);
-                }
-                Err(error) => published = Err(error),
+        while published.is_ok() {
+            let mut batch = Vec::new();
+            published = self.take_batch(state, durable, &mut batch);
+            if published.is_ok() && batch.is_empty() {
+                break;
+            }
+            if published.is_ok() {
+                published = self.publish(state, &mut batch, meter);
             }
             let stalled = match &published {
                 Err(StoreError::Stalled(stalled)) => Some(stalled.clone()),
                 _ => None,
             };
-            if published.is_ok()
-                && let Some(landing) = pending.take_landing()
-            {
-                self.finish_landing(landing, &pending);
-            }
-            if published.is_ok() {
-                self.0.core.on_the_way.leave(sequence);
-            }
-            if stalled.is_some() {
-                state.queue.commits.push_front(pending);
-            } else if published.is_err() {
-                state.queue.failed = Some(pending.set);
+            for mut pending in batch.into_iter().rev() {
+                if published.is_ok() {
+                    if let Some(landing) = pending.take_landing() {
+                        self.finish_landing(landing, &pending);
+                    }
+                    self.0.core.on_the_way.leave(pending.sequence());
+                } else if stalled.is_some() {
+                    state.queue.commits.push_front(pending);
+                } else {
+                    state.queue.failed.push(pending.set);
+                }
             }
             self.note_stalled(stalled);
         }
@@ -266,5 +259,46 @@ impl<D: Disk> Store<D> {
         let has_pending = has_lazy || is_stalled;
         self.0.has_pending.store(has_pending, Ordering::Release);
         published
+    }
+
+    /// Takes the next commits out of the queue that are to be applied as one, and cancels those that
+    /// the base cannot take.
+    fn take_batch(
+        &self,
+        state: &mut CommitState<D>,
+        durable: Sequence,
+        batch: &mut Vec<Pending<D>>,
+    ) -> Result<(), StoreError> {
+        let mut room = BATCH_MAX;
+        while batch.len() < room
+            && let Some(next) = state.queue.commits.front()
+            && next.sequence() <= durable
+            && (batch.is_empty() || next.early.is_some())
+            && let Some(mut pending) = state.queue.commits.pop_front()
+        {
+            let is_first = batch.is_empty();
+            if is_first && let Some(attempt) = &pending.attempt {
+                room = attempt.commits;
+            } else if is_first && pending.early.is_none() {
+                room = 1;
+            }
+            let cancelled = self.cancel_if_refused(state, &mut pending);
+            match cancelled {
+                Ok(true) => {
+                    self.0.core.on_the_way.leave(pending.sequence());
+                    room = if is_first { BATCH_MAX } else { room };
+                    continue;
+                }
+                Ok(false) => {
+                    if let Some(Returned { transaction, .. }) = pending.take_returned() {
+                        self.drop_snapshot(transaction.id());
+                    }
+                }
+                Err(_) => {}
+            }
+            batch.push(pending);
+            cancelled?;
+        }
+        Ok(())
     }
 }

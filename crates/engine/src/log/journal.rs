@@ -113,10 +113,14 @@ impl<D: Disk> Journal<D> {
         self.recent.note(record.into());
     }
 
-    /// Notes that a commit has just been applied.
-    pub fn note_settled(&mut self, core: &Core<D>, sequence: Sequence) {
-        if let Ok(now) = touch_clock(core) {
-            self.settled.insert(sequence.0, now);
+    /// Notes that commits have just been applied.
+    pub fn note_settled(&mut self, core: &Core<D>, commits: impl Iterator<Item = Sequence>) {
+        let mut commits = commits.peekable();
+        if commits.peek().is_some()
+            && let Ok(now) = touch_clock(core)
+        {
+            self.settled
+                .extend(commits.map(|sequence| (sequence.0, now)));
         }
     }
 

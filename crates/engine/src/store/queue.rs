@@ -107,6 +107,10 @@ impl<D: Disk> Pending<D> {
         Pending::whole(logged, Waiter::CallerOfPart(landing), true)
     }
 
+    pub fn sequence(&self) -> Sequence {
+        Sequence(self.record.sequence)
+    }
+
     pub fn landing(&self) -> Option<&Landing<D>> {
         match &self.waiter {
             Waiter::CallerOfPart(landing) | Waiter::Nobody(Some(landing)) => Some(landing),
@@ -160,7 +164,7 @@ pub(crate) struct Queue<D: Disk> {
     pub vanished: BTreeMap<Sequence, Vec<u8>>,
     /// What could not be applied, which has poisoned the store. It stays on the way, so its objects
     /// must stay known: who finds one anew may not read it either.
-    pub failed: Option<WriteSet>,
+    pub failed: Vec<WriteSet>,
 }
 
 impl<D: Disk> Default for Queue<D> {
@@ -169,7 +173,7 @@ impl<D: Disk> Default for Queue<D> {
             commits: VecDeque::new(),
             cancelled: BTreeMap::new(),
             vanished: BTreeMap::new(),
-            failed: None,
+            failed: Vec::new(),
         }
     }
 }
@@ -207,6 +211,8 @@ pub(crate) struct Attempt {
     /// Objects that were being moved, and the places they had before. Publishing
     /// starts again from those places.
     pub moved: Vec<(Arc<Base>, Place)>,
+    /// How many commits are applied together.
+    pub commits: usize,
 }
 
 impl Attempt {
@@ -215,7 +221,31 @@ impl Attempt {
             keeps_but,
             progress: ApplyProgress::leaving(closed),
             moved: Vec::new(),
+            commits: 1,
         }
+    }
+
+    /// For commits that are published early and applied together: what they have kept. `None` for
+    /// others.
+    pub fn kept_by<D: Disk>(batch: &mut [Pending<D>]) -> Option<Attempt> {
+        let commits = batch.len();
+        let (mut unseen, mut closed) = (HashSet::new(), HashSet::new());
+        let mut is_needed = false;
+        for pending in batch {
+            let early = pending.early.as_mut()?;
+            let kept = early.kept.take()?;
+            closed.extend(kept.progress.into_closed());
+            is_needed |= kept.keeps_but.is_some();
+            match kept.keeps_but {
+                Some(but) => unseen.extend(but),
+                // No snapshot needs what it replaces or removes.
+                None => unseen.extend(early.found.all().map(|before| before.identity)),
+            }
+        }
+        Some(Attempt {
+            commits,
+            ..Attempt::new(is_needed.then_some(unseen), closed)
+        })
     }
 
     pub fn restore_places(&mut self) {

@@ -30,7 +30,7 @@ impl<D: Disk> View<D> {
         }
         let (identity, place) = base.identity_and_place();
         // No program can have opened what only a commit has staged.
-        if !self.core.ahead.has_place_of(identity)
+        if !self.core.ahead.has_made(identity)
             && let Ok(file) = self.core.contents(identity, &place)
             && self.core.is_open_for_writing(&file).unwrap_or(true)
         {
