@@ -123,8 +123,8 @@ impl<D: Disk> Core<D> {
         Ok(())
     }
 
-    /// Leaves the directory to a later transaction, or to the next checkpoint. `is_empty`: everything
-    /// in it was moved out, but for contents if it `is_filled`.
+    /// Leaves the directory to a later transaction, or to the next checkpoint. `is_filled`: contents are
+    /// left in it.
     pub fn spare_stage(&self, directory: TransactionId, is_filled: bool) {
         let emptied = self.open_stage(directory).and_then(|handle| {
             if is_filled {
@@ -156,16 +156,17 @@ impl<D: Disk> Core<D> {
 
     /// Removes a transaction's staging directory once nobody needs it any more.
     pub fn drop_stage(&self, transaction: TransactionId) {
-        let directory = self.stages.release(transaction);
+        let directory = self.stages.of(transaction);
         self.handles.remove(HandleKey::Stage(directory));
         let name = names::transaction(directory);
         // Mostly a commit has moved everything out of it.
-        if self.disk.remove_directory(&self.control.stage, &name) == Ok(()) {
-            return;
-        }
-        if let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name) {
+        if self.disk.remove_directory(&self.control.stage, &name) != Ok(())
+            && let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name)
+        {
             tracing::warn!(error = %reason(error), %transaction, "staged files are left until the next start");
         }
+        // Only now, or a checkpoint could remove it at the same time.
+        self.stages.release(transaction);
     }
 
     /// Like [`Core::drop_stage`], for a directory in which perhaps staged files are left. A handle

@@ -303,6 +303,12 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, stage: TransactionId) -> AheadC
         if let (Some(index), Place::Entry { parent, name }) = (replacement, place) {
             let new = set.created[index].identity;
             let old = object.base.identity();
+            // A later commit may remove the object before this one is applied.
+            let in_base = EntryPlace {
+                parent: Parent::Directory(parent.identity()),
+                name: name.clone(),
+            };
+            change.places.push((old, in_base));
             change.places.push((old, staged(index)));
             change.places.push((new, staged(index)));
             change.names.push(NameAhead {

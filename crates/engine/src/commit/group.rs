@@ -25,14 +25,11 @@ use crate::options::Durability;
 use crate::progress::Meter;
 use crate::store::Store;
 use crate::store::commit_state::{CommitState, Guard};
-use crate::store::queue::{Logged, Pending, Returned, Waiter};
+use crate::store::queue::{Logged, Pending, Waiter};
 use crate::transaction::Transaction;
 use crate::transaction::view_slot::Committing;
 use crate::view::View;
 use crate::write_set::WriteSet;
-
-/// How many commits are applied as one: others wait meanwhile.
-const BATCH_MAX: usize = 256;
 
 impl<D: Disk> Store<D> {
     /// Makes lazy commits durable, and brings them into the base. Those that come meanwhile may be
@@ -269,36 +266,30 @@ impl<D: Disk> Store<D> {
         durable: Sequence,
         batch: &mut Vec<Pending<D>>,
     ) -> Result<(), StoreError> {
-        let mut room = BATCH_MAX;
-        while batch.len() < room
+        let mut ended = Vec::new();
+        let mut taken = Ok(());
+        while taken.is_ok()
             && let Some(next) = state.queue.commits.front()
             && next.sequence() <= durable
-            && (batch.is_empty() || next.early.is_some())
+            && batch
+                .first()
+                .is_none_or(|first| first.goes_with(next, batch.len()))
             && let Some(mut pending) = state.queue.commits.pop_front()
         {
-            let is_first = batch.is_empty();
-            if is_first && let Some(attempt) = &pending.attempt {
-                room = attempt.commits;
-            } else if is_first && pending.early.is_none() {
-                room = 1;
-            }
-            let cancelled = self.cancel_if_refused(state, &mut pending);
-            match cancelled {
+            match self.cancel_if_refused(state, &mut pending) {
                 Ok(true) => {
                     self.0.core.on_the_way.leave(pending.sequence());
-                    room = if is_first { BATCH_MAX } else { room };
                     continue;
                 }
                 Ok(false) => {
-                    if let Some(Returned { transaction, .. }) = pending.take_returned() {
-                        self.drop_snapshot(transaction.id());
-                    }
+                    let returned = pending.take_returned();
+                    ended.extend(returned.map(|returned| returned.transaction.id()));
                 }
-                Err(_) => {}
+                Err(error) => taken = Err(error),
             }
             batch.push(pending);
-            cancelled?;
         }
-        Ok(())
+        self.drop_snapshots(&ended);
+        taken
     }
 }

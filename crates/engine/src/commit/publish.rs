@@ -129,7 +129,7 @@ impl<D: Disk> Store<D> {
             // The log needs something in it.
             return;
         }
-        let is_filled = pending.set.pages_in_place() > 0;
+        let is_filled = pending.pages > 0;
         // Another user's directory stays theirs.
         match pending.record.groups.is_none() {
             true => core.spare_stage(stage, is_filled),

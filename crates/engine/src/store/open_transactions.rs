@@ -110,11 +110,22 @@ impl<D: Disk> Store<D> {
 
     /// Nobody reads the transaction's view any more.
     pub(crate) fn drop_snapshot(&self, id: TransactionId) {
-        self.0.core.handles.remove_transaction(id);
+        self.drop_snapshots(&[id]);
+    }
+
+    pub(crate) fn drop_snapshots(&self, ended: &[TransactionId]) {
+        if ended.is_empty() {
+            return;
+        }
+        for id in ended {
+            self.0.core.handles.remove_transaction(*id);
+        }
         {
             let mut open = lock(&self.0.open);
-            open.by_id.remove(&id);
-            open.waiting.remove(&id);
+            for id in ended {
+                open.by_id.remove(id);
+                open.waiting.remove(id);
+            }
             if open.with_snapshots().next().is_none() {
                 // Under this lock no transaction can begin and need the held
                 // handles.

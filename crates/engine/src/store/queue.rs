@@ -46,6 +46,8 @@ pub(crate) struct Pending<D: Disk> {
     pub staging: Staging,
     pub writers: WritableFiles<D>,
     pub waiter: Waiter<D>,
+    /// The space that it needs when it is applied.
+    pub pages: u64,
     /// How far publishing came, if it was tried before.
     pub attempt: Option<Attempt>,
     /// If the known objects show it before it is in the base.
@@ -90,6 +92,7 @@ impl<D: Disk> Pending<D> {
     /// A commit with which its transaction ends.
     pub fn whole(logged: Logged<D>, waiter: Waiter<D>, keeps_stage: bool) -> Pending<D> {
         Pending {
+            pages: logged.set.pages_in_place(),
             record: logged.record,
             set: logged.set,
             seen: logged.seen,
@@ -109,6 +112,16 @@ impl<D: Disk> Pending<D> {
 
     pub fn sequence(&self) -> Sequence {
         Sequence(self.record.sequence)
+    }
+
+    /// Whether another commit is applied together with this one and as many others. What was tried
+    /// once is tried again with the same.
+    pub fn goes_with(&self, next: &Pending<D>, commits: usize) -> bool {
+        let together = self
+            .attempt
+            .as_ref()
+            .map_or(BATCH_MAX, |tried| tried.commits);
+        self.early.is_some() && next.early.is_some() && commits < together
     }
 
     pub fn landing(&self) -> Option<&Landing<D>> {
@@ -197,6 +210,9 @@ impl<D: Disk> Drop for Landing<D> {
         self.transaction.view.give_back(self.view.take());
     }
 }
+
+/// How many commits are applied as one: others wait meanwhile.
+const BATCH_MAX: usize = 256;
 
 /// They take memory, and who waits for one of them waits for all.
 const COMMITS_MAX: usize = 1024;

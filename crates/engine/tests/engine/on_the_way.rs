@@ -65,6 +65,25 @@ fn transactions_that_begin_at_once_see_every_commit_before_them() {
 }
 
 #[test]
+fn older_snapshots_find_what_published_commits_replace_and_then_remove() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    // So long that no view remembers it, or keeps a handle of it.
+    fs::write(scratch.0.join("f"), vec![b'a'; 2 << 20]).expect("a file is written");
+    let old = tree_of_base(&scratch.0);
+    let store = open_with(FailingDisk::new(Errno::IO, true), &scratch.0).expect("it opens");
+    let older = begin_with(&store, Durability::Lazy);
+    commit_lazily(&store, &[&["put", "f", "new"]]);
+    let between = begin_with(&store, Durability::Lazy);
+    commit_lazily(&store, &[&["rm", "f"]]);
+    assert_eq!(tree_of_view(&older), old);
+    let new = tree_of_view(&between);
+    store.sync().expect("nothing is in the way");
+    assert_eq!((tree_of_view(&older), tree_of_view(&between)), (old, new));
+    assert!(!scratch.0.join("f").exists());
+}
+
+#[test]
 fn transactions_in_a_row_wait_for_no_flush() {
     let scratch = Scratch::new();
     create(&scratch.0);
