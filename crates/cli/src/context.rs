@@ -116,10 +116,18 @@ impl Context {
 
     /// Starts the service if none runs.
     pub fn connect(&self) -> Result<Connected, Error> {
-        let store = match self.store() {
-            Err(error @ Error::Inside { .. }) => return self.connect_within(error),
-            other => other?,
-        };
+        match self.store() {
+            Err(error @ Error::Inside { .. }) => self.connect_within(error),
+            other => self.connect_to_store(other?),
+        }
+    }
+
+    /// Like [`connect`](Context::connect), for the store that holds another directory.
+    pub fn connect_at(&self, start: &Path) -> Result<Connected, Error> {
+        self.connect_to_store(self.store_at(start)?)
+    }
+
+    fn connect_to_store(&self, store: StoreLocation) -> Result<Connected, Error> {
         let start = StartService::with_program(own_program(), &store);
         let connection = Connection::open(&store, &start)?;
         if connection.started() {

@@ -70,6 +70,7 @@ pub use recovery::{Discarded, Recovery};
 pub use requests::history::Marks;
 pub use requests::survive::PastHold;
 pub use store::aside::SetAside;
+pub use store::guard::{Guard, Guarding, Section, Touched};
 pub use store::stranded::Stranded;
 pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;

@@ -45,15 +45,17 @@ use crate::error::{CommitError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
+use crate::store::guard::Closed;
 use crate::store::queue::Pending;
 
 impl<D: Disk> Store<D> {
     /// Checks once more whether the base can take a commit that is about to be applied. If not,
-    /// cancels the commit and returns true.
+    /// cancels the commit and returns true. `closed`: no guarded call comes between.
     pub(super) fn cancel_if_refused(
         &self,
         state: &mut CommitState<D>,
         pending: &mut Pending<D>,
+        closed: &mut Option<Closed<'_>>,
     ) -> Result<bool, StoreError> {
         if !pending.may_be_cancelled() {
             return Ok(false);
@@ -64,7 +66,11 @@ impl<D: Disk> Store<D> {
         let checked = feasible::check_last(core, (&pending.set, found), &pending.seen);
         match checked.and_then(|()| permitted::check_again(core, &pending.set, &pending.record)) {
             Ok(()) => Ok(false),
-            Err(refused) => self.cancel(state, pending, refused),
+            Err(refused) => {
+                // The base stays as it is, and guarded calls do not wait for the log.
+                *closed = None;
+                self.cancel(state, pending, refused)
+            }
         }
     }
 

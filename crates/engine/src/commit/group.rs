@@ -223,7 +223,8 @@ impl<D: Disk> Store<D> {
             && let Some(mut pending) = state.queue.commits.pop_front()
         {
             let sequence = Sequence(pending.record.sequence);
-            match self.cancel_if_refused(state, &mut pending) {
+            let mut closed = self.0.gate.close(&pending.record);
+            match self.cancel_if_refused(state, &mut pending, &mut closed) {
                 Ok(true) => {
                     self.0.core.on_the_way.leave(sequence);
                     continue;
@@ -233,9 +234,13 @@ impl<D: Disk> Store<D> {
                         self.drop_snapshot(transaction.id());
                     }
                     published = self.publish(state, &mut pending, meter);
+                    if let Some(closed) = &mut closed {
+                        closed.is_applied = published.is_ok();
+                    }
                 }
                 Err(error) => published = Err(error),
             }
+            drop(closed);
             let stalled = match &published {
                 Err(StoreError::Stalled(stalled)) => Some(stalled.clone()),
                 _ => None,

@@ -5,6 +5,7 @@ use crate::clients::connection::Connection;
 use crate::clients::replies::{Outcome, Unanswered};
 use crate::service::Service;
 use crate::transactions::survival;
+use crate::views::guard;
 use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, WhileOpen};
 use std::time::Duration;
 
@@ -24,6 +25,13 @@ pub(crate) fn handle(
         Request::SetIdleTime { idle_ms } => {
             peer.require_administer("say how long the service stays")?;
             service.idle_time.set(idle_ms.map(Duration::from_millis));
+            Answer::Nothing
+        }
+        Request::Guard { mounted } => {
+            match mounted {
+                true => guard::mount(service, peer)?,
+                false => guard::unmount(service, peer)?,
+            }
             Answer::Nothing
         }
         Request::Stop { open } => {
