@@ -290,7 +290,7 @@ fn verbs_of_other_programs_are_answered_with_ours() {
         ("stash", "--on-success keep"),
         ("ls", "list"),
         ("rm", "run -- rm"),
-        ("mount", "shell"),
+        ("worktree", "shell"),
         ("checkot", "begin"),
         ("merge", "commit TX --merge"),
         ("rebase", "refresh TX"),

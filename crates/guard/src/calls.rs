@@ -49,9 +49,8 @@ pub fn attributes_of(stat: &Stat) -> NodeAttributes {
 
 pub fn make(directory: &OwnedFd, name: &[u8], what: &NewNode, mode: u32) -> Result<()> {
     let mode = Mode::from_raw_mode(mode);
-    let node = |kind, device| {
-        retry_on_intr(|| rustix::fs::mknodat(directory, name, kind, mode, device))
-    };
+    let node =
+        |kind, device| retry_on_intr(|| rustix::fs::mknodat(directory, name, kind, mode, device));
     match what {
         NewNode::Symlink(target) => {
             retry_on_intr(|| rustix::fs::symlinkat(target.as_slice(), directory, name))
@@ -171,8 +170,8 @@ pub fn allocate(file: &OwnedFd, mode: u32, offset: u64, length: u64) -> Result<(
 
 pub fn seek(object: &OwnedFd, offset: u64, what: Seek) -> Result<u64> {
     let file = open(object, OFlags::RDONLY)?;
-    let offset = u64::try_from(i64::try_from(offset).map_err(|_| Errno::NXIO)?)
-        .map_err(|_| Errno::NXIO)?;
+    let offset =
+        u64::try_from(i64::try_from(offset).map_err(|_| Errno::NXIO)?).map_err(|_| Errno::NXIO)?;
     let from = match what {
         Seek::Data => SeekFrom::Data(offset),
         Seek::Hole => SeekFrom::Hole(offset),

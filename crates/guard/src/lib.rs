@@ -4,6 +4,12 @@
 //! the engine's gate (`atomdir_engine::Guard`): so a call comes before or after a whole commit. The
 //! kernel caches names, attributes and contents without limit, and forgets what a commit touches.
 //!
+//! Modules
+//! - `filesystem`: passes each call to the base
+//! - `nodes`: the objects that the kernel knows, each by a descriptor
+//! - `calls`: system calls on such objects
+//! - `acting`: new objects belong to the caller
+//!
 //! Invariants
 //! 1. A node is one object of the base, by a descriptor of it (`nodes`). It stays that object under
 //!    whatever name, and as long as the kernel knows it, even if it has no name any more.

@@ -31,7 +31,11 @@ struct Guard<'a> {
 
 impl Show for Guard<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        let done = if self.mounted { "lies" } else { "no longer lies" };
+        let done = if self.mounted {
+            "lies"
+        } else {
+            "no longer lies"
+        };
         let store = quoted(self.store.0);
         writeln!(painter, "a guard {done} over {store}")
     }
@@ -41,9 +45,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let directory = directory(arguments, context);
     if let Some(cleared) = clear_dead_guard(&directory) {
         let cleared = cleared.display();
-        context
-            .output
-            .detail(format_args!("removed a guard over {cleared} whose service had ended"));
+        context.output.detail(format_args!(
+            "removed a guard over {cleared} whose service had ended"
+        ));
     }
     let mut connected = context.connect_at(&directory)?;
     connected.connection.mount_guard()?;

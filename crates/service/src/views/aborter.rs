@@ -18,8 +18,8 @@
 //!    another one may already mount there.
 
 use crate::views::claim::Claim;
-use atomdir::client::mounts::guard_at;
 use crate::views::mountpoint;
+use atomdir::client::mounts::guard_at;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, fstat, open, openat, statx,
 };

@@ -114,7 +114,10 @@ fn make(service: &Service) -> Result<Session, Failure> {
     let known = Known::new(&root).map_err(|errno| failed("look at", errno))?;
     let known = Arc::new(known);
     let Some(guard) = service.store.guard(known.clone()) else {
-        return Err(Failure::new(FailureKind::InUse, "the last guard has not ended yet"));
+        return Err(Failure::new(
+            FailureKind::InUse,
+            "the last guard has not ended yet",
+        ));
     };
     let disk = LinuxDisk::new();
     let of = |root: &OwnedFd| disk.stat(root).map(|stat| (stat.device, stat.identity));
@@ -125,7 +128,9 @@ fn make(service: &Service) -> Result<Session, Failure> {
         );
         return Err(Failure::new(FailureKind::InUse, message));
     }
-    let hidden = control.is_some().then(|| Name::new(CONTROL_NAME.as_bytes()));
+    let hidden = control
+        .is_some()
+        .then(|| Name::new(CONTROL_NAME.as_bytes()));
     let hidden = hidden.and_then(Result::ok);
     let guarded = Arc::new(Guarded::new(guard, known, hidden));
     let options = MountOptions {
@@ -140,7 +145,10 @@ fn make(service: &Service) -> Result<Session, Failure> {
         && let Err(errno) = attach(&session, &control)
     {
         end(&session);
-        return Err(failed("show the control directory in the guard over", errno));
+        return Err(failed(
+            "show the control directory in the guard over",
+            errno,
+        ));
     }
     Ok(session)
 }
