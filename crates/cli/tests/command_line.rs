@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 36] = [
+const VERBS: [&str; 38] = [
     "init",
     "deinit",
     "config",
@@ -38,6 +38,8 @@ const VERBS: [&str; 36] = [
     "sync",
     "recover",
     "check",
+    "mount",
+    "umount",
     "service",
     "completions",
     "make",

@@ -76,6 +76,25 @@ impl Guarded {
         })
     }
 
+    fn put(
+        &self,
+        request: &Request,
+        number: u64,
+        offset: u64,
+        (data, kill_set_id): (&[u8], bool),
+    ) -> Result<()> {
+        let node = self.node(number)?;
+        let (file, acting) = self.open_for(&node, request)?;
+        calls::write(&file, offset, data)?;
+        drop(acting);
+        if kill_set_id && calls::kill_set_id(&node.object, &self.stat(&node)?, false)? {
+            // After a write the kernel keeps the mode it has cached.
+            self.known
+                .notify(|notifier| notifier.invalidate_inode(number, -1, 0));
+        }
+        Ok(())
+    }
+
     /// Opens a file for a change of its contents, at the caller's expense.
     fn open_for(&self, node: &Node, request: &Request) -> Result<(OwnedFd, Acting)> {
         node.require_there()?;
@@ -248,14 +267,23 @@ impl Filesystem for Guarded {
         kill_set_id: bool,
     ) -> Result<()> {
         let _section = self.enter();
-        let node = self.node(number)?;
-        let (file, acting) = self.open_for(&node, request)?;
-        calls::write(&file, offset, data)?;
-        drop(acting);
-        if kill_set_id && calls::kill_set_id(&node.object, &self.stat(&node)?, false)? {
-            // After a write the kernel keeps the mode it has cached.
-            self.known
-                .notify(|notifier| notifier.invalidate_inode(number, -1, 0));
+        self.put(request, number, offset, (data, kill_set_id))
+    }
+
+    /// A commit may have made the file longer since the kernel has looked.
+    fn append(
+        &self,
+        request: &Request,
+        number: u64,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<()> {
+        let _section = self.enter();
+        let end = self.stat(&*self.node(number)?)?.length;
+        self.put(request, number, end, (data, kill_set_id))?;
+        if end != offset {
+            self.known.forget_later(number);
         }
         Ok(())
     }

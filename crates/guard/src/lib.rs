@@ -66,6 +66,17 @@ impl Known {
         })
     }
 
+    /// Makes the kernel forget the contents of a file. A call that writes to it is under way, and its
+    /// pages are locked until it is answered, so another thread does that.
+    fn forget_later(self: &Arc<Self>, node: u64) {
+        let known = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("guard-forget".to_owned());
+        let forget = move || known.notify(|notifier| notifier.invalidate_inode(node, 0, 0));
+        if let Err(error) = thread.spawn(forget) {
+            tracing::warn!("the kernel goes on to show old contents of a file: {error}");
+        }
+    }
+
     fn notify(&self, tell: impl FnOnce(&Notifier) -> Result<(), Errno>) {
         let notifier = sync::lock(&self.notifier).clone();
         if let Some(Err(errno)) = notifier.as_ref().map(tell) {

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use atomdir_testing::exit_code::{CONFLICT, INPUT_OUTPUT, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, Times, assert_equal};
 use atomdir_testing::{
-    Fixture, Random, User, look, moment_now, pick, shell, shell_as, skip, unmount, users_can_mount,
+    Fixture, Random, User, WAIT_UNTIL, binary, capture_output, look, moment_now, pick, shell,
+    shell_as, skip, unmount, users_can_mount, wait_until,
 };
 use operation::Operation;
 
@@ -186,6 +187,92 @@ fn what_programs_have_cached_follows_commits() {
         &mapped, b"long",
         "a file that keeps its inode, open since before"
     );
+    store.call(["umount"]).expect(0);
+}
+
+/// Neither what is appended through the guard is lost, nor what transactions append, to a file that
+/// keeps its inode.
+#[test]
+fn what_programs_and_transactions_append_is_all_there() {
+    let test = "what_programs_and_transactions_append_is_all_there";
+    let Some(guarded) = Guarded::new(test, ": > log; ln log second") else {
+        return;
+    };
+    let (store, log) = (&guarded.fixture.store, guarded.base().join("log"));
+    let is_over = AtomicBool::new(false);
+    let (mut outside, mut inside) = (0, 0);
+    std::thread::scope(|scope| {
+        let appender = scope.spawn(|| {
+            let file = fs::File::options().append(true).open(&log);
+            let (mut file, mut count) = (file.expect("opened"), 0);
+            while !is_over.load(Ordering::Relaxed) {
+                // Most transactions would conflict without a pause.
+                if count % 3 == 0 {
+                    std::thread::sleep(std::time::Duration::from_millis(25));
+                }
+                writeln!(file, "outside {count}").expect("appended");
+                count += 1;
+            }
+            count
+        });
+        let ends = Ends(&is_over);
+        for number in 0..pick(20, 200) {
+            let script = format!("echo inside {number} >> log");
+            let ran = store.run_with(&["--view", "exact", "--retry", "1000"], &script);
+            ran.expect(0);
+            inside += 1;
+        }
+        drop(ends);
+        outside = appender.join().expect("it does not panic");
+    });
+    let text = guarded.read("log");
+    let count = |of: &str| text.lines().filter(|line| line.starts_with(of)).count();
+    assert_eq!((count("outside"), count("inside")), (outside, inside));
+    assert_eq!(text.lines().count(), outside + inside, "{text}");
+    store.call(["umount"]).expect(0);
+    assert_eq!(
+        guarded.read("log"),
+        text,
+        "what the kernel has cached is true"
+    );
+    store.assert_at_rest();
+}
+
+/// A process in a mount namespace without the guard is served as before.
+#[test]
+fn a_mount_namespace_from_before_the_guard_goes_on_as_outside_writer() {
+    let test = "a_mount_namespace_from_before_the_guard_goes_on_as_outside_writer";
+    let Some(guarded) = Guarded::new(test, "echo old > a") else {
+        return;
+    };
+    let store = &guarded.fixture.store;
+    store.call(["umount"]).expect(0);
+    let (ready, go) = (
+        guarded.fixture.scratch.join("ready"),
+        guarded.fixture.scratch.join("go"),
+    );
+    let script = format!(
+        "{WAIT_UNTIL}: > {ready}; wait_until test -e {go}
+        grep -c atomdir-guard /proc/self/mountinfo; cat a
+        {atomdir} run --quiet -- sh -c 'echo inside > a'; cat a; echo outside > a",
+        ready = ready.display(),
+        go = go.display(),
+        atomdir = binary().display(),
+    );
+    std::thread::scope(|scope| {
+        let old = scope.spawn(|| {
+            let mut command = std::process::Command::new("unshare");
+            store.user().dress(&mut command);
+            let command =
+                command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+            capture_output(command.current_dir(guarded.base()))
+        });
+        wait_until("the namespace", || ready.exists() || old.is_finished());
+        store.call(["mount"]).expect(0);
+        fs::write(&go, "").expect("written");
+        let text = old.join().expect("it does not panic").text();
+        assert_eq!(text, "0\nold\ninside\n", "{script}");
+    });
     store.call(["umount"]).expect(0);
 }
 

@@ -157,6 +157,17 @@ impl Gate {
         }
     }
 
+    /// These objects have another number of links than the kernel may have cached.
+    pub fn forget_links(&self, objects: Vec<Identity>) {
+        let guarding = self.lock().guarding.clone();
+        if let Some(guarding) = guarding.filter(|_| !objects.is_empty()) {
+            guarding.forget(&Touched {
+                objects: objects.into_iter().collect(),
+                ..Touched::default()
+            });
+        }
+    }
+
     /// Closes the gate for a commit. `None`: there is no guard. The caller holds the commit lock, so
     /// there is one at a time.
     pub fn close(&self, record: &CommitRecord) -> Option<Closed<'_>> {

@@ -11,6 +11,7 @@ use atomdir_format::header::StoreId;
 use crate::control::id_supply::IdSupply;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
+use crate::names;
 use crate::store::Store;
 use crate::store::queue::Landing;
 use crate::transaction::Transaction;
@@ -171,12 +172,15 @@ impl<D: Disk> Store<D> {
         if self.oldest_snapshot().is_some() {
             return;
         }
+        let mut linked = Vec::new();
         for name in lock(&self.0.linked_in_limbo).drain(..) {
             // The next checkpoint removes the links that remain.
             if let Err(error) = core.disk.unlink(&core.control.limbo, &name) {
                 tracing::debug!(error = %reason(error), ?name, "a link in limbo is left over");
             }
+            linked.extend(names::parse_limbo(&name).map(|(identity, _)| identity));
         }
+        self.0.gate.forget_links(linked);
     }
 
     /// Whether a view shows objects that the past keeps in limbo.

@@ -52,6 +52,7 @@ pub(crate) fn handle(
 fn refuse_if_used(service: &Service) -> Result<(), Failure> {
     let why = match service.connections.count() {
         _ if service.is_supervised => "a supervisor runs the service, and would have to restart it",
+        _ if service.guard.is_mounted() => "the service has mounted a guard over the store",
         0 | 1 => return Ok(()),
         _ => "another program is connected to the service",
     };

@@ -59,8 +59,10 @@ fn end(session: &Session) {
 pub(crate) fn mount(service: &Service, peer: &Peer) -> Result<(), Failure> {
     require_root(peer)?;
     let mut mounted = sync::lock(&service.guard.0);
-    if let Some(ended) = mounted.take_if(|session| session.is_ended()) {
-        end(&ended);
+    // Somebody may have unmounted it, and programs may still be in it.
+    let is_gone = |session: &mut Session| session.is_ended() || guard_at(&service.path).is_none();
+    if let Some(gone) = mounted.take_if(is_gone) {
+        end(&gone);
     }
     if mounted.is_none() {
         *mounted = Some(make(service)?);
