@@ -49,6 +49,7 @@ pub use base::credentials::{Credentials, Permission};
 pub use base::inode_numbers::INODES_END;
 pub use base::survey::BeyondOverlay;
 pub use commit::checkpoint::SpaceWatch;
+pub use commit::guarded::{Leaving, Located, NameNow};
 pub use commit::refresh::Refreshed;
 pub use commit::{Committed, Portion};
 pub use control::trial::Layers;

@@ -31,6 +31,11 @@ fn path_of(object: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", object.as_raw_fd())
 }
 
+/// Where the kernel has an object now. That of an object without a name ends in " (deleted)".
+pub fn present_path(object: &OwnedFd) -> Result<Vec<u8>> {
+    Ok(rustix::fs::readlinkat(CWD, &*path_of(object), Vec::new())?.into_bytes())
+}
+
 pub fn attributes_of(stat: &Stat) -> NodeAttributes {
     NodeAttributes {
         inode: stat.identity.inode,

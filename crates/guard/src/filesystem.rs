@@ -7,7 +7,7 @@ use atomdir_disk::{
     Disk, FileSystemStatus, Kind, ListEntry, Name, NewNode, NodeAttributes, RenameMode,
     SetAttributes, Stat, sync,
 };
-use atomdir_engine::Section;
+use atomdir_engine::{Leaving, NameNow, Section};
 use atomdir_fuse::{Entry, Filesystem, Notifier, ROOT_NODE, Request, Result, Seek, Validity};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -76,6 +76,43 @@ impl Guarded {
         })
     }
 
+    fn keep_attributes(&self, node: &Node) -> Result<()> {
+        self.guard
+            .keep_attributes(&node.located(&self.known).as_ref())
+    }
+
+    /// From `start` to `end`, in bytes.
+    fn keep_contents(&self, node: &Node, start: u64, end: u64) -> Result<()> {
+        let located = node.located(&self.known);
+        self.guard.keep_contents(&located.as_ref(), start, end)
+    }
+
+    fn keep_name(&self, directory: &Node, name: &[u8], leaving: Leaving) -> Result<NameNow> {
+        let name = Name::new(name).map_err(|_| Errno::INVAL)?;
+        let located = directory.located(&self.known);
+        self.guard.keep_name(&located.as_ref(), &name, leaving)
+    }
+
+    /// What becomes of the object that has the new name of another. `None`: the rename changes
+    /// nothing, since both are names of one object.
+    fn leaving(
+        &self,
+        from: (&Node, &Name),
+        to: (&Node, &Name),
+        mode: RenameMode,
+    ) -> Result<Option<Leaving>> {
+        let stat = self.disk.stat_at(&from.0.object, from.1)?;
+        let target = self.disk.stat_at(&to.0.object, to.1);
+        if target.is_ok_and(|target| target.identity == stat.identity) {
+            return Ok(None);
+        }
+        let directory = stat.kind == Kind::Directory;
+        Ok(Some(match mode {
+            RenameMode::Replace => Leaving::Loses { directory },
+            RenameMode::NoReplace | RenameMode::Exchange => Leaving::Moves,
+        }))
+    }
+
     fn put(
         &self,
         request: &Request,
@@ -84,6 +121,7 @@ impl Guarded {
         (data, kill_set_id): (&[u8], bool),
     ) -> Result<()> {
         let node = self.node(number)?;
+        self.keep_contents(&node, offset, offset.saturating_add(data.len() as u64))?;
         let (file, acting) = self.open_for(&node, request)?;
         calls::write(&file, offset, data)?;
         drop(acting);
@@ -154,6 +192,10 @@ impl Filesystem for Guarded {
         let section = self.enter();
         let node = self.node(node)?;
         node.require_there()?;
+        match change.length {
+            Some(length) => self.keep_contents(&node, length, u64::MAX)?,
+            None => self.keep_attributes(&node)?,
+        }
         if let Some(length) = change.length {
             let _acting = Acting::begin(&self.disk, request)?;
             calls::set_length(&node.object, length)?;
@@ -190,6 +232,7 @@ impl Filesystem for Guarded {
     ) -> Result<Entry> {
         let section = self.enter();
         let directory = self.directory(parent, name)?;
+        self.keep_name(&directory, name, Leaving::Moves)?;
         let acting = Acting::begin(&self.disk, request)?;
         set_umask(umask)?;
         calls::make(&directory.object, name, &what, mode)?;
@@ -218,6 +261,8 @@ impl Filesystem for Guarded {
         let section = self.enter();
         let (node, directory) = (self.node(node)?, self.directory(parent, name)?);
         node.require_there()?;
+        self.keep_attributes(&node)?;
+        self.keep_name(&directory, name, Leaving::Moves)?;
         calls::link(&node.object, &directory.object, name)?;
         self.entry(&section, calls::find(&directory.object, name)?)
     }
@@ -225,6 +270,7 @@ impl Filesystem for Guarded {
     fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
         let _section = self.enter();
         let directory = self.directory(parent, name)?;
+        self.keep_name(&directory, name, Leaving::Loses { directory: false })?;
         let name = Name::new(name).map_err(|_| Errno::INVAL)?;
         self.disk.unlink(&directory.object, &name)
     }
@@ -232,6 +278,10 @@ impl Filesystem for Guarded {
     fn remove_directory(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
         let _section = self.enter();
         let directory = self.directory(parent, name)?;
+        if self.keep_name(&directory, name, Leaving::Loses { directory: true })? == NameNow::IsGone
+        {
+            return Ok(());
+        }
         let name = Name::new(name).map_err(|_| Errno::INVAL)?;
         self.disk.remove_directory(&directory.object, &name)
     }
@@ -248,8 +298,20 @@ impl Filesystem for Guarded {
         let new = self.directory(to.0, to.1)?;
         let name = |name: &[u8]| Name::new(name).map_err(|_| Errno::INVAL);
         let (from, to) = (name(from.1)?, name(to.1)?);
+        let leaving = self.leaving((&old, &from), (&new, &to), mode)?;
+        if let Some(leaving) = leaving {
+            self.keep_name(&old, from.as_bytes(), Leaving::Moves)?;
+            self.keep_name(&new, to.as_bytes(), leaving)?;
+        }
         self.disk
-            .rename((&old.object, &from), (&new.object, &to), mode)
+            .rename((&old.object, &from), (&new.object, &to), mode)?;
+        if leaving.is_some() {
+            self.guard.moved(&new.located(&self.known).as_ref(), &to);
+            if mode == RenameMode::Exchange {
+                self.guard.moved(&old.located(&self.known).as_ref(), &from);
+            }
+        }
+        Ok(())
     }
 
     fn read(&self, _: &Request, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -298,6 +360,8 @@ impl Filesystem for Guarded {
     ) -> Result<()> {
         let _section = self.enter();
         let node = self.node(node)?;
+        // Some modes move what follows.
+        self.keep_contents(&node, offset, u64::MAX)?;
         let (file, _acting) = self.open_for(&node, request)?;
         calls::allocate(&file, mode, offset, length)
     }
@@ -359,6 +423,7 @@ impl Filesystem for Guarded {
         let _section = self.enter();
         let node = self.node(node)?;
         node.require_there()?;
+        self.keep_attributes(&node)?;
         calls::set_xattr(&node.object, name, value, flags)?;
         if kill_set_group_id {
             calls::kill_set_id(&node.object, &self.stat(&node)?, true)?;
@@ -370,6 +435,7 @@ impl Filesystem for Guarded {
         let _section = self.enter();
         let node = self.node(node)?;
         node.require_there()?;
+        self.keep_attributes(&node)?;
         self.disk.remove_xattr(&node.object, name)
     }
 

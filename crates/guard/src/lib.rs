@@ -50,6 +50,8 @@ pub struct Guarded {
 
 /// What the kernel knows of the base, for the engine.
 pub struct Known {
+    /// A descriptor of the base's root directory.
+    root: OwnedFd,
     nodes: Nodes,
     notifier: Mutex<Option<Notifier>>,
     /// What the commit that is about to change the base takes away.
@@ -60,6 +62,7 @@ impl Known {
     /// `root`: the base's root directory.
     pub fn new(root: &OwnedFd) -> Result<Known, Errno> {
         Ok(Known {
+            root: calls::path_descriptor(root)?,
             nodes: Nodes::new(calls::path_descriptor(root)?)?,
             notifier: Mutex::default(),
             dying: Mutex::default(),

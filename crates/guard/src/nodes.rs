@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use atomdir_disk::{Disk, Identity, Kind, LinuxDisk, Stat, sync};
+use atomdir_engine::Located;
 use atomdir_fuse::{ROOT_NODE, Result};
 use rustix::io::Errno;
+
+use crate::{Known, calls};
 
 /// The node of the control directory's stand-in.
 pub const STAND_IN: u64 = 2;
@@ -24,7 +27,40 @@ pub struct Node {
     lookups: AtomicU64,
 }
 
+/// An object, for the engine.
+pub struct Place<'a> {
+    identity: Identity,
+    path: Box<dyn Fn() -> Option<Vec<u8>> + 'a>,
+}
+
+impl Place<'_> {
+    pub fn as_ref(&self) -> Located<'_> {
+        Located {
+            identity: self.identity,
+            path: &*self.path,
+        }
+    }
+}
+
 impl Node {
+    pub fn located<'a>(&'a self, known: &'a Known) -> Place<'a> {
+        let path = || {
+            let (root, path) = (
+                calls::present_path(&known.root),
+                calls::present_path(&self.object),
+            );
+            let (root, path) = (root.ok()?, path.ok()?);
+            let below = path.strip_prefix(&*root)?;
+            // Another file system may be mounted there.
+            let is_below = root == b"/" || below.is_empty() || below.starts_with(b"/");
+            (is_below && self.device == known.nodes.device).then(|| below.to_vec())
+        };
+        Place {
+            identity: self.identity,
+            path: Box::new(path),
+        }
+    }
+
     pub fn note_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }

@@ -1,5 +1,6 @@
 //! The guard: a file system over the store's own path, for programs outside transactions.
 
+mod frozen;
 mod killed;
 #[path = "../model/operation.rs"]
 mod operation;
@@ -131,11 +132,13 @@ fn transactions_conflict_with_writers_through_a_guard() {
         ("echo outside > a", "echo inside > a", true),
         ("echo outside >> a", "rm a", true),
         ("rm b", "echo inside > b", true),
-        ("mv c d/c", "echo inside > c", true),
+        ("mv c d/c", "mv c e", true),
         ("echo outside > new", "echo inside > new", true),
         ("chmod 600 a", "chmod 640 a", true),
         ("echo outside > a", "echo inside > other", false),
         ("echo outside > d/one", "echo inside > d/two", false),
+        // As if another transaction had moved it: it stays one file.
+        ("mv d/c d/moved", "echo inside > d/c", false),
     ] {
         let view = store.begin();
         store.exec(&view, inside).expect(0);
@@ -148,6 +151,7 @@ fn transactions_conflict_with_writers_through_a_guard() {
     }
     assert_eq!(guarded.read("a"), "outside\n");
     assert_eq!(guarded.read("other"), "inside\n");
+    assert_eq!(guarded.read("d/moved"), "inside\n");
     store.call(["umount"]).expect(0);
     store.assert_at_rest();
 }

@@ -114,6 +114,13 @@ impl<D: Disk> Store<D> {
     fn append_cancellation(&self, state: &mut CommitState<D>, pending: &Pending<D>) -> Option<()> {
         let core = &*self.0.core;
         let sequence = Sequence(pending.record.sequence);
+        let before = self.0.gate.claim(state.journal.newest);
+        // It takes no part in what snapshots show.
+        self.0.gate.entered();
+        if let Err(error) = self.append_epochs(state, before) {
+            tracing::warn!(%error, "commit {sequence} cannot be cancelled");
+            return None;
+        }
         let by = state.journal.newest.next();
         let record = LogRecord::Cancellation(Cancellation {
             sequence: by.0,

@@ -123,6 +123,7 @@ impl<D: Disk> Store<D> {
         }
         let pending = Pending::whole(logged, Waiter::Caller, keeps_stage);
         state.queue.push(&self.0.core, pending);
+        self.0.gate.entered();
         let applied = self.wait_until_applied(state, sequence, meter);
         if matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
             committing.view = None;

@@ -10,6 +10,12 @@
 //! What the kernel was told by a call that began in `Open` it forgets, since the gate waits for the
 //! end of such calls first; a directory's lock in the kernel then orders their answers before that.
 //!
+//! While transactions are open, guarded calls have a place in the commit order: an *epoch*, whose
+//! sequence is behind that of every commit so far. What a call replaces is kept until its epoch
+//! (`commit::guarded`). The next begin or commit closes the epoch. A snapshot that begins then has
+//! the epoch's sequence, and a commit the next one. Before that commit the log gets records that
+//! belong to no commit, so that its sequences have no gaps.
+//!
 //! Invariants
 //! 1. No call is inside while a commit changes the base. The last check of the commit belongs to the
 //!    same closed time, so no guarded call comes between that check and the change.
@@ -21,13 +27,16 @@
 //! 4. A call waits here only for `Closed`, and with no other lock held. It takes no lock of the
 //!    engine, so the thread that closes the gate may hold any of them. It never waits for a flush of the log.
 //! 5. The thread that closes the gate makes no call through the guard.
+//! 6. A snapshot's sequence is not before any commit or epoch that it shows, and before all others. So
+//!    a begin waits until no call is inside, and until a commit that has a sequence is on the way.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use atomdir_disk::{Disk, Identity, Name};
 use atomdir_format::record::{CommitRecord, Locator};
 
+use crate::ids::Sequence;
 use crate::lock;
 use crate::store::Store;
 use crate::sync;
@@ -68,6 +77,23 @@ struct GateState {
     phase: Phase,
     /// How many calls are inside that began while the gate was open, and while it was closing.
     inside: [usize; 2],
+    /// The newest sequence that a commit or a closed epoch has.
+    newest: Sequence,
+    /// The sequence of the calls that have changed something since then.
+    epoch: Option<Sequence>,
+    /// The newest epoch that was closed.
+    closed: Sequence,
+    /// A commit has a sequence, and is not among those on the way yet.
+    is_claimed: bool,
+    left: Left,
+}
+
+/// What calls have kept for open snapshots.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// In limbo.
+    pub names: Vec<Name>,
+    pub epochs: BTreeSet<Sequence>,
 }
 
 #[derive(Default)]
@@ -80,10 +106,21 @@ enum Phase {
         was_read: bool,
     },
     Closed,
+    /// As `Closed`, for a begin.
+    Paused,
+}
+
+impl GateState {
+    fn close_epoch(&mut self) {
+        if let Some(epoch) = self.epoch.take() {
+            self.closed = epoch;
+            self.newest = self.newest.max(epoch);
+        }
+    }
 }
 
 /// As long as it exists, calls of programs outside transactions go through the gate.
-pub struct Guard<D: Disk>(Store<D>);
+pub struct Guard<D: Disk>(pub(crate) Store<D>);
 
 /// A call that is inside the gate.
 #[must_use = "the call is inside as long as this lives"]
@@ -92,6 +129,9 @@ pub struct Section<'a> {
     /// Whether the kernel may cache the answer: the call began while the gate was open.
     pub may_be_cached: bool,
 }
+
+/// The gate is closed, and no commit gets a sequence: a transaction begins.
+pub(crate) struct Paused<'a>(&'a Gate);
 
 /// The gate is closed: a commit changes the base.
 pub(crate) struct Closed<'a> {
@@ -105,11 +145,12 @@ impl<D: Disk> Store<D> {
     /// From now on commits wait for guarded calls. `None`: the store has a guard.
     pub fn guard(&self, guarding: Arc<dyn Guarding>) -> Option<Guard<D>> {
         // No commit is being applied.
-        let _committing = lock(&self.0.commit);
+        let committing = lock(&self.0.commit);
         let mut state = self.0.gate.lock();
         if state.guarding.is_some() {
             return None;
         }
+        state.newest = state.newest.max(committing.journal.newest);
         state.guarding = Some(guarding);
         Some(Guard(self.clone()))
     }
@@ -140,11 +181,11 @@ impl Gate {
 
     fn enter(&self, reads: Option<Identity>) -> Section<'_> {
         let mut state = self.lock();
-        while matches!(state.phase, Phase::Closed) {
+        while matches!(state.phase, Phase::Closed | Phase::Paused) {
             state = sync::wait(&self.changed, state);
         }
         let may_be_cached = match &mut state.phase {
-            Phase::Open | Phase::Closed => true,
+            Phase::Open | Phase::Closed | Phase::Paused => true,
             Phase::Closing { touched, was_read } => {
                 *was_read |= reads.is_some_and(|object| touched.objects.contains(&object));
                 false
@@ -155,6 +196,79 @@ impl Gate {
             gate: self,
             may_be_cached,
         }
+    }
+
+    /// The place in the commit order of what a call changes now. The caller is inside.
+    pub fn epoch(&self) -> Sequence {
+        let mut state = self.lock();
+        let next = state.newest.next();
+        *state.epoch.get_or_insert(next)
+    }
+
+    /// Claims the sequence of a commit. Returns the newest one before it, which may be that of an
+    /// epoch that the log has not got yet. `newest`: the log's. Call [`Gate::entered`] once the commit
+    /// is on the way, or has failed.
+    pub fn claim(&self, newest: Sequence) -> Sequence {
+        let mut state = self.lock();
+        while state.guarding.is_some() && matches!(state.phase, Phase::Paused) {
+            state = sync::wait(&self.changed, state);
+        }
+        state.close_epoch();
+        let before = state.newest.max(newest);
+        state.newest = before.next();
+        state.is_claimed = true;
+        before
+    }
+
+    /// The commit that has claimed the sequence after this one has failed.
+    pub fn unclaim(&self, before: Sequence) {
+        let mut state = self.lock();
+        if state.newest == before.next() && state.epoch.is_none() {
+            state.newest = before;
+        }
+        drop(state);
+        self.entered();
+    }
+
+    pub fn entered(&self) {
+        self.lock().is_claimed = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits until no call is inside, and keeps calls and commits from going on. `None`: there is no
+    /// guard. The caller holds no lock.
+    pub fn pause(&self) -> Option<Paused<'_>> {
+        let mut state = self.lock();
+        while state.guarding.is_some() && (!matches!(state.phase, Phase::Open) || state.is_claimed)
+        {
+            state = sync::wait(&self.changed, state);
+        }
+        state.guarding.as_ref()?;
+        state.phase = Phase::Paused;
+        while state.inside != [0, 0] {
+            state = sync::wait(&self.changed, state);
+        }
+        Some(Paused(self))
+    }
+
+    /// The sequence of the newest epoch that snapshots may show.
+    pub fn closed_epoch(&self) -> Sequence {
+        self.lock().closed
+    }
+
+    /// Notes that a call has kept something until its epoch, perhaps in limbo.
+    pub fn leave(&self, epoch: Sequence, name: Option<Name>) {
+        let mut state = self.lock();
+        state.left.epochs.insert(epoch);
+        state.left.names.extend(name);
+    }
+
+    pub fn has_left(&self) -> bool {
+        !self.lock().left.epochs.is_empty()
+    }
+
+    pub fn take_left(&self) -> Left {
+        std::mem::take(&mut self.lock().left)
     }
 
     /// These objects have another number of links than the kernel may have cached.
@@ -175,6 +289,9 @@ impl Gate {
         let touched = Arc::new(touched_by(record));
         for tries_left in (0..TRIES_MAX).rev() {
             let mut state = self.lock();
+            while matches!(state.phase, Phase::Paused) {
+                state = sync::wait(&self.changed, state);
+            }
             state.phase = Phase::Closing {
                 touched: touched.clone(),
                 was_read: false,
@@ -200,6 +317,28 @@ impl Gate {
             guarding,
             is_applied: false,
         })
+    }
+}
+
+impl Paused<'_> {
+    /// The snapshot of a transaction that begins now, and that shows all commits up to `at`.
+    pub fn snapshot(&self, at: Sequence) -> Sequence {
+        let mut state = self.0.lock();
+        state.close_epoch();
+        state.closed.max(at)
+    }
+
+    /// Whether a snapshot that begins now has a later place in the commit order than `at`.
+    pub fn is_beyond(&self, at: Sequence) -> bool {
+        let state = self.0.lock();
+        state.epoch.is_some() || state.closed > at
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.0.lock().phase = Phase::Open;
+        self.0.changed.notify_all();
     }
 }
 
