@@ -24,8 +24,9 @@
 //!    kernel is made to forget once more, before the gate closes.
 //! 3. The kernel forgets only while calls are let in: it takes locks of directories and pages that
 //!    programs hold while they wait for an answer.
-//! 4. A call waits here only for `Closed`, and with no other lock held. It takes no lock of the
-//!    engine, so the thread that closes the gate may hold any of them. It never waits for a flush of the log.
+//! 4. A call waits here only for `Closed` and `Paused`, and with no other lock held. Inside it takes
+//!    neither `commit` nor `applying`, nor the lock of a view, and it never waits for a flush of the log. So
+//!    the thread that closes the gate may hold these.
 //! 5. The thread that closes the gate makes no call through the guard.
 //! 6. A snapshot's sequence is not before any commit or epoch that it shows, and before all others. So
 //!    a begin waits until no call is inside, and until a commit that has a sequence is on the way.
@@ -86,6 +87,8 @@ struct GateState {
     /// A commit has a sequence, and is not among those on the way yet.
     is_claimed: bool,
     left: Left,
+    /// Objects whose number of links the kernel shall forget.
+    links: Vec<Identity>,
 }
 
 /// What calls have kept for open snapshots.
@@ -273,13 +276,31 @@ impl Gate {
 
     /// These objects have another number of links than the kernel may have cached.
     pub fn forget_links(&self, objects: Vec<Identity>) {
-        let guarding = self.lock().guarding.clone();
-        if let Some(guarding) = guarding.filter(|_| !objects.is_empty()) {
+        let mut state = self.lock();
+        state.links.extend(objects);
+        // Otherwise whoever has closed the gate does it: that may be this thread.
+        if matches!(state.phase, Phase::Open) {
+            self.forget_now(state);
+        }
+    }
+
+    fn forget_now(&self, mut state: MutexGuard<'_, GateState>) {
+        let objects: HashSet<Identity> = std::mem::take(&mut state.links).into_iter().collect();
+        let guarding = state.guarding.clone().filter(|_| !objects.is_empty());
+        drop(state);
+        if let Some(guarding) = guarding {
             guarding.forget(&Touched {
-                objects: objects.into_iter().collect(),
+                objects,
                 ..Touched::default()
             });
         }
+    }
+
+    fn open(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Open;
+        self.changed.notify_all();
+        self.forget_now(state);
     }
 
     /// Closes the gate for a commit. `None`: there is no guard. The caller holds the commit lock, so
@@ -337,8 +358,7 @@ impl Paused<'_> {
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        self.0.lock().phase = Phase::Open;
-        self.0.changed.notify_all();
+        self.0.open();
     }
 }
 
@@ -356,8 +376,7 @@ impl Drop for Section<'_> {
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         self.guarding.changed(self.is_applied);
-        self.gate.lock().phase = Phase::Open;
-        self.gate.changed.notify_all();
+        self.gate.open();
     }
 }
 
