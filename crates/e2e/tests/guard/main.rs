@@ -214,7 +214,9 @@ fn what_programs_and_transactions_append_is_all_there() {
                 if count % 3 == 0 {
                     std::thread::sleep(std::time::Duration::from_millis(25));
                 }
-                writeln!(file, "outside {count}").expect("appended");
+                // One call, so that no transaction comes in between.
+                let line = format!("outside {count}\n");
+                file.write_all(line.as_bytes()).expect("appended");
                 count += 1;
             }
             count
@@ -230,6 +232,10 @@ fn what_programs_and_transactions_append_is_all_there() {
         outside = appender.join().expect("it does not panic");
     });
     let text = guarded.read("log");
+    for number in 0..inside {
+        let line = format!("inside {number}");
+        assert!(text.lines().any(|one| one == line), "no '{line}' in {text}");
+    }
     let count = |of: &str| text.lines().filter(|line| line.starts_with(of)).count();
     assert_eq!((count("outside"), count("inside")), (outside, inside));
     assert_eq!(text.lines().count(), outside + inside, "{text}");
