@@ -81,6 +81,7 @@ impl<D: Disk> Store<D> {
         let mut pending = Pending::whole(logged, waiter, keeps_stage);
         self.publish_early(state, &open, (&mut pending, &carried));
         state.queue.push(&self.0.core, pending);
+        self.0.gate.entered();
         self.0.has_pending.store(true, Ordering::Release);
         drop(open);
         // Under the commit lock: whoever sets it aside notes that afterwards.

@@ -25,6 +25,7 @@ use crate::options::Durability;
 use crate::progress::Meter;
 use crate::store::Store;
 use crate::store::commit_state::{CommitState, Guard};
+use crate::store::guard::Closed;
 use crate::store::queue::{Logged, Pending, Waiter};
 use crate::transaction::Transaction;
 use crate::transaction::view_slot::Committing;
@@ -126,6 +127,7 @@ impl<D: Disk> Store<D> {
         }
         let pending = Pending::whole(logged, Waiter::Caller, keeps_stage);
         state.queue.push(&self.0.core, pending);
+        self.0.gate.entered();
         let applied = self.wait_until_applied(state, sequence, meter);
         if matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
             committing.view = None;
@@ -221,14 +223,18 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), StoreError> {
         let mut published = Ok(());
         while published.is_ok() {
-            let mut batch = Vec::new();
-            published = self.take_batch(state, durable, &mut batch);
+            let (mut batch, mut closed) = (Vec::new(), None);
+            published = self.take_batch(state, durable, (&mut batch, &mut closed));
             if published.is_ok() && batch.is_empty() {
                 break;
             }
             if published.is_ok() {
                 published = self.publish(state, &mut batch, meter);
+                if let Some(closed) = &mut closed {
+                    closed.is_applied = published.is_ok();
+                }
             }
+            drop(closed);
             let stalled = match &published {
                 Err(StoreError::Stalled(stalled)) => Some(stalled.clone()),
                 _ => None,
@@ -259,13 +265,18 @@ impl<D: Disk> Store<D> {
     }
 
     /// Takes the next commits out of the queue that are to be applied as one, and cancels those that
-    /// the base cannot take.
-    fn take_batch(
-        &self,
+    /// the base cannot take. If there is a guard, closes its gate for them.
+    fn take_batch<'a>(
+        &'a self,
         state: &mut CommitState<D>,
         durable: Sequence,
-        batch: &mut Vec<Pending<D>>,
+        (batch, closed): (&mut Vec<Pending<D>>, &mut Option<Closed<'a>>),
     ) -> Result<(), StoreError> {
+        // With a guard one at a time: guarded calls do not wait while others are checked.
+        let is_alone = self.0.gate.is_guarded();
+        let goes_with = |first: &Pending<D>, next: &Pending<D>, commits| {
+            (!is_alone || first.attempt.is_some()) && first.goes_with(next, commits)
+        };
         let mut ended = Vec::new();
         let mut taken = Ok(());
         while taken.is_ok()
@@ -273,10 +284,17 @@ impl<D: Disk> Store<D> {
             && next.sequence() <= durable
             && batch
                 .first()
-                .is_none_or(|first| first.goes_with(next, batch.len()))
-            && let Some(mut pending) = state.queue.commits.pop_front()
+                .is_none_or(|first| goes_with(first, next, batch.len()))
         {
-            match self.cancel_if_refused(state, &mut pending) {
+            if batch.is_empty() {
+                let tried = next.attempt.as_ref().map_or(1, |tried| tried.commits);
+                let records = state.queue.commits.iter().map(|pending| &pending.record);
+                *closed = self.0.gate.close(records.take(tried));
+            }
+            let Some(mut pending) = state.queue.commits.pop_front() else {
+                break;
+            };
+            match self.cancel_if_refused(state, &mut pending, closed) {
                 Ok(true) => {
                     self.0.core.on_the_way.leave(pending.sequence());
                     continue;

@@ -100,6 +100,7 @@ impl<D: Disk> Store<D> {
         // Also if the transaction is lazy: the view needs the part in the base.
         let pending = Pending::part(logged, landing);
         state.queue.push(&self.0.core, pending);
+        self.0.gate.entered();
         let applied = self.wait_until_applied(state, sequence, meter);
         if let Err(CommitError::Logged(_)) = &applied {
             drop(self.take_landing(id));

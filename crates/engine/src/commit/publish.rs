@@ -184,6 +184,7 @@ impl<D: Disk> Store<D> {
                 unseen: &mut unseen,
                 at: None,
                 closed: HashSet::new(),
+                is_guarded: false,
             };
             let mut kept = keeper.keep(&pending.set);
             for _ in 0..TRIES_MAX {

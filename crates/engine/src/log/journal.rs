@@ -98,6 +98,12 @@ impl<D: Disk> Journal<D> {
         self.has_garbage = true;
     }
 
+    /// Notes that the log has a record that belongs to no commit.
+    pub fn note_no_commit(&mut self, sequence: Sequence) {
+        self.newest = sequence;
+        self.cancelled.insert(sequence.0);
+    }
+
     /// Calls `each` for every record of the log, oldest first. In the place of a commit that did
     /// not happen there is a cancellation.
     pub fn for_each_logged(
