@@ -416,7 +416,7 @@ impl<D: Disk> Core<D> {
 
     pub fn stat_place(&self, place: &Place, identity: Identity) -> Result<Stat> {
         if let Some(object) = self.ahead.object(identity) {
-            return Ok(object.stat.clone());
+            return Ok(object.stat);
         }
         match place {
             Place::Root => self.disk.stat(&self.root),

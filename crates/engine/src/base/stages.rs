@@ -106,21 +106,23 @@ impl<D: Disk> Core<D> {
     pub fn own_stage(&self, transaction: TransactionId) -> Result<()> {
         self.make_stage(transaction, false)?;
         let mut state = lock(&self.stages.state);
-        let Some(directory) = state.taken.get_mut(&transaction) else {
+        let taken = state.taken.insert(transaction, transaction);
+        let Some(directory) = taken.filter(|directory| *directory != transaction) else {
             return Ok(());
         };
-        if *directory != transaction {
-            let (from, to) = (
-                names::transaction(*directory),
-                names::transaction(transaction),
-            );
-            let stage: &D::Handle = &self.control.stage;
-            let (from, to) = ((stage, &from), (stage, &to));
-            self.disk.rename(from, to, RenameMode::NoReplace)?;
-            self.handles.remove(HandleKey::Stage(*directory));
-            *directory = transaction;
+        let (from, to) = (
+            names::transaction(directory),
+            names::transaction(transaction),
+        );
+        let stage: &D::Handle = &self.control.stage;
+        let (from, to) = ((stage, &from), (stage, &to));
+        let renamed = self.disk.rename(from, to, RenameMode::NoReplace);
+        if renamed.is_err() {
+            state.taken.insert(transaction, directory);
         }
-        Ok(())
+        drop(state);
+        self.handles.remove(HandleKey::Stage(directory));
+        renamed
     }
 
     /// Leaves the directory to a later transaction, or to the next checkpoint. `is_filled`: contents are

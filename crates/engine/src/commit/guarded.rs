@@ -20,8 +20,9 @@ use atomdir_format::record::{Cancellation, LogRecord};
 
 use crate::base::snapshot::PAGE;
 use crate::base::{Base, Place};
+use crate::commit::Validated;
 use crate::commit::keep::{Keeper, Snapshots};
-use crate::error::StoreError;
+use crate::error::{CommitError, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
 use crate::names;
@@ -29,6 +30,8 @@ use crate::ranges::RangeSet;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::store::guard::Guard;
+use crate::store::queue::Logged;
+use crate::transaction::Transaction;
 use crate::write_set::ContentsWrite;
 
 /// An object of the base, as whoever serves a guard knows it.
@@ -286,6 +289,24 @@ impl<D: Disk> Keeping<'_, D> {
 }
 
 impl<D: Disk> Store<D> {
+    /// Appends the record of a commit, behind those of all epochs before it.
+    pub(super) fn append(
+        &self,
+        transaction: &Transaction<D>,
+        state: &mut CommitState<D>,
+        validated: (Validated, Option<&[u8]>),
+    ) -> std::result::Result<Logged<D>, CommitError> {
+        let before = self.0.gate.claim(state.journal.newest);
+        let appended = self.append_epochs(state, before);
+        let appended = appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno));
+        let logged = appended.and_then(|()| self.append_commit(transaction, state, validated));
+        // Otherwise it is about to be on the way.
+        if logged.is_err() {
+            self.0.gate.unclaim(before);
+        }
+        logged
+    }
+
     /// Adds the records of epochs to the log, which belong to no commit.
     pub(super) fn append_epochs(&self, state: &mut CommitState<D>, until: Sequence) -> Result<()> {
         let core = &*self.0.core;

@@ -238,7 +238,7 @@ impl<D: Disk> Keeper<'_, D> {
         }
         let old = match self.core.ahead.object(identity) {
             Some(object) => Ok(OldAttributes {
-                stat: object.stat.clone(),
+                stat: object.stat,
                 xattrs: object.xattrs.clone(),
             }),
             None => self.core.with_object(&place, identity, |handle| {

@@ -369,23 +369,6 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    fn append(
-        &self,
-        transaction: &Transaction<D>,
-        state: &mut CommitState<D>,
-        validated: (Validated, Option<&[u8]>),
-    ) -> Result<Logged<D>, CommitError> {
-        let before = self.0.gate.claim(state.journal.newest);
-        let appended = self.append_epochs(state, before);
-        let appended = appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno));
-        let logged = appended.and_then(|()| self.append_commit(transaction, state, validated));
-        // Otherwise it is about to be on the way.
-        if logged.is_err() {
-            self.0.gate.unclaim(before);
-        }
-        logged
-    }
-
     fn append_commit(
         &self,
         transaction: &Transaction<D>,
