@@ -5,7 +5,9 @@
 //! a loop would flush for each commit. So a commit that only makes, replaces and removes files in
 //! old directories is *published* right away: the known objects, their histories and `base::ahead`
 //! show what it has done. Transactions read that and commit over it; the base follows at the next
-//! flush, commit by commit, in the order of the log.
+//! flush. Those that wait then are applied as one, so the base never gets what a later one of them
+//! replaces or removes; the history does. What the record of such a commit carries is kept in memory
+//! until the base has it (`base::carried`).
 //!
 //! A commit *leans on* another one that was published early if its transaction has seen something of
 //! it, or touches the same. If the base cannot take the one, the other is cancelled as well.
