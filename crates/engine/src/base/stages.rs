@@ -151,7 +151,17 @@ impl<D: Disk> Core<D> {
         let opened = self
             .disk
             .open(&self.control.stage, &name, Access::Directory);
-        let handle = Arc::new(opened?);
+        opened.map(Arc::new)
+    }
+
+    /// Like [`Core::open_stage`], for a transaction that will open it again: the handle is kept for a
+    /// while, and dropped with the directory.
+    pub fn keep_stage_open(&self, transaction: TransactionId) -> Result<Arc<D::Handle>> {
+        let key = HandleKey::Stage(self.stages.of(transaction));
+        if let Some(handle) = self.handles.get(key) {
+            return Ok(handle);
+        }
+        let handle = self.open_stage(transaction)?;
         self.handles.insert(key, handle.clone());
         Ok(handle)
     }

@@ -47,7 +47,7 @@ impl<D: Disk> View<D> {
         if !self.has_stage {
             return Err(Errno::STALE);
         }
-        self.core.open_stage(self.stage_of)
+        self.core.keep_stage_open(self.stage_of)
     }
 
     pub(crate) fn has_stage(&self) -> bool {
