@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::measure::{Side, Sides, in_turns};
 use crate::programs::{clear, make_directory, shell};
 use crate::report::Row;
@@ -222,6 +222,10 @@ impl Places {
 }
 
 pub fn bulk(bench: &Bench) -> Result<Vec<Row>> {
+    let is_unknown = |row: &&String| JOBS.iter().all(|job| job.name != **row);
+    if let Some(row) = bench.rows.iter().find(is_unknown) {
+        return Err(Error::NoRow(row.clone()));
+    }
     let mut rows = Vec::new();
     let wanted = |job: &&Job| bench.rows.is_empty() || bench.rows.iter().any(|row| row == job.name);
     for job in JOBS.iter().filter(wanted) {
