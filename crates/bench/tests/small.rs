@@ -13,6 +13,7 @@ const WORKLOADS: &[&str] = &[
     "nested",
     "unpack",
     "git",
+    "bulk",
     "outside",
     "memory",
     "files",
