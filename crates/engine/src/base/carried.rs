@@ -24,16 +24,7 @@ impl CarriedObject {
         let count = left.min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..count];
         buffer.fill(0);
-        let end = offset + count as u64;
-        for run in &self.runs {
-            let start = run.offset.max(offset);
-            let stop = (run.offset + run.bytes.len() as u64).min(end);
-            if start < stop {
-                let from = (start - run.offset) as usize..(stop - run.offset) as usize;
-                let to = (start - offset) as usize..(stop - offset) as usize;
-                buffer[to].copy_from_slice(&run.bytes[from]);
-            }
-        }
+        copy_runs(&self.runs, offset, buffer);
         count
     }
 
@@ -53,5 +44,18 @@ impl CarriedObject {
     pub fn bytes(&self) -> u64 {
         let contents: u64 = self.runs.iter().map(|run| run.bytes.len() as u64).sum();
         contents + size_of::<CarriedObject>() as u64
+    }
+}
+
+/// Fills the buffer with what the runs have from `at` on. The rest of it stays as it is.
+pub(crate) fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
+    let end = at + buffer.len() as u64;
+    for run in runs {
+        let start = run.offset.max(at);
+        let stop = (run.offset + run.bytes.len() as u64).min(end);
+        if start < stop {
+            let from = &run.bytes[(start - run.offset) as usize..(stop - run.offset) as usize];
+            buffer[(start - at) as usize..(stop - at) as usize].copy_from_slice(from);
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! The staging directories of transactions: making, reusing and dropping them.
 //!
 //! A small commit leaves its directory empty behind, and the next transaction takes it over under the
-//! name that it has. To make and remove one for each, or to rename it, would cost more than all the
-//! rest of a small commit on ext4, which looks for a free inode among all those that were freed within
-//! the last seconds. A directory has the id of the transaction that made it, and records say which one
-//! they mean.
+//! name that it has. To make and remove one for each would cost more than all the rest of a small
+//! commit on ext4, which looks for a free inode among all those that were freed within the last
+//! seconds; to rename it would cost a twelfth of such a commit. A directory has the id of the
+//! transaction that made it, and records say which one they mean.
 //!
 //! Invariants
 //! 1. Transactions that have used one directory have named nothing in it alike, so a record never

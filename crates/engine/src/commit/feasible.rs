@@ -114,11 +114,11 @@ pub(super) fn check_again<D: Disk>(
     for removed in &set.removed_directories {
         check_goes_to_limbo(core, &removed.base, &removed.path)?;
     }
-    let in_base = |base: &&Arc<Base>| !found.is_made(&core.ahead, base);
-    for base in set.dying.values().filter(in_base) {
+    let in_base = |base: &Base| !found.is_made(&core.ahead, base);
+    for base in set.dying.values().filter(|base| in_base(base)) {
         check_changeable(now, seen, (base, &InBase(base)), "remove")?;
     }
-    for object in set.objects.iter().filter(|object| in_base(&&object.base)) {
+    for object in set.objects.iter().filter(|object| in_base(&object.base)) {
         check_changeable(now, seen, (&object.base, &object.path), "change")?;
         check_own(now, object)?;
         let (_, place) = found.of(&object.base);

@@ -37,6 +37,11 @@ impl<D: Disk> Store<D> {
         let _applying = sync::write(&core.applying);
         for pending in &*batch {
             self.assert_is_next(state, pending);
+            if pending.landing().is_none() {
+                // The transaction's own snapshot needs none of the versions that the commit replaces.
+                let transaction = TransactionId(pending.record.transaction);
+                lock(&self.0.open).by_id.remove(&transaction);
+            }
         }
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
             return Ok(());
@@ -107,16 +112,10 @@ impl<D: Disk> Store<D> {
             pending.record.sequence <= state.journal.log.durable(),
             "the record is durable first"
         );
-        let mut open = lock(&self.0.open);
         assert!(
-            open.published < pending.sequence(),
+            lock(&self.0.open).published < pending.sequence(),
             "the log's order is kept"
         );
-        if pending.landing().is_none() {
-            // The transaction's own snapshot needs none of the versions that the commit replaces.
-            let transaction = TransactionId(pending.record.transaction);
-            open.by_id.remove(&transaction);
-        }
     }
 
     /// The transaction of a commit that is in the base needs its staging directory no more.
