@@ -18,7 +18,7 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result};
 use atomdir_format::record::{Cancellation, LogRecord};
 
-use crate::base::snapshot::PAGE;
+use crate::base::snapshot::{PAGE, SnapshotPoint};
 use crate::base::{Base, Place};
 use crate::commit::Validated;
 use crate::commit::keep::{Keeper, Snapshots};
@@ -324,14 +324,32 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Makes the sequences of all snapshots durable.
-    pub(crate) fn log_epochs(&self) -> std::result::Result<(), StoreError> {
-        let mut state = lock(&self.0.commit);
-        let appended = self.append_epochs(&mut state, self.0.gate.closed_epoch());
+    /// The present, as a new snapshot shows it. A checkpoint then makes its sequence durable.
+    pub(super) fn present(
+        &self,
+        state: &mut CommitState<D>,
+    ) -> std::result::Result<SnapshotPoint, StoreError> {
+        let paused = self.0.gate.pause();
+        let at = lock(&self.0.open).published;
+        let snapshot = SnapshotPoint {
+            at: paused.as_ref().map_or(at, |paused| paused.snapshot(at)),
+            began: self.stamp()?,
+        };
+        drop(paused);
+        self.log_epochs(state)?;
+        Ok(snapshot)
+    }
+
+    /// Appends the records of all epochs that snapshots may show, so that the next checkpoint keeps
+    /// later commits from getting their sequences.
+    pub(crate) fn log_epochs(
+        &self,
+        state: &mut CommitState<D>,
+    ) -> std::result::Result<(), StoreError> {
+        let appended = self.append_epochs(state, self.0.gate.closed_epoch());
         appended.map_err(|errno| StoreError::Control {
             step: "write the log",
             errno,
-        })?;
-        self.flush_appended(&mut state)
+        })
     }
 }

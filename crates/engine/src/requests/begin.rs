@@ -90,7 +90,6 @@ impl<D: Disk> Store<D> {
             Shows::InBase if tries_left > 0 => open.published,
             Shows::InBase | Shows::All => open.published.max(core.on_the_way.newest()),
         };
-        let in_log = at;
         let at = paused.as_ref().map_or(at, |paused| paused.snapshot(at));
         let transaction = Transaction::new(core, contention, id, options, at, now);
         let transaction = Arc::new(transaction);
@@ -101,13 +100,6 @@ impl<D: Disk> Store<D> {
         drop(not_applying);
         if transaction.conflicts() == Conflicts::Early {
             self.begin_early(&transaction);
-        }
-        if at > in_log && shows == Shows::InBase {
-            // If the transaction survives, no later commit may have its sequence.
-            if let Err(error) = self.log_epochs() {
-                self.abort(&transaction);
-                return Err(error.into());
-            }
         }
         Ok(transaction)
     }

@@ -228,19 +228,22 @@ fn epochs_in_the_log_are_no_commits_after_a_recovery() {
         "the epoch is the first"
     );
     overwrite(&guard, &scratch.0, "a", "later");
-    // Such a transaction may survive, so the log must know its sequence.
-    let last = store.begin_in_base(options());
-    drop((last.expect("begun"), older));
+    // The transaction outlives the store, so no later commit may have its sequence.
+    let last = store.begin_in_base(options()).expect("begun");
+    store.survive(&last, Vec::new()).expect("it can survive");
+    drop((last, older));
     drop(guard);
     drop(store);
     let store = open(&scratch.0);
     assert_eq!(store.status().sequence, Sequence(3));
     let commits = store.commits().expect("listed");
     assert_eq!(commits.len(), 1, "epochs are no commits");
+    let survivor = store.transactions().pop().expect("it has survived");
     let two = begin(&store);
     write(&two, "b", b"again");
     let committed = store.commit(&two).expect("committed");
     assert_eq!(committed.sequence, Some(Sequence(4)));
+    store.abort(&survivor);
     let read = |name: &str| fs::read(scratch.0.join(name)).expect("read");
     assert_eq!(
         (read("a"), read("b")),
@@ -248,6 +251,33 @@ fn epochs_in_the_log_are_no_commits_after_a_recovery() {
     );
     store.close().expect("closed");
     drop(open(&scratch.0));
+}
+
+/// Otherwise the view would go on to show what the call replaced, and the commit would not notice.
+#[test]
+fn a_refresh_shows_what_guarded_calls_have_written() {
+    let scratch = Scratch::new();
+    let (store, _, guard) = store_with(&scratch, &["a", "b"]);
+    let one = store.begin_in_base(options()).expect("begun");
+    write(&one, "b", b"inside");
+    let mut last = Sequence(0);
+    for (text, survives) in [("first", false), ("second", true), ("third", true)] {
+        if survives {
+            store.survive(&one, Vec::new()).expect("it can survive");
+        }
+        overwrite(&guard, &scratch.0, "a", text);
+        let refreshed = store.refresh(&one).expect("it has not changed the file");
+        assert_eq!(read(&one, "a"), text.as_bytes());
+        last = refreshed.to;
+    }
+    assert_eq!(last, Sequence(3), "each call was an epoch");
+    drop((one, guard, store));
+    let store = open(&scratch.0);
+    let survivor = store.transactions().pop().expect("it has survived");
+    assert!(store.status().sequence >= last, "no commit may take it");
+    assert_eq!(read(&survivor, "b"), b"inside");
+    store.commit(&survivor).expect("nobody is in the way");
+    assert_eq!(fs::read(scratch.0.join("a")).expect("read"), b"third");
 }
 
 #[test]
