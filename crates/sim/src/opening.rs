@@ -76,6 +76,12 @@ pub(crate) fn begin(store: &SimStore, durability: Durability) -> Begun {
     begun.map_err(|error| format!("begin: {error}"))
 }
 
+/// Likewise, with every commit that has returned in the base or published.
+pub(crate) fn begin_published(store: &SimStore, durability: Durability) -> Begun {
+    let begun = store.begin_published(options(Isolation::Snapshot, durability));
+    begun.map_err(|error| format!("begin: {error}"))
+}
+
 /// Likewise, with every commit that has returned in the base.
 pub(crate) fn begin_in_base(store: &SimStore, durability: Durability) -> Begun {
     let begun = store.begin_in_base(options(Isolation::Snapshot, durability));

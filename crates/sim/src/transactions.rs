@@ -11,7 +11,7 @@ use atomdir_engine::{
 use crate::disk::SimDisk;
 use crate::expected::Expected;
 use crate::group::{Company, Moment};
-use crate::opening::{SimStore, begin, begin_in_base, options};
+use crate::opening::{SimStore, begin, begin_in_base, begin_published, options};
 use crate::operation::Operation;
 use crate::overlay::Overlay;
 use crate::tree::{CALLER, Tree};
@@ -206,16 +206,25 @@ impl Driver {
 
     /// A transaction in a native view.
     pub fn native(&mut self, operations: &[Operation], salt: u64) {
-        let store = self.store();
-        let open = begin_in_base(&store, Durability::Durable).expect("a transaction begins");
+        let open = begin_in_base(&self.store(), Durability::Durable);
         self.all_is_durable();
+        self.act_natively(&open.expect("a transaction begins"), operations, salt);
+    }
+
+    /// Lazy commits before it may be on their way to the base.
+    pub fn native_at_once(&mut self, operations: &[Operation], salt: u64) {
+        let open = begin_published(&self.store(), Durability::Durable);
+        self.act_natively(&open.expect("a transaction begins"), operations, salt);
+    }
+
+    fn act_natively(&mut self, open: &Open, operations: &[Operation], salt: u64) {
         let disk = self.disk.clone();
-        let overlay = Overlay::mount(&disk, &open).expect("there is nothing in the way");
+        let overlay = Overlay::mount(&disk, open).expect("there is nothing in the way");
         act(&overlay, operations, salt);
         act(&self.plain, operations, salt);
         let taken = open.take_over_upper();
         taken.expect("the layer is as the kernel leaves it");
-        self.finish(&open);
+        self.finish(open);
     }
 
     pub fn reader(&mut self, reader: &Reader, salt: u64) {

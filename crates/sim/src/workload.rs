@@ -52,6 +52,8 @@ pub enum Step {
     Transaction(Vec<Act>),
     /// A durable commit of changes made in a native view.
     Native(Vec<Operation>),
+    /// Likewise, but lazy commits before it may be on their way to the base.
+    NativeAtOnce(Vec<Operation>),
     Serializable(Reader),
     /// While one transaction holds a lock on the path and changes it, a second one that
     /// changes it too is refused, and a third one that does not is committed.
@@ -234,6 +236,7 @@ impl Driver {
             Step::Both(first, second) => self.commit_both(first, second, salt),
             Step::Transaction(acts) => self.transaction(acts, salt),
             Step::Native(operations) => self.native(operations, salt),
+            Step::NativeAtOnce(operations) => self.native_at_once(operations, salt),
             Step::Serializable(reader) => self.reader(reader, salt),
             Step::Locked {
                 path,

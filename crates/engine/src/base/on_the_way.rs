@@ -318,6 +318,11 @@ impl Looking<'_> {
         !self.state.early.objects.0.is_empty()
     }
 
+    /// Whether there is a commit that is not published early.
+    pub fn has_late(&self) -> bool {
+        !self.state.late.objects.0.is_empty()
+    }
+
     /// For each thing that this commit touches, the newest commit that is published early and changes
     /// it. That one leans on all earlier ones that do.
     pub fn early_below(&self, footprint: &Footprint) -> BTreeSet<Sequence> {

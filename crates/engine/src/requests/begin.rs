@@ -20,6 +20,8 @@ const TRIES_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shows {
     InBase,
+    /// Also those on their way there, if all of them are published early: nobody waits for these.
+    Published,
     /// Also those on their way there.
     All,
 }
@@ -46,6 +48,22 @@ impl<D: Disk> Store<D> {
         self.begin_showing(Shows::InBase, options)
     }
 
+    /// Like [`Store::begin`], but no read in the transaction waits for a commit. So this waits until
+    /// every commit that has returned is in the base or is a published one: a lazy or deferred commit
+    /// that only makes, replaces and removes files. Under a guard none is.
+    pub fn begin_published(
+        &self,
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, BeginError> {
+        let has_late = self.0.core.on_the_way.look(|looking| looking.has_late());
+        if has_late || self.0.gate.is_guarded() {
+            return self.begin_in_base(options);
+        }
+        self.refuse_if_poisoned()?;
+        self.look_for_space();
+        self.begin_showing(Shows::Published, options)
+    }
+
     /// If another commits just now, space is looked for after that.
     fn look_for_space(&self) {
         let is_short = |state: Guard<'_, D>| state.is_short_of_space(&self.0.core);
@@ -62,21 +80,29 @@ impl<D: Disk> Store<D> {
         let id = self.take_id()?;
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
         let mut tries_left = TRIES_MAX;
-        let (paused, not_applying, now, mut open) = loop {
+        let (paused, not_applying, now, mut open, shows_way) = loop {
             // Before all other locks.
             let paused = self.0.gate.pause();
             let not_applying = sync::read(&self.0.core.applying);
             let now = self.stamp()?;
             let open = lock(&self.0.open);
+            let (is_early, is_late) = core
+                .on_the_way
+                .look(|looking| (looking.has_early(), looking.has_late()));
+            let shows_way = match shows {
+                Shows::InBase => tries_left == 0,
+                Shows::Published => tries_left == 0 || !is_late,
+                Shows::All => true,
+            };
             // Nothing is kept for a snapshot without a commit that was published before it began.
-            let is_early = core.on_the_way.look(|looking| looking.has_early());
+            let is_kept = shows_way || !is_early;
             // The snapshot then shows everything that is on the way.
             let is_beyond = paused
                 .as_ref()
                 .is_some_and(|one| one.is_beyond(open.published));
             let is_behind = is_beyond && core.on_the_way.oldest().is_some() && tries_left > 0;
-            if shows == Shows::All || !(is_early || is_behind) {
-                break (paused, not_applying, now, open);
+            if shows == Shows::All || is_kept && !is_behind {
+                break (paused, not_applying, now, open, shows_way);
             }
             drop((paused, not_applying, open));
             match is_behind {
@@ -86,9 +112,9 @@ impl<D: Disk> Store<D> {
             tries_left = tries_left.saturating_sub(1);
         };
         // Those on their way change the base after `now`, since none is applied at this moment.
-        let at = match shows {
-            Shows::InBase if tries_left > 0 => open.published,
-            Shows::InBase | Shows::All => open.published.max(core.on_the_way.newest()),
+        let at = match shows_way {
+            true => open.published.max(core.on_the_way.newest()),
+            false => open.published,
         };
         let at = paused.as_ref().map_or(at, |paused| paused.snapshot(at));
         let transaction = Transaction::new(core, contention, id, options, at, now);

@@ -136,6 +136,11 @@ fn transactions_in_a_row_wait_for_no_flush() {
     remove.unlink(directory, b"f0").expect("it is there");
     store.commit(&remove).expect("nobody is in the way");
     assert_eq!(flushes(), 0);
+    let published = store.begin_published(support::options());
+    let published = published.expect("it begins");
+    let found = published.resolve(b"d/f299").expect("it is looked up");
+    assert!(found.is_some());
+    assert_eq!(flushes(), 0);
 
     // Who looks at a directory that a commit has made waits for one flush, and then all are there.
     commit_lazily(&store, &[&["mkdir", "e"]]);
@@ -146,6 +151,15 @@ fn transactions_in_a_row_wait_for_no_flush() {
     let in_base = |name: &str| scratch.0.join("d").join(name);
     assert!(names[1..].iter().all(|name| in_base(name).exists()));
     assert!(!in_base("f0").exists());
+
+    // In a mounted view no read may wait, so its begin does.
+    commit_lazily(&store, &[&["mkdir", "g"]]);
+    let published = store.begin_published(support::options());
+    let published = published.expect("it begins");
+    assert_eq!(flushes(), 1);
+    let found = published.resolve(b"g").expect("it is looked up");
+    assert!(found.is_some());
+    assert_eq!(flushes(), 0);
     let last = fs::read_to_string(in_base("f299")).expect("it is there");
     assert_eq!(last, "f299xxx");
 }

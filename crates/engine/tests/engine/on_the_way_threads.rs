@@ -91,6 +91,7 @@ fn client(
     };
     let transaction = match random.below(4) {
         0 => store.begin_in_base(options),
+        1 => store.begin_published(options),
         _ => store.begin(options),
     };
     let transaction = transaction.expect("it begins");

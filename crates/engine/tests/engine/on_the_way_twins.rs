@@ -16,11 +16,20 @@ use atomdir_engine::{
 
 type View = Transaction<FailingDisk>;
 
+/// What a begin waits for.
+#[derive(Clone, Copy)]
+enum WaitsFor {
+    All,
+    /// Those that are not published early.
+    Late,
+    Nothing,
+}
+
 /// A random run, twice: with transactions that begin at once, and with those that wait.
 struct Twin {
     scratch: Scratch,
     store: Store<FailingDisk>,
-    at_once: bool,
+    waits_for: WaitsFor,
     views: Vec<Option<Arc<View>>>,
     nested: Vec<Option<Arc<View>>>,
 }
@@ -28,7 +37,7 @@ struct Twin {
 const OPEN: usize = 3;
 
 impl Twin {
-    fn new(at_once: bool) -> Twin {
+    fn new(waits_for: WaitsFor) -> Twin {
         let scratch = Scratch::new();
         create(&scratch.0);
         for directory in ["a", "b", "a/c"] {
@@ -42,16 +51,17 @@ impl Twin {
         Twin {
             scratch,
             store,
-            at_once,
+            waits_for,
             views: (0..OPEN).map(|_| None).collect(),
             nested: (0..OPEN).map(|_| None).collect(),
         }
     }
 
     fn begin(&mut self, which: usize, options: BeginOptions) {
-        let begun = match self.at_once {
-            true => self.store.begin(options),
-            false => self.store.begin_in_base(options),
+        let begun = match self.waits_for {
+            WaitsFor::All => self.store.begin_in_base(options),
+            WaitsFor::Late => self.store.begin_published(options),
+            WaitsFor::Nothing => self.store.begin(options),
         };
         self.views[which] = Some(begun.expect("a transaction begins"));
     }
@@ -337,8 +347,11 @@ impl Pair {
 fn begins_agree_whether_they_wait_or_not() {
     for seed in seeds(400) {
         let mut pair = Pair {
-            fast: Twin::new(true),
-            slow: Twin::new(false),
+            fast: Twin::new(match seed % 2 {
+                0 => WaitsFor::Nothing,
+                _ => WaitsFor::Late,
+            }),
+            slow: Twin::new(WaitsFor::All),
             seed,
             log: Vec::new(),
         };

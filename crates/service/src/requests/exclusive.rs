@@ -12,19 +12,15 @@ use atomdir_protocol::{Failure, FailureKind, Progress, Reply, TransactionId};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Begins a transaction that is nested in none. If it is exclusive, the peer owns the store.
+/// Begins an exclusive transaction. The peer owns the store.
 pub(super) fn begin(
     service: &Service,
     connection: &Connection,
     options: engine::BeginOptions,
-    is_exclusive: bool,
 ) -> Result<Arc<Transaction>, Unanswered> {
     let peer = &connection.peer;
     let begun = service.store.begin_in_base(options);
     let begun = begun.map_err(|error| convert::begin_failure(&error, peer))?;
-    if !is_exclusive {
-        return Ok(begun);
-    }
     let held = hold(service, connection, &begun);
     if held.is_err() {
         service.store.abort(&begun);

@@ -201,6 +201,19 @@ fn native() -> Vec<Workload> {
             ],
         ),
         workload(
+            "native over lazy commits on their way",
+            vec![
+                Step::Row(over_one_another()),
+                Step::NativeAtOnce(changed.clone()),
+                Step::Row(vec![vec![write("b", 0, 30)], vec![file("late", 9)]]),
+                Step::NativeAtOnce(vec![
+                    write("late", 3, 40),
+                    rename("late", "f/late"),
+                    unlink("b"),
+                ]),
+            ],
+        ),
+        workload(
             "native with an older snapshot",
             vec![Step::Snapshot, Step::Native(changed), Step::EndSnapshots],
         ),
