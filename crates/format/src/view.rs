@@ -40,6 +40,9 @@ pub enum ViewChange {
     /// An object that comes back from limbo, `after`, is the same file as the object `before`,
     /// whose place it takes.
     Succession { before: u64, after: u64 },
+    /// What a commit of the snapshot has left of a file when it reached the base, after the begin.
+    /// As long as the file looks so, no outside writer has changed it.
+    Brought { object: u64, stamp: ViewStamp },
     /// The staged files of the state before were flushed before this was written.
     Flushed,
     /// The transaction has been aborted.
@@ -107,6 +110,7 @@ pub struct ViewOwn {
     pub attributes: NodeAttributes,
     /// Which attributes the transaction set: bits for mode, owner, access time, modification time.
     pub touched: u8,
+    /// The base object's when the transaction first changed it.
     pub stamp: Option<ViewStamp>,
     /// Each is set to the value, or removed.
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -116,7 +120,7 @@ pub struct ViewOwn {
     pub dress: u8,
 }
 
-/// The base object's stamp when the transaction first changed it.
+/// By which a change of a base object is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewStamp {
     pub identity: Identity,

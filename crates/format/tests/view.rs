@@ -67,6 +67,15 @@ fn bodies() -> Vec<ViewBody> {
     ]
 }
 
+fn stamp() -> ViewStamp {
+    ViewStamp {
+        identity: identity(10),
+        length: 11,
+        modified: time(12),
+        changed: time(13),
+    }
+}
+
 fn node(body: ViewBody, all: bool) -> ViewChange {
     let owner = Owner { user: 1, group: 2 };
     let own = ViewOwn {
@@ -84,12 +93,7 @@ fn node(body: ViewBody, all: bool) -> ViewChange {
             changed: time(9),
         },
         touched: if all { 15 } else { 0 },
-        stamp: all.then_some(ViewStamp {
-            identity: identity(10),
-            length: 11,
-            modified: time(12),
-            changed: time(13),
-        }),
+        stamp: all.then(stamp),
         xattrs: vec![(b"user.a".to_vec(), all.then(|| b"value".to_vec()))],
         body,
         staged: Some(ViewStaged {
@@ -146,6 +150,10 @@ fn changes() -> Vec<ViewChange> {
         ViewChange::Succession {
             before: 7,
             after: 8,
+        },
+        ViewChange::Brought {
+            object: 9,
+            stamp: stamp(),
         },
         ViewChange::Flushed,
         ViewChange::Ended,

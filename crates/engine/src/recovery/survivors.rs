@@ -201,6 +201,8 @@ impl<D: Disk> Store<D> {
             let at = Sequence(logged.begin.at);
             match Transaction::revive(core, contention, logged, &older) {
                 Ok(transaction) => {
+                    let brought = transaction.brought().into_iter();
+                    lock(&self.0.retained).extend(brought.map(|base| (base.serial, base)));
                     let mut open = lock(&self.0.open);
                     open.by_id.insert(transaction.id(), transaction.into());
                 }

@@ -29,9 +29,7 @@ enum Shows {
 impl<D: Disk> Store<D> {
     /// Begins a transaction. Its snapshot shows every commit that has returned. If one of these is
     /// not in the base yet, a read of something that it changes waits until it is there, and so
-    /// does a commit that changes the same. To a transaction that is to survive, the next process
-    /// could not tell what such a commit changes after the begin from changes of outside writers: use
-    /// [`Store::begin_in_base`] for it.
+    /// does a commit that changes the same.
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
         self.refuse_if_poisoned()?;
         self.look_for_space();

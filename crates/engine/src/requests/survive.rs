@@ -8,6 +8,7 @@ use crate::lock;
 use crate::log::past_limits::Excess;
 use crate::store::Store;
 use crate::transaction::Transaction;
+use crate::view::log::Brought;
 
 /// While this value exists, commits record what they replace, so that a transaction that begins now
 /// can survive: see [`Store::hold_past`].
@@ -52,8 +53,8 @@ impl<D: Disk> Store<D> {
         if transaction.survives() {
             return transaction.set_note(note);
         }
-        let at = self.keep_past_for(transaction)?;
-        let begun = transaction.begin_to_survive(at, note);
+        let kept = self.keep_past_for(transaction)?;
+        let begun = transaction.begin_to_survive(kept, note);
         if begun.is_err() {
             transaction.hold_past(false);
         }
@@ -80,7 +81,10 @@ impl<D: Disk> Store<D> {
     /// recovery would redo commits that are in the snapshot. That would change files that the
     /// snapshot shows, and the transaction would see these as changes of an outside writer. Returns
     /// the newest commit of the same base as the snapshot.
-    fn keep_past_for(&self, transaction: &Transaction<D>) -> Result<Sequence, SurvivalError> {
+    fn keep_past_for(
+        &self,
+        transaction: &Transaction<D>,
+    ) -> Result<(Sequence, Brought), SurvivalError> {
         let state = self.lock_without_pending();
         let mut state = state.map_err(SurvivalError::Store)?;
         // This comes before the checkpoint, which would otherwise forget commits that are beyond
@@ -94,7 +98,7 @@ impl<D: Disk> Store<D> {
             let at = journal.same_base(transaction.at());
             let needed = transaction.used_past().map_or(at, |used| used.min(at));
             match journal.past_has_all_after(needed) {
-                true => Ok(at),
+                true => Ok((at, self.brought_for(transaction))),
                 false => Err(SurvivalError::NotKept(needed)),
             }
         });
@@ -102,6 +106,21 @@ impl<D: Disk> Store<D> {
             transaction.hold_past(false);
         }
         kept
+    }
+
+    /// All commits in the transaction's snapshot are in the base.
+    fn brought_for(&self, transaction: &Transaction<D>) -> Brought {
+        let (at, began) = (transaction.at(), transaction.began_change_time());
+        let retained = lock(&self.0.retained);
+        let brought = retained.values().filter_map(|base| {
+            let own = base
+                .state()
+                .changed()
+                .and_then(|changed| changed.own_stamp)?;
+            let is_brought = own.left_by <= at && own.stamp.changed() >= began;
+            is_brought.then(|| (base.clone(), own.stamp))
+        });
+        brought.collect()
     }
 
     /// How many commits came after this one.

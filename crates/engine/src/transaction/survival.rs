@@ -6,6 +6,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Result};
 use atomdir_format::view::ViewBegin;
 
+use crate::base::Base;
 use crate::base::core::Core;
 use crate::base::older::Older;
 use crate::error::SurvivalError;
@@ -16,7 +17,7 @@ use crate::transaction::Transaction;
 use crate::transaction::contention::Contention;
 use crate::transaction::view_slot::ViewSlot;
 use crate::view::View;
-use crate::view::log::LoggedView;
+use crate::view::log::{Brought, LoggedView};
 
 impl<D: Disk> Transaction<D> {
     /// Why it could not survive, if it could not.
@@ -43,14 +44,14 @@ impl<D: Disk> Transaction<D> {
     /// `at` is the snapshot, or a later commit of the same base.
     pub(crate) fn begin_to_survive(
         &self,
-        at: Sequence,
+        (at, brought): (Sequence, Brought),
         note: Vec<u8>,
     ) -> std::result::Result<(), SurvivalError> {
         self.may_survive()?;
         self.change_log(|view| match view.log {
             // Another thread has come first.
             Some(_) => view.set_note(note),
-            None => view.begin_log(self.log_begin(at), note),
+            None => view.begin_log((self.log_begin(at), note), brought),
         })
     }
 
@@ -120,6 +121,14 @@ impl<D: Disk> Transaction<D> {
         let mut view = self.view.try_lock()?;
         let _charge = self.charge()?;
         view.as_mut().ok_or(Errno::STALE)?.flush()
+    }
+
+    /// Files as commits of the snapshot have left them since the begin, if it survives.
+    pub(crate) fn brought(&self) -> Vec<Arc<Base>> {
+        let view = self.view.lock();
+        let log = view.as_ref().and_then(|view| view.log.as_ref());
+        let brought = log.into_iter().flat_map(|log| &log.brought);
+        brought.map(|(base, _)| base.clone()).collect()
     }
 
     pub(crate) fn revive(

@@ -11,10 +11,10 @@ use crate::support::failing::FailingDisk;
 use crate::support::model::caller;
 use crate::support::script::{commit_lazily, inside, open_scripted};
 use crate::support::{self, Random, Scratch, begin_with, create, open, open_with, seeds};
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{
     CommitError, Credentials, Durability, LockError, LockMode, LockRequest, LockScope, NewNode,
-    NodeId, Patience, Store, Transaction,
+    NodeId, Patience, SetAttributes, Store, Transaction,
 };
 
 type View = Transaction<FailingDisk>;
@@ -157,43 +157,71 @@ fn root_attributes_of_a_commit_on_the_way() {
     assert_eq!((meta.mode() & 0o7777, meta.mtime()), (0o2711, 77));
 }
 
-/// The next process cannot tell what a commit on the way has changed since the begin from changes of
-/// outside writers. So a transaction that is to survive begins in the base.
+/// What a commit on the way brings into the base after the begin looks to the next process like the
+/// change of an outside writer, unless the survivor says what it was.
 #[test]
-fn survivors_begin_in_the_base() {
-    for in_base in [true, false] {
+fn survivors_know_what_commits_bring_into_the_base_after_their_begin() {
+    for (begin, writes_outside) in [0, 1, 2]
+        .into_iter()
+        .flat_map(|one| [(one, false), (one, true)])
+    {
         let scratch = Scratch::new();
         create(&scratch.0);
-        fs::write(scratch.0.join("old"), "old").expect("written");
+        let in_base = |name: &str| scratch.0.join(name);
+        for name in ["old", "later", "whole"] {
+            fs::write(in_base(name), name).expect("written");
+        }
         let store = open(&scratch.0);
+        let write = |view: &Transaction<LinuxDisk>, name: &str, at: u64, text: &[u8]| {
+            let node = view.resolve(name.as_bytes()).expect("there");
+            let node = node.expect("there");
+            view.write(node, at, text, false).expect("written");
+        };
         let first = begin_with(&store, Durability::Lazy);
         let made = first.create(NodeId::ROOT, b"new", NewNode::File, 0o644, 0, caller());
-        first
-            .write(made.expect("free").node, 0, b"new", false)
-            .expect("written");
-        let old = first.resolve(b"old").expect("there").expect("there");
-        first.write(old, 0, b"OLD", false).expect("written");
-        store.commit(&first).expect("nobody is in the way");
-        let begun = match in_base {
-            true => store.begin_in_base(support::options()),
-            false => store.begin(support::options()),
-        };
-        let open_one = begun.expect("it begins");
-        let id = open_one.id();
-        for name in [&b"new"[..], b"old"] {
-            let node = open_one.resolve(name).expect("there").expect("there");
-            open_one.write(node, 3, b"more", false).expect("written");
+        let made = made.expect("free").node;
+        first.write(made, 0, b"new", false).expect("written");
+        for name in ["old", "later"] {
+            write(&first, name, 0, &name.to_uppercase().into_bytes());
         }
-        store
-            .survive(&open_one, b"note".to_vec())
-            .expect("it survives");
-        drop((first, open_one, store));
+        let whole = first.resolve(b"whole").expect("there").expect("there");
+        let empty = SetAttributes {
+            length: Some(0),
+            ..SetAttributes::default()
+        };
+        let emptied = first.set_attributes(whole, empty, caller());
+        emptied.expect("cut");
+        write(&first, "whole", 0, b"WHOLE");
+        store.commit(&first).expect("nobody is in the way");
+        let begun = match begin {
+            0 => store.begin_in_base(support::options()),
+            1 => store.begin_published(support::options()),
+            _ => store.begin(support::options()),
+        };
+        let survivor = begun.expect("it begins");
+        let id = survivor.id();
+        write(&survivor, "new", 3, b"more");
+        write(&survivor, "old", 3, b"more");
+        store.survive(&survivor, Vec::new()).expect("it survives");
+        drop((first, survivor, store));
+        // Once more: the next process has only the log's word.
+        drop(open(&scratch.0));
+        if writes_outside {
+            fs::write(in_base("later"), "outside").expect("written");
+        }
         let store = open(&scratch.0);
-        let open_one = store.transaction(id);
-        let open_one = open_one.unwrap_or_else(|| panic!("{:?}", store.stranded()));
-        let committed = store.commit(&open_one);
-        println!("in base {in_base}: {committed:?}");
-        assert_eq!(committed.is_ok(), in_base);
+        let survivor = store.transaction(id);
+        let survivor = survivor.unwrap_or_else(|| panic!("{:?}", store.stranded()));
+        for name in ["later", "whole"] {
+            write(&survivor, name, 5, b"more");
+        }
+        let committed = store.commit(&survivor);
+        assert_eq!(committed.is_ok(), !writes_outside, "{begin}: {committed:?}");
+        if !writes_outside {
+            let names = ["new", "old", "later", "whole"];
+            let all = names.map(|name| fs::read_to_string(in_base(name)).expect("there"));
+            assert_eq!(all, ["newmore", "OLDmore", "LATERmore", "WHOLEmore"]);
+        }
     }
 }
 

@@ -24,6 +24,7 @@ const RESTORED: u8 = 8;
 const FLUSHED: u8 = 9;
 const ENDED: u8 = 10;
 const SUCCESSION: u8 = 11;
+const BROUGHT: u8 = 12;
 
 const BEGIN_LAZY: u8 = 1;
 const BEGIN_EARLY: u8 = 2;
@@ -133,6 +134,11 @@ fn put_change(writer: &mut Writer, change: &ViewChange) {
             writer.number(*before);
             writer.number(*after);
         }
+        ViewChange::Brought { object, stamp } => {
+            writer.byte(BROUGHT);
+            writer.number(*object);
+            put_stamp(writer, stamp);
+        }
         ViewChange::Flushed => writer.byte(FLUSHED),
         ViewChange::Ended => writer.byte(ENDED),
     }
@@ -169,6 +175,10 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ViewChange> {
         SUCCESSION => ViewChange::Succession {
             before: reader.number()?,
             after: reader.number()?,
+        },
+        BROUGHT => ViewChange::Brought {
+            object: reader.number()?,
+            stamp: take_stamp(reader)?,
         },
         FLUSHED => ViewChange::Flushed,
         ENDED => ViewChange::Ended,
@@ -310,10 +320,7 @@ fn put_own(writer: &mut Writer, own: &ViewOwn) {
     put_attributes(writer, &own.attributes);
     writer.byte(own.touched);
     if let Some(stamp) = &own.stamp {
-        writer.identity(stamp.identity);
-        writer.number(stamp.length);
-        writer.time(stamp.modified);
-        writer.time(stamp.changed);
+        put_stamp(writer, stamp);
     }
     writer.list(&own.xattrs, put_xattr);
     put_body(writer, &own.body);
@@ -341,6 +348,13 @@ fn take_own(reader: &mut Reader<'_>, kind: Kind) -> Result<ViewOwn> {
             other => return reader.fail(Problem::Tag(other)),
         },
     })
+}
+
+fn put_stamp(writer: &mut Writer, stamp: &ViewStamp) {
+    writer.identity(stamp.identity);
+    writer.number(stamp.length);
+    writer.time(stamp.modified);
+    writer.time(stamp.changed);
 }
 
 fn take_stamp(reader: &mut Reader<'_>) -> Result<ViewStamp> {

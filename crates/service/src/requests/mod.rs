@@ -36,7 +36,7 @@ use crate::views::merges;
 use crate::views::native;
 use crate::views::native::Choice;
 use atomdir_disk::reason;
-use atomdir_engine::{BeginError, BeginOptions, Checked};
+use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, Deviation, Failure, FailureKind, FileRead, LABEL_LENGTH_MAX,
     Reply, Request, TransactionId, TransactionStatus,
@@ -257,20 +257,15 @@ fn begin_transaction(
         first_try: connection.first_try(begin.first_try),
         label: begin.label,
     };
-    let plain = |begun: std::result::Result<_, BeginError>| {
-        begun.map_err(|error| convert::begin_failure(&error, peer))
-    };
     let transaction = match (begin.outer, begin.fork_of, &past) {
         (Some(outer), ..) => nesting::begin(service, connection, (outer, begin.wait), options)?,
         (None, Some(of), _) => nesting::fork(service, connection, of, options)?,
         (None, None, Some(past)) => undo::begin(service, connection, past, options)?,
         (None, None, None) => match &choice {
             Choice::Exclusive => exclusive::begin(service, connection, options)?,
-            // To the next service, what a commit brings into the base after the begin looks like the
-            // change of an outside writer.
-            _ if begin.detached => plain(service.store.begin_in_base(options))?,
             Choice::Native { .. } | Choice::Exact { .. } => {
-                plain(service.store.begin_published(options))?
+                let begun = service.store.begin_published(options);
+                begun.map_err(|error| convert::begin_failure(&error, peer))?
             }
         },
     };

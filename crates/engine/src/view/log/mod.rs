@@ -20,6 +20,7 @@ mod stage_tree;
 mod state;
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, RenameMode, Result};
 use atomdir_format::view::{ViewBegin, ViewChange, ViewRecord};
@@ -27,6 +28,7 @@ use atomdir_format::view::{ViewBegin, ViewChange, ViewRecord};
 use super::View;
 use super::node::{Staged, StagedParent};
 use super::nodes::Unlogged;
+use crate::base::{Base, Stamp};
 use crate::control;
 use crate::ids::NodeId;
 use crate::log::Log;
@@ -41,9 +43,14 @@ const SYNC_EACH_MAX: usize = 16;
 const LENGTH_MAX: u64 = 4 << 20;
 const GROWTH_MAX: u64 = 4;
 
+/// Files as commits of the snapshot have left them that reached the base after the begin. The next
+/// process could not tell these from changes of outside writers.
+pub(crate) type Brought = Vec<(Arc<Base>, Stamp)>;
+
 pub(crate) struct ViewLog<D: Disk> {
     pub begin: ViewBegin,
     pub note: Vec<u8>,
+    pub brought: Brought,
     records: Log<D>,
     /// The last record's.
     sequence: u64,
@@ -91,7 +98,11 @@ impl Unflushed {
 
 impl<D: Disk> ViewLog<D> {
     /// Writes the whole view to a new file.
-    fn create(view: &mut View<D>, begin: ViewBegin, note: Vec<u8>) -> Result<ViewLog<D>> {
+    fn create(
+        view: &mut View<D>,
+        (begin, note): (ViewBegin, Vec<u8>),
+        brought: Brought,
+    ) -> Result<ViewLog<D>> {
         let (stage, disk) = (view.own_stage()?, &view.core.disk);
         let new = names::fixed(names::VIEW_NEW);
         control::remove(disk, &stage, &new)?;
@@ -105,6 +116,7 @@ impl<D: Disk> ViewLog<D> {
         let mut log = ViewLog {
             begin,
             note,
+            brought,
             records: Log::new(file, view.core.control.applied.store(), 0, 0),
             sequence: 0,
             whole_length: 0,
@@ -177,8 +189,8 @@ impl<D: Disk> ViewLog<D> {
     /// Writes the log anew. If a state was flushed, this one is flushed before it takes its place.
     fn write_whole(&mut self, view: &mut View<D>) -> Result<()> {
         view.identify_staged()?;
-        let (begin, note) = (self.begin.clone(), self.note.clone());
-        let mut new = ViewLog::create(view, begin, note)?;
+        let begin = (self.begin.clone(), self.note.clone());
+        let mut new = ViewLog::create(view, begin, self.brought.clone())?;
         new.is_broken = self.is_broken;
         new.doomed = std::mem::take(&mut self.doomed);
         let was_flushed = self.flushed_slot.is_some();
@@ -261,9 +273,9 @@ fn may_be_flushed(staged: &Staged, flushed_slot: Option<u64>) -> bool {
 
 impl<D: Disk> View<D> {
     /// From now on the view is kept on disk as well.
-    pub fn begin_log(&mut self, begin: ViewBegin, note: Vec<u8>) -> Result<()> {
+    pub fn begin_log(&mut self, begin: (ViewBegin, Vec<u8>), brought: Brought) -> Result<()> {
         self.identify_staged()?;
-        let begun = ViewLog::create(self, begin, note)
+        let begun = ViewLog::create(self, begin, brought)
             .and_then(|mut log| log.take_effect(self).map(|()| log));
         match begun {
             Ok(log) => {
@@ -279,8 +291,8 @@ impl<D: Disk> View<D> {
 
     /// Like [`begin_log`](Self::begin_log), in the place of an older log, which counts until the
     /// new one is durable.
-    fn begin_flushed_log(&mut self, begin: ViewBegin, note: Vec<u8>) -> Result<()> {
-        let mut log = ViewLog::create(self, begin, note)?;
+    fn begin_flushed_log(&mut self, begin: (ViewBegin, Vec<u8>), brought: Brought) -> Result<()> {
+        let mut log = ViewLog::create(self, begin, brought)?;
         log.flush_all(self)?;
         log.take_effect(self)?;
         self.log = Some(Box::new(log));
@@ -291,6 +303,7 @@ impl<D: Disk> View<D> {
     pub fn change_log_begin(&mut self, change: impl FnOnce(&mut ViewBegin)) {
         if let Some(log) = &mut self.log {
             change(&mut log.begin);
+            log.brought.clear();
             self.nodes.note_everything();
         }
     }

@@ -7,9 +7,10 @@ use atomdir_disk::{Access, Attachment, Disk, Errno, Kind, Name, Result};
 use atomdir_format::header::StoreId;
 use atomdir_format::view::{
     EntryDifference, ObjectPlace, ViewBegin, ViewBody, ViewChange, ViewNode, ViewObject, ViewOwn,
-    ViewRecord,
+    ViewRecord, ViewStamp,
 };
 
+use super::Brought;
 use super::stage_tree::StageTree;
 use super::state::{
     DRESS_COMPLETE, DRESS_OUTDATED, TOUCHED_ACCESSED, TOUCHED_MODE, TOUCHED_MODIFIED, TOUCHED_OWNER,
@@ -17,7 +18,7 @@ use super::state::{
 use crate::base::core::Core;
 use crate::base::older::Older;
 use crate::base::snapshot::PAGE;
-use crate::base::{Base, Place, Stamp};
+use crate::base::{Base, OwnStamp, Place, Stamp};
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::log::read_records;
 use crate::names;
@@ -40,6 +41,7 @@ pub(crate) struct LoggedView {
     dying: Vec<u64>,
     restored: Vec<u64>,
     successions: Vec<(u64, u64)>,
+    brought: Vec<(u64, ViewStamp)>,
 }
 
 /// Why a log cannot be read.
@@ -98,6 +100,7 @@ pub(crate) fn read<D: Disk>(
         dying: Vec::new(),
         restored: Vec::new(),
         successions: Vec::new(),
+        brought: Vec::new(),
     };
     changes.for_each(|change| logged.take(change));
     Ok(logged)
@@ -141,6 +144,7 @@ impl LoggedView {
             ViewChange::Dying { object } => self.dying.push(object),
             ViewChange::Restored { object } => self.restored.push(object),
             ViewChange::Succession { before, after } => self.successions.push((before, after)),
+            ViewChange::Brought { object, stamp } => self.brought.push((object, stamp)),
             ViewChange::Flushed | ViewChange::Ended => {}
         }
     }
@@ -181,6 +185,7 @@ impl<D: Disk> View<D> {
         view.has_stage = true;
         let objects = make_objects(core, &logged.objects, (older, view.at))?;
         let note = logged.note.clone();
+        let brought = note_brought(&logged.brought, &objects, view.at)?;
         let mut stage = StageTree::read(&view)?;
         let node_last = view.take_logged(logged, &objects)?;
         view.numbers = Arc::new(Numbers::after(node_last, stage.last_slot));
@@ -188,7 +193,7 @@ impl<D: Disk> View<D> {
         view.has_placed = true;
         // Until the new log is durable, a crash may bring back the state that was flushed last.
         // So nothing is removed or cut before.
-        view.begin_flushed_log(begin, note)?;
+        view.begin_flushed_log((begin, note), brought)?;
         view.trim_staged()?;
         view.drop_unneeded();
         stage.purge(&view)?;
@@ -341,6 +346,24 @@ fn make_objects<D: Disk>(
         objects.insert(object.number, base);
     }
     Ok(objects)
+}
+
+/// Notes what commits up to `at` have left of files, unless something newer is known.
+fn note_brought(
+    logged: &[(u64, ViewStamp)],
+    objects: &HashMap<u64, Arc<Base>>,
+    at: Sequence,
+) -> Result<Brought> {
+    let each = logged.iter().map(|(number, stamp)| {
+        let base = objects.get(number).cloned().ok_or(Errno::STALE)?;
+        let stamp = Stamp::from_log(*stamp);
+        let own = OwnStamp { stamp, left_by: at };
+        let mut state = base.state();
+        state.history_mut().changed.own_stamp.get_or_insert(own);
+        drop(state);
+        Ok((base, stamp))
+    });
+    each.collect()
 }
 
 fn own_of(logged: ViewOwn) -> Own {

@@ -65,6 +65,11 @@ impl<'a, D: Disk> Writing<'a, D> {
                 self.changes.push(ViewChange::Restored { object });
             }
         }
+        for (base, stamp) in self.log.brought.clone() {
+            let object = self.object(&base);
+            let stamp = stamp.to_log();
+            self.changes.push(ViewChange::Brought { object, stamp });
+        }
         for (before, after) in &view.successions {
             let (before, after) = (self.object(before), self.object(after));
             self.changes.push(ViewChange::Succession { before, after });
