@@ -21,6 +21,7 @@ use crate::base::ahead::Found;
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::ids::Sequence;
 
 /// An object that others have created, and that equals one of the transaction's.
 #[derive(Clone)]
@@ -69,6 +70,11 @@ impl EqualCreation {
 pub(crate) struct Seen {
     /// By serial: the files that the commit changes, and what it removes.
     objects: HashMap<u64, Stat>,
+    /// By serial: what gets another name.
+    linked: HashSet<u64>,
+    /// By serial: the directories of which the commit changes or removes attributes, and the
+    /// transaction's snapshot.
+    directories: HashMap<u64, (Looks, Sequence)>,
     /// Names, by their path in the view, that stand for something else than in the snapshot: the
     /// commit takes the transaction's side.
     contested: HashSet<Vec<u8>>,
@@ -79,6 +85,14 @@ pub(crate) struct Seen {
 impl Seen {
     pub fn note_unchanged(&mut self, base: &Base, stat: &Stat) {
         self.objects.insert(base.serial, *stat);
+    }
+
+    pub fn note_linked(&mut self, base: &Base) {
+        self.linked.insert(base.serial);
+    }
+
+    pub fn note_directory(&mut self, base: &Base, stat: &Stat, at: Sequence) {
+        self.directories.insert(base.serial, (Looks::of(stat), at));
     }
 
     /// Notes what an earlier commit in the queue has left of an object that this one touches. If it is
@@ -128,9 +142,16 @@ impl Seen {
         path: &(impl AnyPath + ?Sized),
         present: &Result<Stat>,
     ) -> std::result::Result<(), CommitError> {
+        let is_changed = |(looks, at): &(Looks, Sequence)| {
+            present.is_ok_and(|stat| Looks::of(&stat) != *looks) || base.is_guarded_after(*at)
+        };
         let what = match (self.objects.get(&base.serial), present) {
+            _ if self.directories.get(&base.serial).is_some_and(is_changed) => {
+                ConflictKind::Attributes
+            }
             (Some(seen), Ok(stat)) if Stamp::of(stat) != Stamp::of(seen) => ConflictKind::Contents,
             (Some(_), Err(Errno::STALE)) => ConflictKind::Entry,
+            (None, Err(Errno::STALE)) if self.linked.contains(&base.serial) => ConflictKind::Entry,
             // It is as it was, or validation has not asked for it.
             _ => return Ok(()),
         };
@@ -162,7 +183,7 @@ impl Seen {
     }
 }
 
-fn changed_outside(path: &(impl AnyPath + ?Sized), what: ConflictKind) -> CommitError {
+pub(crate) fn changed_outside(path: &(impl AnyPath + ?Sized), what: ConflictKind) -> CommitError {
     CommitError::Conflict(vec![Conflict {
         path: path.bytes().into_owned(),
         what,

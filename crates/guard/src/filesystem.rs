@@ -93,24 +93,29 @@ impl Guarded {
         self.guard.keep_name(&located.as_ref(), &name, leaving)
     }
 
-    /// What becomes of the object that has the new name of another. `None`: the rename changes
-    /// nothing, since both are names of one object.
-    fn leaving(
+    /// Keeps what a rename changes. `None`: it changes nothing, since both are names of one object.
+    fn keep_names(
         &self,
-        from: (&Node, &Name),
-        to: (&Node, &Name),
+        (old, from): (&Node, &Name),
+        (new, to): (&Node, &Name),
         mode: RenameMode,
-    ) -> Result<Option<Leaving>> {
-        let stat = self.disk.stat_at(&from.0.object, from.1)?;
-        let target = self.disk.stat_at(&to.0.object, to.1);
+    ) -> Result<Option<NameNow>> {
+        let stat = self.disk.stat_at(&old.object, from)?;
+        let target = self.disk.stat_at(&new.object, to);
         if target.is_ok_and(|target| target.identity == stat.identity) {
             return Ok(None);
         }
-        let directory = stat.kind == Kind::Directory;
-        Ok(Some(match mode {
-            RenameMode::Replace => Leaving::Loses { directory },
+        if mode == RenameMode::Replace && stat.kind == Kind::Directory {
+            let (old, new) = (old.located(&self.known), new.located(&self.known));
+            let (from, to) = ((&old.as_ref(), from), (&new.as_ref(), to));
+            return self.guard.replace_directory(from, to).map(Some);
+        }
+        let leaving = match mode {
+            RenameMode::Replace => Leaving::Loses { directory: false },
             RenameMode::NoReplace | RenameMode::Exchange => Leaving::Moves,
-        }))
+        };
+        self.keep_name(old, from.as_bytes(), Leaving::Moves)?;
+        self.keep_name(new, to.as_bytes(), leaving).map(Some)
     }
 
     fn put(
@@ -298,14 +303,12 @@ impl Filesystem for Guarded {
         let new = self.directory(to.0, to.1)?;
         let name = |name: &[u8]| Name::new(name).map_err(|_| Errno::INVAL);
         let (from, to) = (name(from.1)?, name(to.1)?);
-        let leaving = self.leaving((&old, &from), (&new, &to), mode)?;
-        if let Some(leaving) = leaving {
-            self.keep_name(&old, from.as_bytes(), Leaving::Moves)?;
-            self.keep_name(&new, to.as_bytes(), leaving)?;
+        let kept = self.keep_names((&old, &from), (&new, &to), mode)?;
+        if kept != Some(NameNow::IsGone) {
+            self.disk
+                .rename((&old.object, &from), (&new.object, &to), mode)?;
         }
-        self.disk
-            .rename((&old.object, &from), (&new.object, &to), mode)?;
-        if leaving.is_some() {
+        if kept.is_some() {
             self.guard.moved(&new.located(&self.known).as_ref(), &to);
             if mode == RenameMode::Exchange {
                 self.guard.moved(&old.located(&self.known).as_ref(), &from);

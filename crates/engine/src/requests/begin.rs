@@ -29,8 +29,11 @@ impl<D: Disk> Store<D> {
     /// not in the base yet, a read of something that it changes waits until it is there, and so
     /// does a commit that changes the same. To a transaction that is to survive, the next process
     /// could not tell what such a commit changes after the begin from changes of outside writers: use
-    /// [`Store::begin_in_base`] for it.
+    /// [`Store::begin_in_base`] for it. Under a guard this is the same: see `commit::guarded`.
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
+        if self.0.gate.is_guarded() {
+            return self.begin_in_base(options);
+        }
         self.refuse_if_poisoned()?;
         self.look_for_space();
         self.retry_stalled()?;

@@ -147,8 +147,11 @@ pub(crate) struct Closed<'a> {
 impl<D: Disk> Store<D> {
     /// From now on commits wait for guarded calls. `None`: the store has a guard.
     pub fn guard(&self, guarding: Arc<dyn Guarding>) -> Option<Guard<D>> {
-        // No commit is being applied.
-        let committing = lock(&self.0.commit);
+        // No commit is being applied, or has been published early.
+        let committing = self.lock_without_pending().unwrap_or_else(|error| {
+            tracing::warn!(%error, "until these commits are in the base, snapshots are not frozen");
+            lock(&self.0.commit)
+        });
         let mut state = self.0.gate.lock();
         if state.guarding.is_some() {
             return None;
