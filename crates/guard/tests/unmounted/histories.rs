@@ -63,8 +63,6 @@ struct Client {
     now: Model,
     /// As [`look`] shows it, if the transaction has changed nothing.
     times: Option<Tree>,
-    /// The commits that it showed and that were not in the base.
-    shows: BTreeSet<TransactionId>,
 }
 
 /// A commit that is not known to be in the base.
@@ -234,24 +232,6 @@ impl Run {
                 self.store().abort(&transaction);
             }
         }
-        // What these have seen of it has never happened.
-        let (vanished, left) = std::mem::take(&mut self.clients)
-            .into_iter()
-            .partition(|client| !client.shows.is_disjoint(&gone));
-        self.clients = left;
-        for client in vanished as Vec<Client> {
-            self.note(format!("  {} has seen it", client.open.id()));
-            self.store().abort(&client.open);
-        }
-    }
-
-    /// What a transaction shows that begins now. `None`: something has been refused, and nobody knows
-    /// it yet.
-    fn published(&self) -> Option<Model> {
-        let mut all = self.pending.iter();
-        let merged =
-            all.try_fold(self.base.clone(), |now, one| Model::merge(&one.fork, &one.now, &now));
-        merged.ok()
     }
 
     fn begin(&mut self) {
@@ -262,8 +242,7 @@ impl Run {
             Durability::Deferred,
         ]);
         let options = BeginOptions { durability, ..options() };
-        let published = self.published();
-        let in_base = published.is_none() || self.random.chance(3);
+        let in_base = self.random.chance(3);
         let open = match in_base {
             true => self.store().begin_in_base(options),
             false => self.store().begin(options),
@@ -271,25 +250,19 @@ impl Run {
         let open = open.unwrap_or_else(|error| self.fail(&error.to_string()));
         self.note(format!("begin {} {durability:?}, in base: {in_base}", open.id()));
         self.follow(None);
-        let fork = match (in_base, published) {
-            (false, Some(fork)) => fork,
-            _ => self.base.clone(),
-        };
-        let shows: BTreeSet<TransactionId> = self.pending.iter().map(|one| one.id).collect();
-        let times = match shows.is_empty() {
-            true => {
-                let seen = look(self.guarded.as_ref().expect("it is there"));
-                Some(seen.expect("it can be looked at").1)
-            }
-            false => None,
-        };
+        if !self.pending.is_empty() {
+            self.fail("a snapshot shows what is not in the base");
+        }
+        let fork = self.base.clone();
+        let seen = look(self.guarded.as_ref().expect("it is there"));
+        let times = Some(seen.expect("it can be looked at").1);
         if self.random.chance(4) {
             let survives = self.store().survive(&open, Vec::new()).is_ok();
             self.note(format!("{} survives: {survives}", open.id()));
             self.follow(None);
         }
         let now = fork.clone();
-        self.clients.push(Client { open, fork, now, times, shows });
+        self.clients.push(Client { open, fork, now, times });
     }
 
     fn operate(&mut self, client: &mut Client) {
@@ -310,7 +283,6 @@ impl Run {
             fork: client.now.clone(),
             now: client.now.clone(),
             times: None,
-            shows: BTreeSet::new(),
         };
         for _ in 0..1 + self.random.below(4) {
             match self.random.chance(3) {
@@ -468,7 +440,6 @@ impl Run {
                 let merged = Model::merge(&client.fork, &client.now, &self.base);
                 client.now = merged.unwrap_or_else(|lost| self.fail(&lost));
                 client.fork = self.base.clone();
-                client.shows.clear();
                 client.times = None;
                 self.counts.refreshed += 1;
             }
@@ -502,8 +473,8 @@ impl Run {
                 }
                 let now = before;
                 self.counts.undone += 1;
-                let (fork, shows) = (self.base.clone(), BTreeSet::new());
-                let client = Client { open, fork, now, times: None, shows };
+                let fork = self.base.clone();
+                let client = Client { open, fork, now, times: None };
                 self.check(&client);
                 self.clients.push(client);
             }

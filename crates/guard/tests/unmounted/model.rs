@@ -63,12 +63,13 @@ pub fn describe(object: &Object, first: &str) -> String {
         Body::Directory(_) => format!("directory {:o} {mark:?}", object.mode),
         Body::Symlink(target) => format!("symlink to {}", target.escape_ascii()),
         Body::File(contents) => {
-            let sum = contents.iter().fold(7u64, |sum, byte| {
-                sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
-            });
-            let length = contents.len();
+            let runs = contents.chunk_by(|one, next| one == next);
+            let runs: Vec<String> = runs
+                .map(|run| format!("{}x{}", run.len(), run[0].escape_ascii()))
+                .collect();
+            let runs = runs.join(" ");
             format!(
-                "file {:o} {mark:?} {length} bytes {sum:x} linked to {first}",
+                "file {:o} {mark:?} {runs} linked to {first}",
                 object.mode
             )
         }

@@ -101,6 +101,7 @@ impl<D: Disk> Validation<'_, D> {
             && base.kind != Kind::Directory
         {
             self.note_outside(Rule::OutsideRememberedByEntry, base, Stamp::of(stat));
+            self.seen.note_renamed(base, *stat, false);
         }
         let losing = self.losing.entry(base.serial).or_insert_with(|| Losing {
             base: base.clone(),
@@ -259,7 +260,7 @@ impl<D: Disk> Validation<'_, D> {
         match self.core.stat_now(base) {
             Ok(stat) if has_name => {
                 self.note_outside(Rule::OutsideRememberedByEntry, base, Stamp::of(&stat));
-                self.seen.note_linked(base);
+                self.seen.note_renamed(base, stat, true);
             }
             Ok(_) | Err(Errno::STALE) => {
                 let rule = Rule::LinkedFileGone;
