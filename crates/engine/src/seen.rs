@@ -108,7 +108,12 @@ impl Seen {
     pub fn note_moved(&mut self, base: &Base, stat: &Stat) {
         let renamed = self.renamed.get_mut(&base.serial);
         let renamed = renamed.map(|renamed| &mut renamed.stat);
-        for seen in self.objects.get_mut(&base.serial).into_iter().chain(renamed) {
+        for seen in self
+            .objects
+            .get_mut(&base.serial)
+            .into_iter()
+            .chain(renamed)
+        {
             // To move it has changed the change time.
             let before = Stat {
                 changed: stat.changed,

@@ -331,7 +331,10 @@ impl<D: Disk> Keeping<'_, D> {
         exchange()?;
         let limbo = names::limbo(target.identity);
         let aside = (&*core.control.limbo, &limbo);
-        if let Err(errno) = core.disk.rename((&old, from.1), aside, RenameMode::NoReplace) {
+        if let Err(errno) = core
+            .disk
+            .rename((&old, from.1), aside, RenameMode::NoReplace)
+        {
             exchange()?;
             return Err(errno);
         }

@@ -9,53 +9,24 @@
 //! `ATOMDIR_SEED=n` replays one run.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use atomdir_disk::{Errno, LinuxDisk, Name, Timestamp};
+use atomdir_disk::Errno;
+use atomdir_disk::LinuxDisk;
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Clock, CommitError, Conflicts, Durability, Guarding,
-    HistoryLimits, Isolation, LOG_STEP, Options, Portion, Privileges, RefreshError, Sequence,
-    Store, Touched, Transaction, TransactionId, UndoError,
+    BeginOptions, CommitError, Durability, Portion, RefreshError, Sequence, Store, TransactionId,
+    UndoError,
 };
-use atomdir_guard::{Guarded, Known};
-use atomdir_testing::{Random, fresh_directory, pick, quick_directory};
+use atomdir_testing::{Random, pick};
 
 use crate::model::{Model, Operation, Tree, join};
 use crate::program::{look, run};
+use crate::world::{Open, World, open, options};
 
 const OPEN_MAX: usize = 4;
 const STEPS: usize = 150;
 /// The names of the root that transactions and programs prefer.
 const INSIDE: [&str; 4] = ["c", "d", "e", "f"];
 const OUTSIDE: [&str; 4] = ["a", "b", "c", "d"];
-
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp::default()
-    }
-}
-
-/// Notes which commits were applied, in their order, as the kernel would see it.
-struct Kernel {
-    known: Arc<Known>,
-    changed: Arc<Mutex<Vec<bool>>>,
-}
-
-impl Guarding for Kernel {
-    fn forget(&self, touched: &Touched) {
-        self.known.forget(touched);
-    }
-
-    fn changed(&self, applied: bool) {
-        self.known.changed(applied);
-        self.changed.lock().expect("unlocked").push(applied);
-    }
-}
-
-type Open = Arc<Transaction<LinuxDisk>>;
 
 struct Client {
     open: Open,
@@ -72,14 +43,6 @@ struct Pending {
     now: Model,
 }
 
-struct Scratch(std::path::PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[derive(Default)]
 struct Counts {
     commits: usize,
@@ -91,10 +54,7 @@ struct Counts {
 }
 
 struct Run {
-    store: Option<Store<LinuxDisk>>,
-    guarded: Option<Guarded>,
-    scratch: Scratch,
-    changed: Arc<Mutex<Vec<bool>>>,
+    world: Option<World>,
     random: Random,
     base: Model,
     next: usize,
@@ -107,66 +67,10 @@ struct Run {
     seed: u64,
 }
 
-fn options() -> BeginOptions {
-    BeginOptions {
-        owner: 0,
-        isolation: Isolation::Snapshot,
-        durability: Durability::Durable,
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        label: b"test".to_vec(),
-    }
-}
-
-fn open(root: &Path) -> Store<LinuxDisk> {
-    let user = rustix::process::geteuid().as_raw();
-    let options = Options {
-        clock: Arc::new(Still),
-        handles_max: 16,
-        carried_bytes_max: CARRIED_BYTES_MAX,
-        log_step: LOG_STEP,
-        history: Some(HistoryLimits {
-            age_seconds_max: 1 << 30,
-            bytes_max: 1 << 40,
-            free_bytes_min: 0,
-        }),
-        privileges: Privileges {
-            user,
-            groups: vec![rustix::process::getegid().as_raw()],
-            all: user == 0,
-        },
-    };
-    let handle = |path: &Path| LinuxDisk::open_root(path).expect("it opens");
-    let hidden = Name::new(b".atomdir").expect("a name");
-    let control = handle(&root.join(".atomdir"));
-    let opened = Store::open(LinuxDisk::new(), handle(root), control, Some(hidden), options);
-    opened.expect("the store opens").0
-}
-
 impl Run {
     fn new(seed: u64) -> Run {
-        let path = fresh_directory(&quick_directory(), "guard");
-        let scratch = Scratch(path);
-        let root = &scratch.0;
-        std::fs::create_dir(root.join(".atomdir")).expect("made");
-        let handle = |path: &Path| LinuxDisk::open_root(path).expect("it opens");
-        let disk = LinuxDisk::new();
-        Store::create(&disk, &handle(root), &handle(&root.join(".atomdir")), [7; 16])
-            .expect("created");
-        let store = open(root);
-        let known = Arc::new(Known::new(&handle(root)).expect("it can be looked at"));
-        let changed = Arc::default();
-        let kernel = Kernel {
-            known: known.clone(),
-            changed: Arc::clone(&changed),
-        };
-        let guard = store.guard(Arc::new(kernel)).expect("it has none");
-        let hidden = Name::new(b".atomdir").ok();
         Run {
-            store: Some(store),
-            guarded: Some(Guarded::new(guard, known, hidden)),
-            scratch,
-            changed,
+            world: Some(World::new()),
             random: Random::from_seed(seed),
             base: Model::new(),
             next: 1,
@@ -179,8 +83,12 @@ impl Run {
         }
     }
 
+    fn world(&self) -> &World {
+        self.world.as_ref().expect("it is there")
+    }
+
     fn store(&self) -> Store<LinuxDisk> {
-        self.store.clone().expect("it is open")
+        self.world().store.clone()
     }
 
     fn note(&mut self, what: String) {
@@ -188,7 +96,11 @@ impl Run {
     }
 
     fn fail(&self, what: &str) -> ! {
-        panic!("{}\n{what}: ATOMDIR_SEED={}", self.trace.join("\n"), self.seed);
+        panic!(
+            "{}\n{what}: ATOMDIR_SEED={}",
+            self.trace.join("\n"),
+            self.seed
+        );
     }
 
     fn assert_same(&self, what: &str, found: &Tree, wanted: &Tree) {
@@ -196,8 +108,12 @@ impl Run {
             return;
         }
         let lines = |one: &Tree, other: &Tree| -> Vec<String> {
-            let differing = one.iter().filter(|(path, what)| other.get(*path) != Some(*what));
-            differing.map(|(path, what)| format!("{path}: {what}")).collect()
+            let differing = one
+                .iter()
+                .filter(|(path, what)| other.get(*path) != Some(*what));
+            differing
+                .map(|(path, what)| format!("{path}: {what}"))
+                .collect()
         };
         let (found, wanted) = (lines(found, wanted), lines(wanted, found));
         self.fail(&format!("{what}: found {found:#?}, not {wanted:#?}"));
@@ -213,7 +129,7 @@ impl Run {
         let gone: BTreeSet<TransactionId> = self.pending.iter().map(|one| one.id).collect();
         let gone: BTreeSet<TransactionId> = gone.intersection(&cancelled).copied().collect();
         self.pending.retain(|one| !gone.contains(&one.id));
-        let changed = std::mem::take(&mut *self.changed.lock().expect("unlocked"));
+        let changed = self.world().take_changed();
         for _ in changed.into_iter().filter(|applied| *applied) {
             let Some(one) = self.pending.pop_front() else {
                 self.fail("a commit was applied that nobody has made");
@@ -227,7 +143,10 @@ impl Run {
             self.applied.push((newest, before, self.base.clone()));
         }
         for one in aside {
-            self.note(format!("  {} is set aside: {}", one.transaction, one.reason));
+            self.note(format!(
+                "  {} is set aside: {}",
+                one.transaction, one.reason
+            ));
             if let Some(transaction) = self.store().transaction(one.transaction) {
                 self.store().abort(&transaction);
             }
@@ -241,20 +160,26 @@ impl Run {
             Durability::Lazy,
             Durability::Deferred,
         ]);
-        let options = BeginOptions { durability, ..options() };
+        let options = BeginOptions {
+            durability,
+            ..options()
+        };
         let in_base = self.random.chance(3);
         let open = match in_base {
             true => self.store().begin_in_base(options),
             false => self.store().begin(options),
         };
         let open = open.unwrap_or_else(|error| self.fail(&error.to_string()));
-        self.note(format!("begin {} {durability:?}, in base: {in_base}", open.id()));
+        self.note(format!(
+            "begin {} {durability:?}, in base: {in_base}",
+            open.id()
+        ));
         self.follow(None);
         if !self.pending.is_empty() {
             self.fail("a snapshot shows what is not in the base");
         }
         let fork = self.base.clone();
-        let seen = look(self.guarded.as_ref().expect("it is there"));
+        let seen = look(&self.world().guarded);
         let times = Some(seen.expect("it can be looked at").1);
         if self.random.chance(4) {
             let survives = self.store().survive(&open, Vec::new()).is_ok();
@@ -262,7 +187,12 @@ impl Run {
             self.follow(None);
         }
         let now = fork.clone();
-        self.clients.push(Client { open, fork, now, times });
+        self.clients.push(Client {
+            open,
+            fork,
+            now,
+            times,
+        });
     }
 
     fn operate(&mut self, client: &mut Client) {
@@ -321,13 +251,12 @@ impl Run {
     }
 
     fn act_outside(&mut self, operation: &Operation) {
-        let guarded = self.guarded.take().expect("it is there");
-        let mut done = run(&guarded, operation);
+        let guarded = &self.world().guarded;
+        let mut done = run(guarded, operation);
         if done == Err(Errno::STALE) {
             // As the kernel does.
-            done = run(&guarded, operation);
+            done = run(guarded, operation);
         }
-        self.guarded = Some(guarded);
         self.note(format!("outside: {operation:?}: {done:?}"));
         self.follow(None);
         if self.base.apply(operation, &mut self.next) != done.is_ok() {
@@ -354,7 +283,7 @@ impl Run {
     }
 
     fn check_base(&self) {
-        let guarded = self.guarded.as_ref().expect("it is there");
+        let guarded = &self.world().guarded;
         let seen = look(guarded);
         let (tree, _) = seen.unwrap_or_else(|errno| self.fail(&format!("the base: {errno}")));
         self.assert_same("the base", &tree, &self.base.tree());
@@ -404,7 +333,12 @@ impl Run {
 
     /// Lands what the transaction has done to one file.
     fn land(&mut self, client: &mut Client) {
-        let files: Vec<_> = client.now.paths().into_iter().map(|(path, _)| path).collect();
+        let files: Vec<_> = client
+            .now
+            .paths()
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
         let path = self.random.choose(&files).clone();
         let Some(part) = client.fork.with_contents_of(&client.now, &path) else {
             return;
@@ -416,7 +350,9 @@ impl Run {
             now: part.clone(),
         });
         let paths = [join(&path).into_bytes()];
-        let landed = self.store().commit_portion(&client.open, Portion::part(&paths), &mut |_| {});
+        let landed = self
+            .store()
+            .commit_portion(&client.open, Portion::part(&paths), &mut |_| {});
         self.note(format!("land {path:?} of {id}: {landed:?}"));
         match landed {
             Ok(_) => {
@@ -460,7 +396,10 @@ impl Run {
         let Some(newest) = commits.iter().map(|commit| commit.summary.sequence).max() else {
             return;
         };
-        let listed: Vec<_> = commits.iter().map(|one| (one.summary.sequence, one.summary.transaction)).collect();
+        let listed: Vec<_> = commits
+            .iter()
+            .map(|one| (one.summary.sequence, one.summary.transaction))
+            .collect();
         self.note(format!("commits {listed:?}"));
         match self.store().undo(&[newest], &[], options()) {
             Ok(open) => {
@@ -474,7 +413,12 @@ impl Run {
                 let now = before;
                 self.counts.undone += 1;
                 let fork = self.base.clone();
-                let client = Client { open, fork, now, times: None };
+                let client = Client {
+                    open,
+                    fork,
+                    now,
+                    times: None,
+                };
                 self.check(&client);
                 self.clients.push(client);
             }
@@ -544,7 +488,9 @@ impl Run {
 
     fn run(mut self) -> Counts {
         for _ in 0..30 {
-            let operation = self.base.some_operation(&mut self.random, &["a", "b", "c", "d", "e", "f"]);
+            let operation = self
+                .base
+                .some_operation(&mut self.random, &["a", "b", "c", "d", "e", "f"]);
             self.act_outside(&operation);
         }
         for _ in 0..STEPS {
@@ -563,9 +509,8 @@ impl Run {
         self.follow(None);
         self.check_base();
         self.store().checkpoint().expect("well");
-        self.guarded = None;
-        drop(self.store.take());
-        let store = open(&self.scratch.0);
+        let scratch = self.world.take().map(World::close).expect("it is there");
+        let store = open(&scratch.0);
         let problems = store.check().problems;
         if !problems.is_empty() {
             self.fail(&problems.join("\n"));
@@ -584,7 +529,7 @@ fn transactions_and_programs_that_go_through_the_guard_lose_nothing_of_each_othe
             let seed = seed.parse().expect("ATOMDIR_SEED is a number");
             seed..seed + 1
         }
-        Err(_) => 1..pick(60, 600),
+        Err(_) => 1..pick(60, 400),
     };
     let is_one = seeds.end - seeds.start == 1;
     let mut all = Counts::default();

@@ -68,10 +68,7 @@ pub fn describe(object: &Object, first: &str) -> String {
                 .map(|run| format!("{}x{}", run.len(), run[0].escape_ascii()))
                 .collect();
             let runs = runs.join(" ");
-            format!(
-                "file {:o} {mark:?} {runs} linked to {first}",
-                object.mode
-            )
+            format!("file {:o} {mark:?} {runs} linked to {first}", object.mode)
         }
     }
 }
@@ -149,7 +146,10 @@ impl Model {
 
     fn is_below(&self, above: usize, id: usize) -> bool {
         let entries = self.entries(above).into_iter().flatten();
-        above == id || entries.into_iter().any(|(_, child)| self.is_below(*child, id))
+        above == id
+            || entries
+                .into_iter()
+                .any(|(_, child)| self.is_below(*child, id))
     }
 
     /// Whether it was possible. `next`: the number of the next new object.
@@ -180,14 +180,18 @@ impl Model {
             Operation::Directory(path, mode) => {
                 self.add(path, Body::Directory(BTreeMap::new()), *mode, next)
             }
-            Operation::Symlink(path, to) => {
-                self.add(path, Body::Symlink(to.to_string().into_bytes()), 0o777, next)
-            }
+            Operation::Symlink(path, to) => self.add(
+                path,
+                Body::Symlink(to.to_string().into_bytes()),
+                0o777,
+                next,
+            ),
             Operation::Link(from, to) => self.link(from, to),
             Operation::Unlink(path) => self.remove(path, |object| !object.is_directory()),
-            Operation::RemoveDirectory(path) => self.remove(path, |object| {
-                matches!(&object.body, Body::Directory(entries) if entries.is_empty())
-            }),
+            Operation::RemoveDirectory(path) => self.remove(
+                path,
+                |object| matches!(&object.body, Body::Directory(entries) if entries.is_empty()),
+            ),
             Operation::Rename(from, to, mode) => self.rename(from, to, *mode).is_some(),
         }
     }
@@ -290,7 +294,8 @@ impl Model {
         let is_preferred = !random.chance(4);
         if is_preferred {
             paths.retain(|(path, _)| {
-                path.first().is_none_or(|name| preferred.contains(&name.as_str()))
+                path.first()
+                    .is_none_or(|name| preferred.contains(&name.as_str()))
             });
         }
         let directories: Vec<&Path> = paths
@@ -307,7 +312,9 @@ impl Model {
             [&above[..], &[name]].concat()
         };
         let of = |random: &mut Random, wanted: &dyn Fn(&Body) -> bool| -> Path {
-            let fitting = paths.iter().filter(|(path, id)| !path.is_empty() && wanted(&self.0[id].body));
+            let fitting = paths
+                .iter()
+                .filter(|(path, id)| !path.is_empty() && wanted(&self.0[id].body));
             let fitting: Vec<&Path> = fitting.map(|(path, _)| path).collect();
             match fitting.is_empty() || random.chance(20) {
                 true => new(random),
@@ -425,7 +432,9 @@ impl Model {
     fn has_one_name_each(&self) -> bool {
         let mut seen = BTreeSet::new();
         let reached = self.reached();
-        let names = reached.iter().flat_map(|id| self.entries(*id).into_iter().flatten());
+        let names = reached
+            .iter()
+            .flat_map(|id| self.entries(*id).into_iter().flatten());
         let mut below = names.map(|(_, id)| *id);
         below.all(|id| self.0.contains_key(&id) && (!self.0[&id].is_directory() || seen.insert(id)))
     }

@@ -50,7 +50,9 @@ pub trait Files {
 
 impl Files for Guarded {
     fn find(&self, directory: u64, name: &[u8]) -> Result<(u64, NodeAttributes)> {
-        let found = self.lookup(&REQUEST, directory, name)?.ok_or(Errno::NOENT)?;
+        let found = self
+            .lookup(&REQUEST, directory, name)?
+            .ok_or(Errno::NOENT)?;
         Ok((found.node, found.attributes))
     }
 
@@ -60,7 +62,9 @@ impl Files for Guarded {
 
     fn names(&self, directory: u64) -> Result<Vec<(Vec<u8>, u64)>> {
         let listed = self.list(&REQUEST, directory)?.into_iter();
-        Ok(listed.map(|entry| (entry.name.as_bytes().to_vec(), entry.inode)).collect())
+        Ok(listed
+            .map(|entry| (entry.name.as_bytes().to_vec(), entry.inode))
+            .collect())
     }
 
     fn attributes(&self, node: u64) -> Result<NodeAttributes> {
@@ -138,7 +142,9 @@ impl Files for Transaction<LinuxDisk> {
 
     fn names(&self, directory: u64) -> Result<Vec<(Vec<u8>, u64)>> {
         let listed = self.list(NodeId(directory))?.into_iter();
-        Ok(listed.map(|entry| (entry.name.as_bytes().to_vec(), entry.inode)).collect())
+        Ok(listed
+            .map(|entry| (entry.name.as_bytes().to_vec(), entry.inode))
+            .collect())
     }
 
     fn attributes(&self, node: u64) -> Result<NodeAttributes> {
@@ -170,7 +176,8 @@ impl Files for Transaction<LinuxDisk> {
     }
 
     fn change(&self, node: u64, change: SetAttributes) -> Result<()> {
-        self.set_attributes(NodeId(node), change, caller()).map(drop)
+        self.set_attributes(NodeId(node), change, caller())
+            .map(drop)
     }
 
     fn set_mark(&self, node: u64, mark: Option<u8>) -> Result<()> {
@@ -248,7 +255,9 @@ pub fn run(files: &dyn Files, operation: &Operation) -> Result<()> {
         _ => Ok(()),
     };
     let create = |path: &[String], what: NewNode, mode| {
-        above(files, path, |directory, name| files.create(directory, name, what, mode))
+        above(files, path, |directory, name| {
+            files.create(directory, name, what, mode)
+        })
     };
     match operation {
         Operation::Write(path, offset, length, byte) => at(files, path, |node| {
@@ -262,12 +271,24 @@ pub fn run(files: &dyn Files, operation: &Operation) -> Result<()> {
         Operation::Cut(path, length) => at(files, path, |node| {
             require_file(node)?;
             let length = Some(*length as u64);
-            files.change(node, SetAttributes { length, ..SetAttributes::default() })
+            files.change(
+                node,
+                SetAttributes {
+                    length,
+                    ..SetAttributes::default()
+                },
+            )
         }),
         Operation::Mode(path, mode) => at(files, path, |node| {
             require_no_link(node)?;
             let mode = Some(*mode);
-            files.change(node, SetAttributes { mode, ..SetAttributes::default() })
+            files.change(
+                node,
+                SetAttributes {
+                    mode,
+                    ..SetAttributes::default()
+                },
+            )
         }),
         Operation::Mark(path, mark) => at(files, path, |node| {
             require_no_link(node)?;
@@ -283,7 +304,9 @@ pub fn run(files: &dyn Files, operation: &Operation) -> Result<()> {
             if files.attributes(node)?.kind == Kind::Directory {
                 return Err(Errno::PERM);
             }
-            above(files, to, |directory, name| files.link(node, directory, name))
+            above(files, to, |directory, name| {
+                files.link(node, directory, name)
+            })
         }),
         Operation::Unlink(path) => above(files, path, |node, name| files.unlink(node, name)),
         Operation::RemoveDirectory(path) => {
@@ -315,7 +338,12 @@ fn walk(
     names.retain(|(name, _)| !(path.is_empty() && name == b".atomdir"));
     names.sort();
     for (name, inode) in names {
-        let path = [path, if path.is_empty() { "" } else { "/" }, &String::from_utf8_lossy(&name)].concat();
+        let path = [
+            path,
+            if path.is_empty() { "" } else { "/" },
+            &String::from_utf8_lossy(&name),
+        ]
+        .concat();
         let (node, attributes) = files.find(directory, &name)?;
         let mark = match files.mark(node) {
             Ok(mark) => mark.first().copied(),
@@ -328,7 +356,9 @@ fn walk(
             _ => Body::Symlink(files.target(node)?),
         };
         let mode = attributes.mode;
-        let first = firsts.entry(attributes.inode).or_insert_with(|| path.clone());
+        let first = firsts
+            .entry(attributes.inode)
+            .or_insert_with(|| path.clone());
         let mut description = describe(&Object { body, mode, mark }, first);
         if attributes.inode != inode {
             description.push_str(", listed as another");
@@ -338,7 +368,8 @@ fn walk(
             _ => attributes.links,
         };
         seen.0.insert(path.clone(), description);
-        seen.1.insert(path.clone(), format!("{:?} {links}", attributes.modified));
+        seen.1
+            .insert(path.clone(), format!("{:?} {links}", attributes.modified));
         if attributes.kind == Kind::Directory {
             walk(files, node, &path, firsts, seen)?;
         }
