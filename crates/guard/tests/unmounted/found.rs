@@ -2,9 +2,11 @@
 
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{BeginOptions, CommitError, Durability};
+use atomdir_fuse::{Filesystem, Request};
+use rustix::fs::{XattrFlags, inotify, setxattr};
 
 use crate::model::{Operation, Path, Tree};
-use crate::program::{look, run};
+use crate::program::{Files, REQUEST, ROOT, look, run};
 use crate::world::{Open, World, options};
 
 fn path(text: &str) -> Path {
@@ -211,4 +213,68 @@ fn a_commit_that_moves_or_links_a_file_hides_no_write_to_it() {
         assert_eq!(world.set_aside(), 0, "{moves:?}");
         assert_conflict(&world, &writer);
     }
+}
+
+#[test]
+fn what_is_removed_has_no_names_whatever_snapshots_need() {
+    let world = World::with(&[file("a"), link("a", "b"), directory("d"), file("c")]);
+    let view = world.begin(Durability::Durable, &[]);
+    let nodes = ["a", "c", "d"].map(|name| world.guarded.find(ROOT, name.as_bytes()));
+    let nodes = nodes.map(|found| found.expect("it is there").0);
+    let links = || nodes.map(|node| Files::attributes(&world.guarded, node).map(|one| one.links));
+    let removed = Operation::RemoveDirectory(path("d"));
+    world.outside(&[unlink("a"), unlink("c"), removed]);
+    assert_eq!(links(), [Ok(1), Ok(0), Ok(0)]);
+    world.outside(&[unlink("b")]);
+    assert_eq!(links(), [Ok(0), Ok(0), Ok(0)]);
+    world.store.abort(&view);
+    assert_eq!(links(), [Ok(0), Ok(0), Ok(0)]);
+}
+
+/// Otherwise somebody could run what is written with the rights of the file's owner.
+#[test]
+fn a_write_takes_rights_away_before_it_changes_the_contents() {
+    let world = World::with(&[file("a"), mode("a", 0o4755)]);
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).expect("made");
+    let wanted = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MODIFY;
+    inotify::add_watch(&watch, world.root().join("a"), wanted).expect("watched");
+    let (node, _) = world.guarded.find(ROOT, b"a").expect("it is there");
+    let written = Filesystem::write(&world.guarded, &REQUEST, node, 0, b"new", true);
+    written.expect("written");
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    let mut next = || events.next().expect("an event").events();
+    assert_eq!(
+        [next(), next()],
+        [inotify::ReadFlags::ATTRIB, inotify::ReadFlags::MODIFY]
+    );
+    let (_, attributes) = world.guarded.find(ROOT, b"a").expect("it is there");
+    assert_eq!(attributes.mode, 0o755);
+}
+
+#[test]
+fn names_of_trusted_attributes_are_shown_to_root_only() {
+    if !rustix::process::geteuid().is_root() {
+        return atomdir_testing::skip("unmounted", "only root can set trusted attributes");
+    }
+    let world = World::with(&[file("a"), mark("a", b'x')]);
+    let set = setxattr(
+        world.root().join("a"),
+        "trusted.secret",
+        b"x",
+        XattrFlags::empty(),
+    );
+    set.expect("set");
+    let (node, _) = world.guarded.find(ROOT, b"a").expect("it is there");
+    let names = |user| {
+        let request = Request { user, ..REQUEST };
+        let mut names = world.guarded.xattr_names(&request, node).expect("listed");
+        names.sort();
+        names
+    };
+    assert_eq!(
+        names(0),
+        [b"trusted.secret".to_vec(), b"user.mark".to_vec()]
+    );
+    assert_eq!(names(4321), [b"user.mark".to_vec()]);
 }

@@ -12,10 +12,10 @@ use atomdir_guard::Guarded;
 use crate::model::{Body, Object, Operation, Tree, describe};
 
 const MARK: &[u8] = b"user.mark";
-const ROOT: u64 = 1;
+pub const ROOT: u64 = 1;
 
 /// This process.
-const REQUEST: Request = Request {
+pub const REQUEST: Request = Request {
     unique: 0,
     user: 0,
     group: 0,

@@ -127,6 +127,10 @@ impl World {
         std::mem::take(&mut *self.changed.lock().expect("unlocked"))
     }
 
+    pub fn root(&self) -> &Path {
+        &self.scratch.0
+    }
+
     pub fn close(self) -> Scratch {
         self.scratch
     }
