@@ -21,6 +21,7 @@ use crate::base::ahead::Found;
 use crate::base::core::Core;
 use crate::base::{Base, Stamp};
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::ids::Sequence;
 
 /// An object that others have created, and that equals one of the transaction's.
 #[derive(Clone)]
@@ -65,10 +66,21 @@ impl EqualCreation {
     }
 }
 
+struct Renamed {
+    stat: Stat,
+    /// It gets a name.
+    is_linked: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Seen {
     /// By serial: the files that the commit changes, and what it removes.
     objects: HashMap<u64, Stat>,
+    /// By serial: files that get or lose names and live on. They may be written meanwhile.
+    renamed: HashMap<u64, Renamed>,
+    /// By serial: the directories of which the commit changes or removes attributes, and the
+    /// transaction's snapshot.
+    directories: HashMap<u64, (Looks, Sequence)>,
     /// Names, by their path in the view, that stand for something else than in the snapshot: the
     /// commit takes the transaction's side.
     contested: HashSet<Vec<u8>>,
@@ -81,10 +93,27 @@ impl Seen {
         self.objects.insert(base.serial, *stat);
     }
 
+    pub fn note_renamed(&mut self, base: &Base, stat: Stat, is_linked: bool) {
+        let known = self.renamed.entry(base.serial);
+        let known = known.or_insert(Renamed { stat, is_linked });
+        known.is_linked |= is_linked;
+    }
+
+    pub fn note_directory(&mut self, base: &Base, stat: &Stat, at: Sequence) {
+        self.directories.insert(base.serial, (Looks::of(stat), at));
+    }
+
     /// Notes what an earlier commit in the queue has left of an object that this one touches. If it is
     /// not what validation saw, an outside writer has changed it meanwhile.
     pub fn note_moved(&mut self, base: &Base, stat: &Stat) {
-        if let Some(seen) = self.objects.get_mut(&base.serial) {
+        let renamed = self.renamed.get_mut(&base.serial);
+        let renamed = renamed.map(|renamed| &mut renamed.stat);
+        for seen in self
+            .objects
+            .get_mut(&base.serial)
+            .into_iter()
+            .chain(renamed)
+        {
             // To move it has changed the change time.
             let before = Stat {
                 changed: stat.changed,
@@ -128,9 +157,25 @@ impl Seen {
         path: &(impl AnyPath + ?Sized),
         present: &Result<Stat>,
     ) -> std::result::Result<(), CommitError> {
+        let renamed = self.renamed.get(&base.serial);
+        if let (Some(renamed), Ok(stat)) = (renamed, present)
+            && Stamp::of(&renamed.stat) != Stamp::of(stat)
+        {
+            // The commit changes the change time, and would hide that.
+            let mut state = base.state();
+            state.history_mut().changed.note_outside(stat.changed);
+        }
+        let is_linked = renamed.is_some_and(|renamed| renamed.is_linked);
+        let is_changed = |(looks, at): &(Looks, Sequence)| {
+            present.is_ok_and(|stat| Looks::of(&stat) != *looks) || base.is_guarded_after(*at)
+        };
         let what = match (self.objects.get(&base.serial), present) {
+            _ if self.directories.get(&base.serial).is_some_and(is_changed) => {
+                ConflictKind::Attributes
+            }
             (Some(seen), Ok(stat)) if Stamp::of(stat) != Stamp::of(seen) => ConflictKind::Contents,
             (Some(_), Err(Errno::STALE)) => ConflictKind::Entry,
+            (None, Err(Errno::STALE)) if is_linked => ConflictKind::Entry,
             // It is as it was, or validation has not asked for it.
             _ => return Ok(()),
         };
@@ -162,7 +207,7 @@ impl Seen {
     }
 }
 
-fn changed_outside(path: &(impl AnyPath + ?Sized), what: ConflictKind) -> CommitError {
+pub(crate) fn changed_outside(path: &(impl AnyPath + ?Sized), what: ConflictKind) -> CommitError {
     CommitError::Conflict(vec![Conflict {
         path: path.bytes().into_owned(),
         what,

@@ -16,6 +16,9 @@ use crate::acting::{Acting, set_umask};
 use crate::nodes::{Node, STAND_IN};
 use crate::{Guarded, calls};
 
+/// Only root sees attributes of such names.
+const TRUSTED: &[u8] = b"trusted.";
+
 fn valid(section: &Section<'_>) -> Validity {
     match section.may_be_cached {
         true => Validity::Forever,
@@ -53,13 +56,26 @@ impl Guarded {
             node,
             generation: 0,
             valid,
-            attributes: calls::attributes_of(&stat),
+            attributes: self.shown(&stat),
             attributes_valid: valid,
         })
     }
 
     fn stat(&self, node: &Node) -> Result<Stat> {
         self.disk.stat(&node.object)
+    }
+
+    /// Programs do not see the name of a removed file, or a removed directory, that is kept for
+    /// snapshots.
+    fn shown(&self, stat: &Stat) -> NodeAttributes {
+        let mut attributes = calls::attributes_of(stat);
+        if stat.device == self.known.device() && self.guard.has_in_limbo(stat.identity) {
+            attributes.links = match stat.kind {
+                Kind::Directory => 0,
+                _ => stat.links.saturating_sub(1),
+            };
+        }
+        attributes
     }
 
     /// What the kernel sees of the control directory before the real one is mounted on it.
@@ -93,24 +109,29 @@ impl Guarded {
         self.guard.keep_name(&located.as_ref(), &name, leaving)
     }
 
-    /// What becomes of the object that has the new name of another. `None`: the rename changes
-    /// nothing, since both are names of one object.
-    fn leaving(
+    /// Keeps what a rename changes. `None`: it changes nothing, since both are names of one object.
+    fn keep_names(
         &self,
-        from: (&Node, &Name),
-        to: (&Node, &Name),
+        (old, from): (&Node, &Name),
+        (new, to): (&Node, &Name),
         mode: RenameMode,
-    ) -> Result<Option<Leaving>> {
-        let stat = self.disk.stat_at(&from.0.object, from.1)?;
-        let target = self.disk.stat_at(&to.0.object, to.1);
+    ) -> Result<Option<NameNow>> {
+        let stat = self.disk.stat_at(&old.object, from)?;
+        let target = self.disk.stat_at(&new.object, to);
         if target.is_ok_and(|target| target.identity == stat.identity) {
             return Ok(None);
         }
-        let directory = stat.kind == Kind::Directory;
-        Ok(Some(match mode {
-            RenameMode::Replace => Leaving::Loses { directory },
+        if mode == RenameMode::Replace && stat.kind == Kind::Directory {
+            let (old, new) = (old.located(&self.known), new.located(&self.known));
+            let (from, to) = ((&old.as_ref(), from), (&new.as_ref(), to));
+            return self.guard.replace_directory(from, to).map(Some);
+        }
+        let leaving = match mode {
+            RenameMode::Replace => Leaving::Loses { directory: false },
             RenameMode::NoReplace | RenameMode::Exchange => Leaving::Moves,
-        }))
+        };
+        self.keep_name(old, from.as_bytes(), Leaving::Moves)?;
+        self.keep_name(new, to.as_bytes(), leaving).map(Some)
     }
 
     fn put(
@@ -121,11 +142,15 @@ impl Guarded {
         (data, kill_set_id): (&[u8], bool),
     ) -> Result<()> {
         let node = self.node(number)?;
+        node.require_there()?;
         self.keep_contents(&node, offset, offset.saturating_add(data.len() as u64))?;
+        // First, so that nobody runs what is written with rights that the file had.
+        let was_set_id =
+            kill_set_id && calls::kill_set_id(&node.object, &self.stat(&node)?, false)?;
         let (file, acting) = self.open_for(&node, request)?;
         calls::write(&file, offset, data)?;
         drop(acting);
-        if kill_set_id && calls::kill_set_id(&node.object, &self.stat(&node)?, false)? {
+        if was_set_id {
             // After a write the kernel keeps the mode it has cached.
             self.known
                 .notify(|notifier| notifier.invalidate_inode(number, -1, 0));
@@ -180,7 +205,7 @@ impl Filesystem for Guarded {
         }
         let section = self.enter();
         let stat = self.stat(&*self.node(node)?)?;
-        Ok((calls::attributes_of(&stat), valid(&section)))
+        Ok((self.shown(&stat), valid(&section)))
     }
 
     fn set_attributes(
@@ -196,15 +221,15 @@ impl Filesystem for Guarded {
             Some(length) => self.keep_contents(&node, length, u64::MAX)?,
             None => self.keep_attributes(&node)?,
         }
+        if change.kill_set_id && node.kind != Kind::Directory {
+            calls::kill_set_id(&node.object, &self.stat(&node)?, false)?;
+        }
         if let Some(length) = change.length {
             let _acting = Acting::begin(&self.disk, request)?;
             calls::set_length(&node.object, length)?;
         }
         if change.user.is_some() || change.group.is_some() {
             calls::set_owner(&node.object, &change)?;
-        }
-        if change.kill_set_id && node.kind != Kind::Directory {
-            calls::kill_set_id(&node.object, &self.stat(&node)?, false)?;
         }
         if let Some(mode) = change.mode {
             calls::set_mode(&node.object, mode & 0o7777)?;
@@ -213,7 +238,7 @@ impl Filesystem for Guarded {
             calls::set_times(&node.object, &change)?;
         }
         let stat = self.stat(&node)?;
-        Ok((calls::attributes_of(&stat), valid(&section)))
+        Ok((self.shown(&stat), valid(&section)))
     }
 
     fn read_link(&self, _: &Request, node: u64) -> Result<Vec<u8>> {
@@ -298,14 +323,12 @@ impl Filesystem for Guarded {
         let new = self.directory(to.0, to.1)?;
         let name = |name: &[u8]| Name::new(name).map_err(|_| Errno::INVAL);
         let (from, to) = (name(from.1)?, name(to.1)?);
-        let leaving = self.leaving((&old, &from), (&new, &to), mode)?;
-        if let Some(leaving) = leaving {
-            self.keep_name(&old, from.as_bytes(), Leaving::Moves)?;
-            self.keep_name(&new, to.as_bytes(), leaving)?;
+        let kept = self.keep_names((&old, &from), (&new, &to), mode)?;
+        if kept != Some(NameNow::IsGone) {
+            self.disk
+                .rename((&old.object, &from), (&new.object, &to), mode)?;
         }
-        self.disk
-            .rename((&old.object, &from), (&new.object, &to), mode)?;
-        if leaving.is_some() {
+        if kept.is_some() {
             self.guard.moved(&new.located(&self.known).as_ref(), &to);
             if mode == RenameMode::Exchange {
                 self.guard.moved(&old.located(&self.known).as_ref(), &from);
@@ -403,12 +426,17 @@ impl Filesystem for Guarded {
         self.disk.xattr(&self.node(node)?.object, name)
     }
 
-    fn xattr_names(&self, _: &Request, node: u64) -> Result<Vec<Vec<u8>>> {
+    fn xattr_names(&self, request: &Request, node: u64) -> Result<Vec<Vec<u8>>> {
         if node == STAND_IN {
             return Ok(Vec::new());
         }
         let _section = self.enter();
-        self.disk.xattr_names(&self.node(node)?.object)
+        let mut names = self.disk.xattr_names(&self.node(node)?.object)?;
+        if request.user != 0 {
+            // Others do not see them in the plain directory either.
+            names.retain(|name| !name.starts_with(TRUSTED));
+        }
+        Ok(names)
     }
 
     fn set_xattr(

@@ -27,10 +27,9 @@ mod calls;
 mod filesystem;
 mod nodes;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Identity, LinuxDisk, Name, reason, sync};
+use atomdir_disk::{LinuxDisk, Name, reason, sync};
 use atomdir_engine::{Guard, Guarding, Touched};
 use atomdir_fuse::{Notifier, ROOT_NODE};
 use rustix::io::Errno;
@@ -69,6 +68,11 @@ impl Known {
         })
     }
 
+    /// The base's own file system; others may be mounted in it.
+    fn device(&self) -> u64 {
+        self.nodes.device
+    }
+
     /// Makes the kernel forget the contents of a file. A call that writes to it is under way, and its
     /// pages are locked until it is answered, so another thread does that.
     fn forget_later(self: &Arc<Self>, node: u64) {
@@ -90,12 +94,9 @@ impl Known {
 
 impl Guarding for Known {
     fn forget(&self, touched: &Touched) {
-        let mut losing: HashMap<Identity, u64> = HashMap::new();
-        for object in &touched.losing {
-            *losing.entry(*object).or_default() += 1;
-        }
-        let dying = losing.into_iter();
-        let dying = dying.filter_map(|(object, names)| self.nodes.losing_all(object, names));
+        let dying = touched.dying.iter();
+        let dying = dying.filter_map(|object| self.nodes.of_identity(*object));
+        let dying = dying.filter_map(|node| self.nodes.get(node).ok());
         *sync::lock(&self.dying) = dying.collect();
         let entries = touched.entries.iter().filter_map(|(directory, name)| {
             let node = self.nodes.of_identity(*directory)?;

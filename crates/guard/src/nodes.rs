@@ -77,7 +77,7 @@ impl Node {
 pub struct Nodes {
     table: RwLock<Table>,
     disk: LinuxDisk,
-    device: u64,
+    pub device: u64,
 }
 
 struct Table {
@@ -157,14 +157,6 @@ impl Nodes {
     pub fn of_identity(&self, identity: Identity) -> Option<u64> {
         let table = sync::read(&self.table);
         table.by_object.get(&(self.device, identity)).copied()
-    }
-
-    /// The node of an object whose last names a commit is about to take, so many.
-    pub fn losing_all(&self, identity: Identity, names: u64) -> Option<Arc<Node>> {
-        let node = self.get(self.of_identity(identity)?).ok()?;
-        let links = || self.disk.stat(&node.object).map_or(0, |stat| stat.links);
-        let is_losing_all = node.kind == Kind::Directory || u64::from(links()) <= names;
-        is_losing_all.then_some(node)
     }
 }
 

@@ -140,6 +140,8 @@ pub(crate) struct Changed {
     pub doubt: Option<(Timestamp, Sequence)>,
     /// What the store's own last change of the object left behind.
     pub own_stamp: Option<OwnStamp>,
+    /// The last epoch in which a call through a guard has changed attributes of a directory.
+    pub guarded: Option<Sequence>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -239,6 +241,13 @@ impl Base {
             Some(Ok(identity)) => identity,
             Some(Err(restored)) => restored.identity_at(at),
         }
+    }
+
+    /// Whether a call through a guard has changed attributes of this directory after `at`.
+    pub fn is_guarded_after(&self, at: Sequence) -> bool {
+        let state = self.state();
+        let guarded = state.changed().and_then(|changed| changed.guarded);
+        guarded.is_some_and(|guarded| guarded > at)
     }
 
     /// The object's present path in the base, relative to the root; `None` if the object or a
@@ -352,6 +361,7 @@ impl Changed {
         self.removed = self.removed.filter(|changed| *changed > oldest);
         self.unnamed = self.unnamed.filter(|changed| *changed > oldest);
         self.links = self.links.filter(|changed| *changed > oldest);
+        self.guarded = self.guarded.filter(|changed| *changed > oldest);
         self.pages.retain(|(changed, _)| *changed > oldest);
         self.outside = self
             .outside
@@ -375,6 +385,7 @@ impl Changed {
             && self.outside.is_none()
             && self.doubt.is_none()
             && self.own_stamp.is_none()
+            && self.guarded.is_none()
     }
 
     pub fn note_outside(&mut self, at: Timestamp) {

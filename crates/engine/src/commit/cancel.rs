@@ -36,13 +36,15 @@
 //! appended to the log, and a durable one that was reported to its caller as stalled.
 
 use atomdir_disk::Disk;
-use atomdir_format::record::{Cancellation, LogRecord};
+use atomdir_format::record::{Cancellation, CommitRecord, Locator, LogRecord};
 
 use crate::base::ahead::Found;
+use crate::base::core::Core;
 use crate::commit::early::leaned_on;
 use crate::commit::{feasible, permitted};
-use crate::error::{CommitError, StoreError};
+use crate::error::{CommitError, ConflictKind, StoreError};
 use crate::ids::{Sequence, TransactionId};
+use crate::seen::changed_outside;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::store::guard::Closed;
@@ -63,7 +65,10 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         let none = Found::default();
         let found = pending.early.as_ref().map_or(&none, |early| &early.found);
-        let checked = feasible::check_last(core, (&pending.set, found), &pending.seen);
+        let mut checked = feasible::check_last(core, (&pending.set, found), &pending.seen);
+        if closed.is_some() {
+            checked = checked.and_then(|()| check_places(core, &pending.record));
+        }
         match checked.and_then(|()| permitted::check_again(core, &pending.set, &pending.record)) {
             Ok(()) => Ok(false),
             Err(refused) => {
@@ -165,6 +170,29 @@ impl<D: Disk> Store<D> {
             None => _ = state.queue.cancelled.insert(sequence, refused),
         }
     }
+}
+
+/// Apply looks for an object that gets a name where the record says it is. A call through a guard may
+/// have moved it since, and the engine knows the new place.
+fn check_places<D: Disk>(core: &Core<D>, record: &CommitRecord) -> Result<(), CommitError> {
+    let placed = record.entries.iter().filter_map(|entry| entry.after);
+    for object in placed.map(|number| &record.objects[number as usize]) {
+        let Locator::Entry { directory, name } = &object.locator else {
+            continue;
+        };
+        let above = record.directories[*directory as usize].identity;
+        let handle = core.known(above).map(|above| core.directory(&above));
+        if let Some(Ok(handle)) = handle
+            && !core.ahead.has_made(object.identity)
+        {
+            let present = core.disk.stat_at(&handle, name);
+            if !present.is_ok_and(|stat| stat.identity == object.identity) {
+                let path = core.path_in(above, name);
+                return Err(changed_outside(&path[..], ConflictKind::Entry));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A path that the commit changes, for messages.

@@ -22,6 +22,9 @@
 //!    back to what they were.
 //! 4. A commit is published early only if all before it in the queue are. So what it keeps of
 //!    directories differs from the base only by their times.
+//! 5. While there is a guard, no commit is published early. A call through it may change the inode
+//!    that such a commit has replaced, and older snapshots still read that: what the call replaces
+//!    could be kept only beneath the versions of the commit.
 
 use std::collections::HashSet;
 use std::iter;
@@ -107,7 +110,11 @@ impl<D: Disk> Store<D> {
         let record = &pending.record;
         let last = state.queue.commits.back();
         let is_behind_early = last.is_none_or(|last| last.early.is_some());
-        if record.groups.is_some() || !is_behind_early || !is_simple(&pending.set) {
+        if record.groups.is_some()
+            || !is_behind_early
+            || self.0.gate.is_guarded()
+            || !is_simple(&pending.set)
+        {
             return;
         }
         let sequence = Sequence(record.sequence);

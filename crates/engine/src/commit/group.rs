@@ -288,8 +288,9 @@ impl<D: Disk> Store<D> {
         {
             if batch.is_empty() {
                 let tried = next.attempt.as_ref().map_or(1, |tried| tried.commits);
-                let records = state.queue.commits.iter().map(|pending| &pending.record);
-                *closed = self.0.gate.close(records.take(tried));
+                let commits = state.queue.commits.iter().take(tried);
+                let commits = commits.map(|pending| (&pending.record, &pending.set));
+                *closed = self.0.gate.close(commits);
             }
             let Some(mut pending) = state.queue.commits.pop_front() else {
                 break;

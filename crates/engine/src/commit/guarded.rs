@@ -2,20 +2,25 @@
 //!
 //! Before a call changes an object, this keeps the object's attributes, pages and names until the
 //! call's epoch (`store::guard`), as a commit would. It does nothing while no transaction is open.
-//! Conflicts with such calls are found as those with all outside writers, by change times.
+//! Conflicts with such calls are found as those with all outside writers, by change times. Those of a
+//! directory say nothing, so calls that change its attributes are noted (`Changed::guarded`).
 //!
 //! Invariants
 //! 1. The caller is inside the gate from before it keeps something until after its change. So no
 //!    transaction begins in between, and no commit changes the base.
 //! 2. What is kept for calls and for commits that are published early is kept under the lock `open`,
 //!    one after another.
-//! 3. A call never waits for a commit. So while a commit is published that the base does not have,
-//!    nothing is kept: snapshots then show what calls change, as without a guard.
+//! 3. A call never waits for a commit, since the kernel may hold locks for it that the commit needs
+//!    (`store::guard`). So it may change something while logged commits wait to be applied.
+//! 4. No snapshot shows a commit that the base does not have: under a guard, none is published early
+//!    (`commit::early`), and a transaction begins once all that have returned are in the base. So
+//!    what a call keeps until its epoch is right for all open snapshots, also for those before a
+//!    waiting commit. That one keeps nothing then that is kept already.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, RenameMode, Result};
 use atomdir_format::record::{Cancellation, LogRecord};
 
 use crate::base::snapshot::{PAGE, SnapshotPoint};
@@ -65,7 +70,13 @@ impl<D: Disk> Guard<D> {
             let Some(base) = keeper.base(object)? else {
                 return Ok(());
             };
-            keeper.attributes(&base)
+            keeper.attributes(&base)?;
+            if base.kind == Kind::Directory {
+                // Its times say nothing: they change with its entries.
+                let sequence = keeper.keeper.sequence;
+                base.state().history_mut().changed.guarded = Some(sequence);
+            }
+            Ok(())
         })
         .map(drop)
     }
@@ -98,6 +109,22 @@ impl<D: Disk> Guard<D> {
         Ok(kept.unwrap_or(NameNow::Stays))
     }
 
+    /// Moves a directory over another one that is empty, if snapshots need that. Otherwise the caller
+    /// does it: it keeps nothing any more.
+    pub fn replace_directory(
+        &self,
+        from: (&Located<'_>, &Name),
+        to: (&Located<'_>, &Name),
+    ) -> Result<NameNow> {
+        let kept = self.keep(|keeper| {
+            let (Some(old), Some(new)) = (keeper.base(from.0)?, keeper.base(to.0)?) else {
+                return Ok(NameNow::Stays);
+            };
+            keeper.replace_directory((&old, from.1), (&new, to.1))
+        })?;
+        Ok(kept.unwrap_or(NameNow::Stays))
+    }
+
     /// An object has been moved.
     pub fn moved(&self, directory: &Located<'_>, name: &Name) {
         let moved = self.keep(|keeper| {
@@ -119,6 +146,7 @@ impl<D: Disk> Guard<D> {
         let inner = &*self.0.0;
         let core = &*inner.core;
         let open = lock(&inner.open);
+        // One that is published early has stalled since before there was a guard.
         if open.with_snapshots().next().is_none() || core.on_the_way.look(|way| way.has_early()) {
             return Ok(None);
         }
@@ -168,12 +196,24 @@ impl<D: Disk> Keeping<'_, D> {
     /// The base object; `None` if it is not in the base.
     fn base(&mut self, object: &Located<'_>) -> Result<Option<Arc<Base>>> {
         let core = self.keeper.core;
-        if let Some(known) = core.known(object.identity) {
-            return Ok(Some(known));
-        }
-        let Some(path) = (object.path)() else {
-            return Ok(None);
+        let known = core.known(object.identity);
+        let is_there = |known: &Arc<Base>| {
+            let (identity, place) = known.identity_and_place();
+            // It may have lost the name by which it was known, and have others.
+            !matches!(place, Place::Held) && core.stat_place(&place, identity).is_ok()
         };
+        if let Some(known) = known.as_ref().filter(|known| is_there(known)) {
+            return Ok(Some(known.clone()));
+        }
+        match (object.path)().map(|path| self.walk(&path)) {
+            Some(Ok(base)) if base.identity() == object.identity => Ok(Some(base)),
+            Some(Err(errno)) if known.is_none() && errno != Errno::NOENT => Err(errno),
+            _ => Ok(known),
+        }
+    }
+
+    fn walk(&self, path: &[u8]) -> Result<Arc<Base>> {
+        let core = self.keeper.core;
         let mut base = core.root_base.clone();
         for part in path.split(|byte| *byte == b'/') {
             if part.is_empty() {
@@ -184,7 +224,7 @@ impl<D: Disk> Keeping<'_, D> {
             let stat = core.stat_entry(&handle, &name)?;
             base = core.intern(&stat, &base, &name);
         }
-        Ok((base.identity() == object.identity).then_some(base))
+        Ok(base)
     }
 
     fn attributes(&mut self, base: &Arc<Base>) -> Result<()> {
@@ -242,21 +282,21 @@ impl<D: Disk> Keeping<'_, D> {
                 }
                 let to = (&*core.control.limbo, &limbo);
                 core.disk
-                    .rename((&handle, name), to, atomdir_disk::RenameMode::NoReplace)?;
+                    .rename((&handle, name), to, RenameMode::NoReplace)?;
                 NameNow::IsGone
             }
-            (_, 0 | 1) => {
+            (_, 2..) if self.hold(&base, (directory, &handle, name))? => {
+                self.keeper.keep_name(directory, name, Some(base));
+                return Ok(NameNow::Stays);
+            }
+            // The last name, or too many are held. Then the one in limbo shows in the link count.
+            _ => {
                 let to = (&*core.control.limbo, &limbo);
                 match core.disk.link((&handle, name), to) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno),
                 }
                 NameNow::Stays
-            }
-            _ => {
-                self.hold(&base, (directory, &handle, name))?;
-                self.keeper.keep_name(directory, name, Some(base));
-                return Ok(NameNow::Stays);
             }
         };
         self.keeper.keep_name(directory, name, Some(base.clone()));
@@ -265,12 +305,50 @@ impl<D: Disk> Keeping<'_, D> {
         Ok(done)
     }
 
-    /// A file that goes on under other names.
+    fn replace_directory(
+        &mut self,
+        from: (&Arc<Base>, &Name),
+        to: (&Arc<Base>, &Name),
+    ) -> Result<NameNow> {
+        let core = self.keeper.core;
+        self.name(from.0, from.1, Leaving::Moves)?;
+        self.name(to.0, to.1, Leaving::Moves)?;
+        let (old, new) = (core.directory(from.0)?, core.directory(to.0)?);
+        let target = match core.stat_entry(&new, to.1) {
+            Ok(stat) if stat.kind == Kind::Directory => stat,
+            Ok(_) | Err(Errno::NOENT) => return Ok(NameNow::Stays),
+            Err(errno) => return Err(errno),
+        };
+        let base = core.intern(&target, to.0, to.1);
+        if !core.disk.list(&*core.directory(&base)?)?.is_empty() {
+            return Ok(NameNow::Stays);
+        }
+        // The move comes first: if it fails, everything is as it was.
+        let exchange = || {
+            let (from, to) = ((&*old, from.1), (&*new, to.1));
+            core.disk.rename(from, to, RenameMode::Exchange)
+        };
+        exchange()?;
+        let limbo = names::limbo(target.identity);
+        let aside = (&*core.control.limbo, &limbo);
+        if let Err(errno) = core
+            .disk
+            .rename((&old, from.1), aside, RenameMode::NoReplace)
+        {
+            exchange()?;
+            return Err(errno);
+        }
+        self.left.push(limbo.clone());
+        base.state().place = Place::Limbo(limbo);
+        Ok(NameNow::IsGone)
+    }
+
+    /// Keeps a file open that goes on under other names. False: too many are.
     fn hold(
         &self,
         base: &Arc<Base>,
         (directory, handle, name): (&Arc<Base>, &D::Handle, &Name),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let core = self.keeper.core;
         let (target, access) = match base.kind {
             Kind::Symlink => (core.disk.read_link(handle, name).ok(), Access::Path),
@@ -279,12 +357,12 @@ impl<D: Disk> Keeping<'_, D> {
         };
         let identity = base.identity();
         let object = core.disk.open(handle, name, access)?;
-        core.handles.hold(identity, Arc::new(object), target);
+        let is_held = core.handles.hold(identity, Arc::new(object), target);
         let mut state = base.state();
-        if state.place.is_entry(directory, name) {
+        if is_held && state.place.is_entry(directory, name) {
             state.place = Place::Held;
         }
-        Ok(())
+        Ok(is_held)
     }
 }
 

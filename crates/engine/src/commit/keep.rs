@@ -60,7 +60,8 @@ pub(crate) struct Keeper<'a, D: Disk> {
     /// Directories that other users have closed. Nobody can read the objects in them, so no
     /// versions of these are kept, and apply leaves them alone.
     pub closed: HashSet<Identity>,
-    /// For calls through a guard, several of which share a sequence.
+    /// For calls through a guard. Several of these share a sequence, and no snapshot shows a commit
+    /// that is not in the base.
     pub is_guarded: bool,
 }
 
@@ -243,7 +244,7 @@ impl<D: Disk> Keeper<'_, D> {
             }),
             None => self.core.with_object(&place, identity, |handle| {
                 let mut stat = self.core.disk.stat(handle)?;
-                if base.kind == Kind::Directory {
+                if base.kind == Kind::Directory && !self.is_guarded {
                     // Commits that are published and not in the base yet have changed its times.
                     let before = Sequence(self.sequence.0.saturating_sub(1));
                     let on_the_way = &self.core.on_the_way;

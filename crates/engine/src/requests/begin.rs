@@ -29,8 +29,12 @@ enum Shows {
 impl<D: Disk> Store<D> {
     /// Begins a transaction. Its snapshot shows every commit that has returned. If one of these is
     /// not in the base yet, a read of something that it changes waits until it is there, and so
-    /// does a commit that changes the same.
+    /// does a commit that changes the same. Under a guard this is [`Store::begin_in_base`]: see
+    /// `commit::guarded`.
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
+        if self.0.gate.is_guarded() {
+            return self.begin_in_base(options);
+        }
         self.refuse_if_poisoned()?;
         self.look_for_space();
         self.retry_stalled()?;

@@ -39,8 +39,10 @@ use atomdir_format::record::{CommitRecord, Locator};
 
 use crate::ids::Sequence;
 use crate::lock;
+use crate::names;
 use crate::store::Store;
 use crate::sync;
+use crate::write_set::WriteSet;
 
 /// How often the kernel is made to forget before the gate closes even though programs go on to read
 /// what the commit touches. After that they may see old contents once more for a moment.
@@ -53,8 +55,8 @@ pub struct Touched {
     pub entries: HashSet<(Identity, Name)>,
     /// Objects of which attributes, contents or entries change.
     pub objects: HashSet<Identity>,
-    /// Objects that lose names, each as often as it does, and get none.
-    pub losing: Vec<Identity>,
+    /// Objects that lose their last name.
+    pub dying: Vec<Identity>,
 }
 
 /// What serves the base to programs outside transactions.
@@ -95,7 +97,7 @@ struct GateState {
 #[derive(Default)]
 pub(crate) struct Left {
     /// In limbo.
-    pub names: Vec<Name>,
+    pub names: BTreeSet<Name>,
     pub epochs: BTreeSet<Sequence>,
 }
 
@@ -147,8 +149,11 @@ pub(crate) struct Closed<'a> {
 impl<D: Disk> Store<D> {
     /// From now on commits wait for guarded calls. `None`: the store has a guard.
     pub fn guard(&self, guarding: Arc<dyn Guarding>) -> Option<Guard<D>> {
-        // No commit is being applied.
-        let committing = lock(&self.0.commit);
+        // No commit is being applied, or has been published early.
+        let committing = self.lock_without_pending().unwrap_or_else(|error| {
+            tracing::warn!(%error, "until these commits are in the base, snapshots are not frozen");
+            lock(&self.0.commit)
+        });
         let mut state = self.0.gate.lock();
         if state.guarding.is_some() {
             return None;
@@ -168,6 +173,11 @@ impl<D: Disk> Guard<D> {
     /// Begins a call. `reads`: the object whose contents or entries the kernel will cache.
     pub fn enter(&self, reads: Option<Identity>) -> Section<'_> {
         self.0.0.gate.enter(reads)
+    }
+
+    /// Whether an earlier call has left the object in limbo for snapshots, or a link to it.
+    pub fn has_in_limbo(&self, object: Identity) -> bool {
+        self.0.0.gate.has_left_object(object)
     }
 }
 
@@ -307,16 +317,26 @@ impl Gate {
         self.lock().guarding.is_some()
     }
 
+    /// Whether a call has left the object in limbo, or a link to it.
+    fn has_left_object(&self, object: Identity) -> bool {
+        let names = &self.lock().left.names;
+        !names.is_empty() && names.contains(&names::limbo(object))
+    }
+
     /// Closes the gate for commits that are applied as one. `None`: there is no guard. The caller holds the commit lock, so
     /// there is one at a time.
     pub fn close<'a>(
         &self,
-        records: impl IntoIterator<Item = &'a CommitRecord>,
+        commits: impl IntoIterator<Item = (&'a CommitRecord, &'a WriteSet)>,
     ) -> Option<Closed<'_>> {
         let guarding = self.lock().guarding.clone()?;
         let mut touched = Touched::default();
-        let records = records.into_iter();
-        records.for_each(|record| note_touched(&mut touched, record));
+        for (record, set) in commits {
+            note_touched(&mut touched, record);
+            let replaced = set.replaced().map(|base| base.identity());
+            let dying = set.dying.values().map(|base| base.identity());
+            touched.dying.extend(dying.chain(replaced));
+        }
         let touched = Arc::new(touched);
         for tries_left in (0..TRIES_MAX).rev() {
             let mut state = self.lock();
@@ -403,7 +423,6 @@ fn note_touched(touched: &mut Touched, record: &CommitRecord) {
             touched.entries.insert((directory(*above), name.clone()));
         }
     };
-    let mut getting = HashSet::new();
     for entry in &record.entries {
         let above = directory(entry.directory);
         touched.objects.insert(above);
@@ -411,13 +430,9 @@ fn note_touched(touched: &mut Touched, record: &CommitRecord) {
         touched.objects.extend(entry.before);
         if let Some(after) = entry.after {
             note_object(touched, after);
-            getting.insert(record.objects[after as usize].identity);
         }
     }
     for update in &record.updates {
         note_object(touched, update.object);
     }
-    let losing = record.entries.iter().filter_map(|entry| entry.before);
-    let losing = losing.filter(|object| !getting.contains(object));
-    touched.losing.extend(losing);
 }

@@ -189,7 +189,7 @@ impl<D: Disk> Store<D> {
         let mut linked = Vec::new();
         let mut names = std::mem::take(&mut *lock(&self.0.linked_in_limbo));
         let mut left = self.0.gate.take_left();
-        names.append(&mut left.names);
+        names.extend(std::mem::take(&mut left.names));
         for base in lock(&self.0.retained).values() {
             let mut state = base.state();
             if let Some(history) = &mut state.history {

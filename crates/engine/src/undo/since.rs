@@ -58,7 +58,9 @@ impl<D: Disk> Store<D> {
             return Err(UndoError::NotYet(Sequence(*last)));
         }
         let core = &*self.0.core;
-        let state = self.lock_without_pending()?;
+        let mut state = self.lock_without_pending()?;
+        // The snapshot may be behind calls through a guard.
+        self.log_epochs(&mut state)?;
         let journal = &state.journal;
         let mut steps: Vec<Step> = Vec::new();
         let mut undos = Vec::new();

@@ -101,6 +101,7 @@ impl<D: Disk> Validation<'_, D> {
             && base.kind != Kind::Directory
         {
             self.note_outside(Rule::OutsideRememberedByEntry, base, Stamp::of(stat));
+            self.seen.note_renamed(base, *stat, false);
         }
         let losing = self.losing.entry(base.serial).or_insert_with(|| Losing {
             base: base.clone(),
@@ -181,8 +182,11 @@ impl<D: Disk> Validation<'_, D> {
             // The check of its entry reports the conflict.
             return Ok(());
         };
-        if let (Some(reported), Ok(stat)) = (reported, self.core.stat_now(base)) {
-            self.check_permissions((base, path), *reported, &stat);
+        if let (Ok(before), Ok(stat)) = (
+            self.shown_permissions(base, *reported),
+            self.core.stat_now(base),
+        ) {
+            self.check_permissions((base, path), before, &stat);
         }
         let mut present: BTreeMap<Name, Option<Stat>> = BTreeMap::new();
         for name in names.keys() {
@@ -256,6 +260,7 @@ impl<D: Disk> Validation<'_, D> {
         match self.core.stat_now(base) {
             Ok(stat) if has_name => {
                 self.note_outside(Rule::OutsideRememberedByEntry, base, Stamp::of(&stat));
+                self.seen.note_renamed(base, stat, true);
             }
             Ok(_) | Err(Errno::STALE) => {
                 let rule = Rule::LinkedFileGone;

@@ -1,6 +1,8 @@
 //! Validates contents and attributes of objects that the transaction changes and
 //! does not remove.
 
+use std::sync::Arc;
+
 use atomdir_disk::{Disk, Errno, Kind, Owner, Result, Stat};
 use atomdir_types::TreePath;
 
@@ -126,21 +128,27 @@ impl<D: Disk> Validation<'_, D> {
     /// A directory's times change with its entries and prove nothing, so mode and
     /// owner are compared with those that the view first showed.
     fn check_directory_attributes(&mut self, object: &ObjectWrite, present: &Stat) -> Result<()> {
-        let (core, at) = (self.core, self.at);
-        let before = match object.reported {
-            Some(reported) => reported,
-            None => {
-                let before = Snapshot::with_landed(core, at, self.landed)
-                    .stat(&object.base)?
-                    .attributes;
-                (before.mode, before.owner)
-            }
-        };
+        let before = self.shown_permissions(&object.base, object.reported)?;
         self.check_permissions((&object.base, &object.path), before, present);
         Ok(())
     }
 
-    /// Whether an outside writer has changed a directory's mode or owner. `before`: as the view
+    /// The mode and owner of a directory in the view. `reported`: as it first showed them, if it has.
+    pub(super) fn shown_permissions(
+        &self,
+        base: &Arc<Base>,
+        reported: Option<(u32, Owner)>,
+    ) -> Result<(u32, Owner)> {
+        if let Some(reported) = reported {
+            return Ok(reported);
+        }
+        let snapshot = Snapshot::with_landed(self.core, self.at, self.landed);
+        let shown = snapshot.stat(base)?.attributes;
+        Ok((shown.mode, shown.owner))
+    }
+
+    /// Whether an outside writer has changed a directory's mode or owner, or through a guard another
+    /// attribute. `before`: as the view
     /// showed them.
     pub(super) fn check_permissions(
         &mut self,
@@ -151,7 +159,8 @@ impl<D: Disk> Validation<'_, D> {
         let rule = Rule::DirectoryChangedOutside;
         let is_committed = self.since(rule, base, |changed| changed.attributes);
         let now = (present.attributes.mode, present.attributes.owner);
-        if is_committed.is_none() && now != before {
+        self.seen.note_directory(base, present, self.at);
+        if is_committed.is_none() && (now != before || base.is_guarded_after(self.at)) {
             self.conflict(rule, path, ConflictKind::Attributes, None);
         }
     }

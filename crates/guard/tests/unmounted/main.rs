@@ -1,0 +1,7 @@
+//! The guard without a mount: programs are calls of its file system.
+
+mod found;
+mod histories;
+mod model;
+mod program;
+mod world;
