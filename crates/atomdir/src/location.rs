@@ -8,6 +8,7 @@ pub(crate) mod way;
 use crate::FindError;
 use crate::accounts::describe_user;
 use crate::hosting::{HeldHow, Holder};
+use crate::mounts;
 use crate::trust::{Distrust, Owned, Trust, configuration};
 use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{Placed, Store};
@@ -266,6 +267,8 @@ pub(crate) fn check_root(way: &Way, number: usize) -> Result<(), Distrust> {
 fn check_placed(root: &Path, handle: &OwnedFd, control: &Control) -> Result<(), FindError> {
     let placed = Store::placed(&LinuxDisk::new(), handle, &control.directory);
     match placed {
+        // A guard's inode has no birth time. It is served only by a service that has the store.
+        Ok(Placed::Elsewhere | Placed::OfAnotherRoot) if mounts::is_root_of_guard(handle) => Ok(()),
         Ok(Placed::Elsewhere) => Err(FindError::Unadopted {
             root: root.to_owned(),
         }),

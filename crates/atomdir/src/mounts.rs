@@ -1,11 +1,14 @@
-//! Which mounts are views, and of whom.
+//! Which mounts are views, and of whom, and which are guards.
 
 pub use atomdir_disk::mounts::{Mount, list, list_of, parse};
 use rustix::fs::{
-    AtFlags, CWD, FileType, FsWord, Mode, OFlags, Stat, StatxFlags, lstat, open, statfs, statx,
+    AtFlags, CWD, FileType, FsWord, Mode, OFlags, Stat, StatxAttributes, StatxFlags, lstat, open,
+    statfs, statx,
 };
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::geteuid;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// The suffix of the file beside the place of a store's views, in which the service that mounts
@@ -18,6 +21,8 @@ const OVERLAY: FsWord = 0x794c_7630;
 /// The file system type of an exact view's mount.
 const VIEW_TYPE: &[u8] = b"fuse.atomdir";
 const OVERLAY_TYPE: &[u8] = b"overlay";
+/// The source that a guard has in the list of mounts.
+pub const GUARD_SOURCE: &str = "atomdir-guard";
 /// The source that a native view's overlay has in the list of mounts.
 pub const OVERLAY_SOURCE: &str = "atomdir";
 
@@ -28,7 +33,49 @@ pub(crate) fn claims_to_be_view(mount: &Mount) -> bool {
 
 /// Whether it claims to be a file system of exact views.
 pub fn is_exact_view(mount: &Mount) -> bool {
+    mount.kind == VIEW_TYPE && mount.source != Path::new(GUARD_SOURCE)
+}
+
+/// Whether it is a guard. Only root can mount one.
+pub fn is_guard(mount: &Mount) -> bool {
     mount.kind == VIEW_TYPE
+        && mount.source == Path::new(GUARD_SOURCE)
+        && mount.user == Some(0)
+        && mount.root == Path::new("/")
+}
+
+/// The guard that is mounted on a path, if there is one.
+pub fn guard_at(path: &Path) -> Option<Mount> {
+    let mut mounts = list().ok()?.into_iter().rev();
+    mounts.find(|mount| mount.point == path && is_guard(mount))
+}
+
+/// Whether a directory is the root of a guard. It asks only the kernel.
+pub(crate) fn is_root_of_guard(directory: &OwnedFd) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let Ok(found) = statx(directory, c"", flags, StatxFlags::MNT_ID) else {
+        return false;
+    };
+    let is_root = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    let is_it = |mount: &Mount| mount.id == found.stx_mnt_id && is_guard(mount);
+    is_root && list().is_ok_and(|mounts| mounts.iter().any(is_it))
+}
+
+/// Unmounts the guard on a directory, or on one above it, if its service has ended without
+/// unmounting it. Returns where it was.
+pub fn clear_dead_guard(directory: &Path) -> Option<PathBuf> {
+    let mounts = list().ok()?;
+    let guards = mounts.into_iter().rev().filter(is_guard);
+    let mut above = guards.filter(|mount| directory.starts_with(&mount.point));
+    let dead = above.find(|mount| {
+        // The kernel has to ask the service.
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+        let asked = statx(CWD, &mount.point, flags, StatxFlags::BASIC_STATS);
+        matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
+    })?;
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    unmount(&dead.point, flags).ok()?;
+    Some(dead.point)
 }
 
 /// Whether it claims to be a native view.

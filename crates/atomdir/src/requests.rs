@@ -312,6 +312,16 @@ impl Connection {
         self.nothing(&Request::Sync)
     }
 
+    /// Mounts the guard over the store's own path, unless it is mounted.
+    pub fn mount_guard(&mut self) -> Result<(), RequestError> {
+        self.nothing(&Request::Guard { mounted: true })
+    }
+
+    /// Unmounts the guard. Fails if there is none.
+    pub fn unmount_guard(&mut self) -> Result<(), RequestError> {
+        self.nothing(&Request::Guard { mounted: false })
+    }
+
     /// Flushes the base and drops the log's tail.
     pub fn checkpoint(&mut self) -> Result<(), RequestError> {
         self.nothing(&Request::Checkpoint)

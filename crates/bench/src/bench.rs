@@ -19,7 +19,7 @@ pub struct Bench {
     /// A directory for downloads and built programs, which later runs use again.
     pub cache: PathBuf,
     pub rounds: usize,
-    /// The names of the rows of `library` to measure. Empty means all.
+    /// The names of the rows of `library` and `bulk` to measure. Empty means all.
     pub rows: Vec<String>,
     /// Multiplies the sizes of the workloads. With 1, all take about an hour.
     pub scale: f64,

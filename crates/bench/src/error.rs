@@ -35,7 +35,7 @@ pub enum Error {
     Entries { expected: u64, found: u64 },
     #[error("no workload is called {0}")]
     NoWorkload(String),
-    #[error("the workload `library` has no row called {0:?}")]
+    #[error("this workload has no row called {0:?}")]
     NoRow(String),
     #[error("no load is called {0:?}")]
     NoLoad(Vec<String>),

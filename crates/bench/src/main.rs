@@ -7,8 +7,8 @@
 //! - `workloads`, `load`, `small`: the workloads by family; the programs that they run
 //! - `bench`, `workspace`, `overlay`, `compare`: the settings of a run; the directory of one side; the
 //!   kernel's overlay as another side; whether all sides left the same files
-//! - `measure`, `device`, `machine`, `limit`, `uring`: measuring in turns; counting a device's writes;
-//!   the machine; limiting memory; FUSE over io_uring
+//! - `measure`, `device`, `processor`, `machine`, `limit`, `uring`: measuring in turns; counting a
+//!   device's writes; processor time; the machine; limiting memory; FUSE over io_uring
 //! - `corpus`, `image`, `programs`: what is measured: files, file systems, Atomdir
 //! - `papers`, `report`: the figures of papers beside ours; tables and JSON
 //! - `leftovers`, `error`: what killed runs have left; errors
@@ -26,6 +26,7 @@ mod machine;
 mod measure;
 mod overlay;
 mod papers;
+mod processor;
 mod programs;
 mod report;
 mod small;
@@ -64,7 +65,7 @@ struct Arguments {
     /// Only these workloads [default: all]
     #[arg(value_name = "WORKLOAD")]
     only: Vec<String>,
-    /// Measure only this row of the workload `library`; may be repeated [default: all]
+    /// Measure only this row of the workloads `library` and `bulk`; may be repeated [default: all]
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
     /// Print JSON instead of the table

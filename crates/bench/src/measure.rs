@@ -16,10 +16,14 @@ pub enum Side {
     Logger,
     /// The kernel's overlay, with renames as its commit. It has no guarantees.
     Overlay,
+    /// The kernel's overlay with `metacopy` and `redirect_dir`, without any commit.
+    Bare,
     /// In a transaction, in an exact view.
     Exact,
     /// In a transaction, in a native view.
     Native,
+    /// In a transaction that locks the store, in an exclusive view.
+    Exclusive,
     /// Appends the same bytes to a file, and flushes it.
     Append,
     /// In a transaction of the library, in the program's own process.
@@ -45,12 +49,14 @@ pub enum Side {
 }
 
 impl Side {
-    pub const ALL: [Side; 18] = [
+    pub const ALL: [Side; 20] = [
         Side::Plain,
         Side::Logger,
         Side::Overlay,
+        Side::Bare,
         Side::Exact,
         Side::Native,
+        Side::Exclusive,
         Side::Append,
         Side::Embedded,
         Side::Service,
@@ -71,8 +77,10 @@ impl Side {
             Side::Plain => "plain",
             Side::Logger => "logger",
             Side::Overlay => "overlay",
+            Side::Bare => "bare",
             Side::Exact => "exact",
             Side::Native => "native",
+            Side::Exclusive => "exclusive",
             Side::Append => "append",
             Side::Embedded => "embedded",
             Side::Service => "service",
@@ -91,7 +99,10 @@ impl Side {
 
     /// Whether the side works in a store with a service.
     pub fn has_store(self) -> bool {
-        matches!(self, Side::Exact | Side::Native | Side::Tool)
+        matches!(
+            self,
+            Side::Exact | Side::Native | Side::Exclusive | Side::Tool
+        )
     }
 }
 
@@ -108,6 +119,8 @@ pub struct Sample {
     pub written: Option<Written>,
     /// How many requests the kernel sent to the service, if there is one.
     pub requests: Option<u64>,
+    /// Processor time of the programs and of the service, if it was measured.
+    pub processor_milliseconds: Option<u64>,
 }
 
 impl From<Duration> for Sample {
@@ -116,6 +129,7 @@ impl From<Duration> for Sample {
             milliseconds: took.as_secs_f64() * 1000.0,
             written: None,
             requests: None,
+            processor_milliseconds: None,
         }
     }
 }
@@ -159,6 +173,10 @@ impl Series {
 
     pub fn requests(&self) -> Option<f64> {
         self.counted(|sample| sample.requests)
+    }
+
+    pub fn processor_milliseconds(&self) -> Option<f64> {
+        self.counted(|sample| sample.processor_milliseconds)
     }
 
     fn counted(&self, of: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {

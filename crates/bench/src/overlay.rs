@@ -18,6 +18,16 @@ pub struct Overlay {
 
 impl Overlay {
     pub fn mount(base: &Path) -> Result<Overlay> {
+        Self::mount_with(base, "")
+    }
+
+    /// With the options that spare copies when attributes are set and directories are moved. What
+    /// its upper layer holds then cannot be landed by renames.
+    pub fn mount_for_bulk(base: &Path) -> Result<Overlay> {
+        Self::mount_with(base, ",metacopy=on,redirect_dir=on")
+    }
+
+    fn mount_with(base: &Path, further: &str) -> Result<Overlay> {
         let mut layers = base.as_os_str().to_owned();
         layers.push("-layers");
         let overlay = Overlay {
@@ -29,7 +39,7 @@ impl Overlay {
             make_directory(&overlay.layers.join(layer))?;
         }
         let options = format!(
-            "lowerdir={},upperdir={},workdir={}",
+            "lowerdir={},upperdir={},workdir={}{further}",
             base.display(),
             overlay.upper().display(),
             overlay.layers.join("work").display(),
@@ -52,6 +62,11 @@ impl Overlay {
     pub fn land(mut self) -> Result<()> {
         self.unmount()?;
         land(&self.upper(), &self.base)
+    }
+
+    /// Unmounts the overlay and leaves the base as it was.
+    pub fn leave(mut self) -> Result<()> {
+        self.unmount()
     }
 
     fn unmount(&mut self) -> Result<()> {

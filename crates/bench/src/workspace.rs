@@ -11,6 +11,7 @@ use crate::bench::{Bench, sync};
 use crate::error::{Error, Result};
 use crate::measure::{Outcome, Sample, Side, timed};
 use crate::overlay::Overlay;
+use crate::processor;
 use crate::programs::{Store, clear, make_directory, output};
 
 pub struct Workspace<'a> {
@@ -91,14 +92,24 @@ impl<'a> Workspace<'a> {
             (Side::Native, Some(store)) => {
                 output(store.command(["run", "--view", "native", "--"]).args(shell))
             }
-            (Side::Overlay, None) => {
-                let overlay = Overlay::mount(&self.path)?;
+            (Side::Exclusive, Some(store)) => {
+                let options = ["run", "--exclusive", "--"];
+                output(store.command(options).args(shell))
+            }
+            (Side::Overlay | Side::Bare, None) => {
+                let overlay = match self.side {
+                    Side::Bare => Overlay::mount_for_bulk(&self.path)?,
+                    _ => Overlay::mount(&self.path)?,
+                };
                 let printed = output(
                     Command::new(shell[0])
                         .args(&shell[1..])
                         .current_dir(overlay.merged()),
                 )?;
-                overlay.land()?;
+                match self.side {
+                    Side::Bare => overlay.leave()?,
+                    _ => overlay.land()?,
+                }
                 sync(&self.path)?;
                 Ok(printed)
             }
@@ -117,8 +128,16 @@ impl<'a> Workspace<'a> {
 
     /// Like [`counted`], and counts the requests to the service as well.
     pub fn counted<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
+        let service = match self.store {
+            Some(_) => Some(self.connect()?.service_status()?.process),
+            None => None,
+        };
         let requests = self.view_requests()?;
+        let processor = processor::used(service);
         let (mut sample, value) = counted(self.bench, &self.path, action)?;
+        sample.processor_milliseconds = processor::used(service)
+            .zip(processor)
+            .map(|(after, before)| after.saturating_sub(before));
         let requests_after = self.view_requests()?;
         sample.requests = requests_after
             .zip(requests)

@@ -39,8 +39,8 @@ const WORKLOADS: &[&str] = &[
     "archives",
 ];
 
-/// Takes long, since it builds a program four times.
-const LONG_WORKLOAD: &str = "history";
+/// These take long: one builds a program four times, the other has twelve jobs in five ways.
+const LONG_WORKLOADS: &[&str] = &["history", "bulk"];
 
 /// Runs the bench without measuring, to show rows that an earlier run has printed.
 fn show(scratch: &Scratch, arguments: &[&str]) -> Outcome {
@@ -68,7 +68,7 @@ fn a_small_run_measures_all_sides() {
     let mut arguments = vec!["--json"];
     arguments.extend(WORKLOADS);
     if full_tier() {
-        arguments.push(LONG_WORKLOAD);
+        arguments.extend(LONG_WORKLOADS);
     }
     let outcome = bench(scratch.path(), &arguments).expect(0);
     let printed: Value = serde_json::from_slice(&outcome.stdout).expect("JSON");

@@ -80,6 +80,8 @@ Take care of it:
   sync         Make all lazy commits durable
   check        Look for damage in the store's log and control directory
   recover      Bring the store to the state of its last commit
+  mount        Mount the guard: programs outside see each commit as a whole
+  umount       Unmount the guard
   service      Start, stop or look at the process that owns the store
 
 For agents:
@@ -164,6 +166,8 @@ pub enum Verb {
     Sync(verbs::sync::Arguments),
     Recover(verbs::recover::Arguments),
     Check(verbs::check::Arguments),
+    Mount(verbs::mount::Arguments),
+    Umount(verbs::umount::Arguments),
     Service(verbs::service::Arguments),
     Completions(verbs::completions::Arguments),
     Man(verbs::man::Arguments),

@@ -47,10 +47,17 @@ pub struct Connected {
 impl Context {
     /// Changes to the directory that `-C` names.
     pub fn new(global: &Global, output: Output) -> Result<Context, Error> {
-        if let Some(directory) = &global.directory {
-            rustix::process::chdir(directory).map_err(|errno| cannot_act_in(directory, errno))?;
-        }
-        let directory = std::env::current_dir().map_err(|error| {
+        let directory = match &global.directory {
+            None => None,
+            Some(directory) => match rustix::process::chdir(directory) {
+                Ok(()) => None,
+                // A guard whose service was killed lies over it: `umount` needs no more than its path.
+                Err(Errno::NOTCONN | Errno::CONNABORTED) => std::path::absolute(directory).ok(),
+                Err(errno) => return Err(cannot_act_in(directory, errno)),
+            },
+        };
+        let directory = directory.map_or_else(std::env::current_dir, Ok);
+        let directory = directory.map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             cannot_act_in(Path::new("the current directory"), errno)
         })?;
@@ -116,10 +123,18 @@ impl Context {
 
     /// Starts the service if none runs.
     pub fn connect(&self) -> Result<Connected, Error> {
-        let store = match self.store() {
-            Err(error @ Error::Inside { .. }) => return self.connect_within(error),
-            other => other?,
-        };
+        match self.store() {
+            Err(error @ Error::Inside { .. }) => self.connect_within(error),
+            other => self.connect_to_store(other?),
+        }
+    }
+
+    /// Like [`connect`](Context::connect), for the store that holds another directory.
+    pub fn connect_at(&self, start: &Path) -> Result<Connected, Error> {
+        self.connect_to_store(self.store_at(start)?)
+    }
+
+    fn connect_to_store(&self, store: StoreLocation) -> Result<Connected, Error> {
         let start = StartService::with_program(own_program(), &store);
         let connection = Connection::open(&store, &start)?;
         if connection.started() {

@@ -8,7 +8,7 @@ const SYNONYMS: [(&[&str], &str); 17] = [
          of an open transaction, `atomdir rollback NAME` goes back to a savepoint in it",
     ),
     (
-        &["checkout", "switch", "worktree", "mount", "view"],
+        &["checkout", "switch", "worktree", "view"],
         "`atomdir begin` prints the path of a directory that shows the store as of now, \
          `atomdir shell` runs a shell in one",
     ),
@@ -36,7 +36,7 @@ const SYNONYMS: [(&[&str], &str); 17] = [
          `atomdir service start` starts the service",
     ),
     (
-        &["stop", "umount", "unmount", "close"],
+        &["stop", "unmount", "close"],
         "`atomdir commit` and `atomdir abort` end a transaction and its view, \
          `atomdir service stop` ends the service",
     ),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 36] = [
+const VERBS: [&str; 38] = [
     "init",
     "deinit",
     "config",
@@ -38,6 +38,8 @@ const VERBS: [&str; 36] = [
     "sync",
     "recover",
     "check",
+    "mount",
+    "umount",
     "service",
     "completions",
     "make",
@@ -290,7 +292,7 @@ fn verbs_of_other_programs_are_answered_with_ours() {
         ("stash", "--on-success keep"),
         ("ls", "list"),
         ("rm", "run -- rm"),
-        ("mount", "shell"),
+        ("worktree", "shell"),
         ("checkot", "begin"),
         ("merge", "commit TX --merge"),
         ("rebase", "refresh TX"),

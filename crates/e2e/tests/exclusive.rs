@@ -8,6 +8,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
 use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -259,6 +261,31 @@ fn killed_command_and_killed_service_free_the_store() {
         untouched();
         exclusive(one, "echo new > h").expect(0);
         assert_eq!(read(one, "h"), "new\n");
+    });
+}
+
+/// The time of the commit to be confirmed passes while the store is locked.
+#[test]
+fn unconfirmed_commit_takes_itself_back_once_an_exclusive_transaction_has_ended() {
+    let test = "unconfirmed_commit_takes_itself_back_once_an_exclusive_transaction_has_ended";
+    for_each_store(test, |one| {
+        let store = &one.store;
+        store
+            .run_with(&["--confirm", "3s"], "echo trial > d/f")
+            .expect(0);
+        let script = "cat d/f > e/before; echo mine > h";
+        let ran = one.run_and_meanwhile(&EXCLUSIVE, script, || {
+            let before = read(one, "d/f");
+            thread::sleep(Duration::from_secs(4));
+            assert_eq!(read(one, "d/f"), before);
+        });
+        ran.expect(0);
+        wait_until("the commit to be taken back", || {
+            read(one, "d/f") == "old\n"
+        });
+        assert_eq!(read(one, "h"), "mine\n");
+        let log = store.call(["log"]).expect(0).text();
+        assert!(log.contains("nobody has confirmed it"), "{log}");
     });
 }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Identity, Kind, Name, NewNode, Owner, Stat};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner};
 use atomdir_format::record::{AttributesChange, Run};
 use atomdir_types::{ChangeLine, TreePath};
 
+use crate::base::carried::CarriedObject;
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, Snapshot};
 use crate::base::{Base, Place, Stamp, Xattrs, above};
@@ -46,18 +47,10 @@ pub(crate) enum Staging {
 #[derive(Default)]
 pub(crate) struct Carried {
     /// In the order of [`WriteSet::created`].
-    pub created: Vec<CarriedObject>,
+    pub created: Vec<Arc<CarriedObject>>,
     /// The new contents of pages changed in place, by the serial of the base
     /// object.
     pub pages: HashMap<u64, Vec<Run>>,
-}
-
-/// A new object as it was staged.
-pub(crate) struct CarriedObject {
-    pub node: NewNode,
-    pub stat: Stat,
-    pub xattrs: Xattrs,
-    pub runs: Vec<Run>,
 }
 
 #[derive(Clone)]

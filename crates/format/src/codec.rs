@@ -130,6 +130,7 @@ fn take_log_record(reader: &mut Reader<'_>, sequence: u64) -> Result<LogRecord> 
 fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     assert_indices(record);
     writer.number(record.transaction);
+    writer.number(record.stage);
     writer.time(record.time);
     writer.number(record.user.into());
     writer.byte(flag(&record.groups, 1));
@@ -167,6 +168,7 @@ fn take_object(reader: &mut Reader<'_>, directories: usize) -> Result<ObjectRefe
 
 /// Reads what follows the transaction.
 fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Result<CommitRecord> {
+    let stage = reader.number()?;
     let time = reader.time()?;
     let user = reader.number_u32()?;
     let groups = match reader.flags(1)? {
@@ -191,6 +193,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
     Ok(CommitRecord {
         sequence,
         transaction,
+        stage,
         time,
         user,
         groups,

@@ -68,6 +68,9 @@ pub struct CommitRecord {
     /// Position in the commit order, from 1, without gaps.
     pub sequence: u64,
     pub transaction: u64,
+    /// The staging directory of its new objects and contents: that of this transaction, or of an
+    /// earlier one, which the transaction has taken over.
+    pub stage: u64,
     pub time: Timestamp,
     /// The numeric user id of the transaction's owner.
     pub user: u32,
@@ -103,7 +106,7 @@ pub enum Locator {
         directory: u32,
         name: Name,
     },
-    /// In the staging directory of the record's transaction.
+    /// In the staging directory that the record names.
     Staged {
         slot: u64,
     },

@@ -267,6 +267,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         CommitRecord {
             sequence: ids.0,
             transaction: ids.1.min(u64::MAX - 1),
+            stage: ids.1,
             time,
             user: ids.2,
             groups: (ids.2 % 2 == 0).then(|| vec![ids.2; ids.2 as usize % 3]),
@@ -368,6 +369,7 @@ fn small() -> CommitRecord {
     CommitRecord {
         sequence: 1,
         transaction: 2,
+        stage: 3,
         time: Timestamp {
             seconds: 3,
             nanoseconds: 4,
@@ -469,6 +471,7 @@ fn too_large_count_is_refused_without_allocating_for_it() {
 fn encoded_bytes_stay_the_same() {
     let expected = [
         2, // transaction
+        3, // staging directory
         3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, // time
         5, // user
         0, // no groups

@@ -14,6 +14,7 @@ fn commit() -> CommitRecord {
     CommitRecord {
         sequence: 7,
         transaction: 2,
+        stage: 2,
         time: Timestamp {
             seconds: 3,
             nanoseconds: 4,

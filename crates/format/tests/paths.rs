@@ -20,6 +20,7 @@ fn payload_of(summary: Vec<ChangeLine<TreePath>>) -> Vec<u8> {
     let record = CommitRecord {
         sequence: 1,
         transaction: 2,
+        stage: 2,
         time: Timestamp {
             seconds: 3,
             nanoseconds: 4,

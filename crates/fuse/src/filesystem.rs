@@ -113,6 +113,19 @@ pub trait Filesystem: Send + Sync + 'static {
         data: &[u8],
         kill_set_id: bool,
     ) -> Result<()>;
+    /// Like [`write`](Filesystem::write), by a program that appends. `offset` is the end of the file
+    /// as the kernel knows it. A file system whose files grow behind the kernel's back writes at their
+    /// end.
+    fn append(
+        &self,
+        request: &Request,
+        node: u64,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<()> {
+        self.write(request, node, offset, data, kill_set_id)
+    }
     /// `mode`: FALLOC_FL_*.
     fn allocate(
         &self,

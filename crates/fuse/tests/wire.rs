@@ -55,13 +55,21 @@ fn a_request_is_a_header_a_body_and_extensions() {
 #[test]
 fn fields_are_where_the_kernel_puts_them() {
     let decode = |opcode, bytes: &Bytes| format!("{:?}", decode_operation(opcode, &bytes.0));
-    let write = Bytes::new().u64(1).u64(4096).u32(5).u32(4).u64(0).u64(0);
+    let write = Bytes::new()
+        .u64(1)
+        .u64(4096)
+        .u32(5)
+        .u32(4)
+        .u64(0)
+        .u32(0o2001)
+        .u32(0);
     let mut write = write.string(b"data!");
     write.0.pop();
     let expected = Operation::Write {
         offset: 4096,
         data: b"data!",
         flags: 4,
+        open_flags: 0o2001,
     };
     assert_eq!(decode_operation(16, &write.0), Ok(expected));
 

@@ -125,6 +125,7 @@ fn about_the_service(transaction: TransactionId) -> Vec<Request> {
     let open = WhileOpen::Keep;
     vec![
         Request::Sync,
+        Request::Guard { mounted: true },
         Request::Checkpoint,
         Request::Check,
         Request::Prune {

@@ -113,6 +113,10 @@ pub enum Request {
     Annotate(Annotate),
     /// Makes lazy commits durable.
     Sync,
+    /// Mounts the guard over the store's own path, or unmounts it.
+    Guard {
+        mounted: bool,
+    },
     /// Makes everything in the view of a transaction durable that survives its service.
     Flush {
         transaction: TransactionId,

@@ -172,6 +172,7 @@ fn requests() -> Vec<Request> {
         log(),
         Request::Show { sequence: SEQUENCE },
         Request::Sync,
+        Request::Guard { mounted: true },
         Request::Checkpoint,
         Request::Check,
         Request::Prune {

@@ -42,6 +42,7 @@ use crate::transactions::notices::{How, Notices};
 use crate::transactions::survival;
 use crate::transactions::{OpenTransaction, Transactions};
 use crate::views::Views;
+use crate::views::guard::GuardMount;
 use crate::views::lending;
 use crate::views::merges::Merges;
 use atomdir::hosting::Ticks;
@@ -62,6 +63,7 @@ pub(crate) struct Service {
     pub(crate) access: Access,
     pub(crate) history: HistorySettings,
     pub(crate) views: Views,
+    pub(crate) guard: GuardMount,
     /// The socket on which it listens for programs in views.
     pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,

@@ -38,6 +38,7 @@ fn series_json(series: &Series) -> Value {
         "median_ms": series.median(), "min_ms": series.min(), "max_ms": series.max(),
         "all_ms": series.all().collect::<Vec<f64>>(),
         "view_requests": series.requests(), "flushes": series.flushes(), "bytes_written": series.bytes_written(),
+        "processor_ms": series.processor_milliseconds(),
     })
 }
 

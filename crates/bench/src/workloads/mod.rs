@@ -2,6 +2,7 @@
 
 mod beyond;
 mod build;
+mod bulk;
 mod calls;
 mod clients;
 mod commands;
@@ -41,6 +42,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("commands", commands::commands),
     ("unpack", unpack::unpack),
     ("git", unpack::git),
+    ("bulk", bulk::bulk),
     ("search", search::search),
     ("build", build::build),
     ("serializable", isolation::serializable),

@@ -123,6 +123,7 @@ fn read(printed: &str) -> Option<(u64, Sample)> {
             bytes: row["kib"].as_u64()? << 10,
         }),
         requests: None,
+        processor_milliseconds: None,
     };
     Some((row["transactions"].as_u64()?, sample))
 }

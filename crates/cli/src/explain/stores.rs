@@ -5,6 +5,7 @@ use std::path::Path;
 use atomdir::client::mounts;
 use atomdir::{ConnectError, Distrust, FindError, InitError};
 use rustix::fs::stat;
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::{ExitCode, Explain, of_errno};
@@ -32,6 +33,14 @@ impl Explain for FindError {
                 "name the store and the transaction, from outside the view: `atomdir -C STORE diff TX`"
                     .to_owned(),
             ),
+            FindError::Io {
+                errno: Errno::NOTCONN | Errno::CONNABORTED,
+                path,
+            } => Some(format!(
+                "if the service was killed that served the guard over it: `atomdir umount {0}`, or \
+                 `atomdir mount {0}` to go on with a guard",
+                for_shell(path)
+            )),
             FindError::Untrusted {
                 store,
                 reason,

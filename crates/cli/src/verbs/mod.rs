@@ -21,6 +21,7 @@ pub mod log;
 pub mod make;
 pub mod man;
 pub mod mcp;
+pub mod mount;
 pub mod pin;
 pub mod prune;
 pub mod recover;
@@ -35,6 +36,7 @@ pub mod shell;
 pub mod show;
 pub mod status;
 pub mod sync;
+pub mod umount;
 pub mod undo;
 pub mod unlock;
 pub mod unpack;
@@ -83,6 +85,8 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Sync(arguments) => sync::run(&arguments, context),
         Verb::Recover(arguments) => recover::run(&arguments, context),
         Verb::Check(arguments) => check::run(&arguments, context),
+        Verb::Mount(arguments) => mount::run(&arguments, context),
+        Verb::Umount(arguments) => umount::run(&arguments, context),
         Verb::Service(arguments) => service::run(&arguments, context),
         Verb::Completions(arguments) => completions::run(&arguments, context),
         Verb::Mcp(mcp::Arguments {}) => mcp::run(context),

@@ -19,11 +19,12 @@ use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Owner, Stat, Timestamp};
 use atomdir_format::privileges::FilePrivileges;
-use atomdir_format::record::{AttributesChange, Run, Source};
+use atomdir_format::record::{AttributesChange, Source};
 
 use super::attributes::set_times;
 use super::desired::{WantedContent, WantedUpdate};
 use super::{Apply, EntryPlace, Outcome, Parent};
+use crate::base::carried::copy_runs;
 use crate::base::core::Core;
 use crate::base::privileges::{CAPABILITY, SET_ID};
 use crate::base::snapshot::PAGE;
@@ -133,7 +134,7 @@ impl<D: Disk> Apply<'_, D> {
         let staged = match &content.source {
             Source::Carried { .. } => None,
             Source::Staged { slot } => {
-                let stage = self.parent(Parent::Stage(wanted.transaction))?;
+                let stage = self.parent(Parent::Stage(wanted.stage))?;
                 let stage = stage.ok_or(Errno::NOENT)?;
                 let slot = names::slot(*slot);
                 Some(self.core.disk.open(&stage, &slot, Access::Read)?)
@@ -188,18 +189,6 @@ fn last_updates(updates: &[WantedUpdate]) -> HashMap<Identity, LastUpdates> {
         of_object.modified = wanted.attributes.modified.or(of_object.modified);
     }
     last
-}
-
-fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
-    let end = at + buffer.len() as u64;
-    for run in runs {
-        let start = run.offset.max(at);
-        let stop = (run.offset + run.bytes.len() as u64).min(end);
-        if start < stop {
-            let from = &run.bytes[(start - run.offset) as usize..(stop - run.offset) as usize];
-            buffer[(start - at) as usize..(stop - at) as usize].copy_from_slice(from);
-        }
-    }
 }
 
 /// An owner, a mode and a capability.

@@ -241,6 +241,24 @@ impl<D: Disk> Apply<'_, D> {
         Ok(())
     }
 
+    /// Takes what one commit has made and a later one has removed out of the staging directory.
+    pub(super) fn bury_passing(&mut self) -> Outcome<()> {
+        let desired = self.desired;
+        for (object, kind) in desired.passing() {
+            let Some(place) = self.find_where_expected(object)? else {
+                continue;
+            };
+            if matches!(place.parent, Parent::Stage(_)) {
+                let buried = self.bury(object, kind, &place);
+                let buried = buried.map_err(|errno| {
+                    self.failure(&self.path_of(&place), "it cannot be removed", Some(errno))
+                });
+                self.pass_over(buried)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the history or older snapshots must still find an object without a home.
     pub(super) fn is_needed(&self, object: Identity) -> bool {
         let for_snapshots = self.keeps_but.is_some_and(|but| !but.contains(&object))

@@ -55,7 +55,7 @@ pub(crate) struct WantedUpdate {
 }
 
 pub(crate) struct WantedContent {
-    pub transaction: TransactionId,
+    pub stage: TransactionId,
     /// The transaction's owner.
     pub user: u32,
     pub change: ContentChange,
@@ -83,11 +83,10 @@ pub(crate) enum Spot {
 impl Desired {
     /// The state that consecutive records ask for together. `remakes`: a crash
     /// may have lost objects whose contents the records carry.
-    pub fn of(records: &[CommitRecord], remakes: bool) -> Desired {
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a CommitRecord>, remakes: bool) -> Desired {
         let mut desired = Desired::default();
-        records
-            .iter()
-            .for_each(|record| desired.add(record, remakes));
+        let records = records.into_iter();
+        records.for_each(|record| desired.add(record, remakes));
         desired
     }
 
@@ -114,7 +113,7 @@ impl Desired {
     }
 
     fn add(&mut self, record: &CommitRecord, remakes: bool) {
-        let transaction = TransactionId(record.transaction);
+        let stage = TransactionId(record.stage);
         let by: Actor = record.groups.clone().map(|groups| {
             let user = record.user;
             Arc::new(Credentials { user, groups })
@@ -137,7 +136,7 @@ impl Desired {
                 attributes: update.attributes,
                 xattrs: update.xattrs.clone(),
                 content: update.content.clone().map(|change| WantedContent {
-                    transaction,
+                    stage,
                     user: record.user,
                     change,
                 }),
@@ -156,7 +155,7 @@ impl Desired {
                 directory: index,
                 name,
             } => Spot::Entry(directory(*index), name.clone()),
-            Locator::Staged { slot } => Spot::Slot(transaction, *slot),
+            Locator::Staged { slot } => Spot::Slot(stage, *slot),
         };
         for reference in &record.directories {
             self.add_candidate(reference.identity, spot(&reference.locator));
@@ -281,7 +280,7 @@ impl Desired {
         let directories = directories.filter(move |(object, _)| is_directory(object));
         directories.flat_map(|(object, spots)| {
             spots.iter().filter_map(|spot| match spot {
-                Spot::Slot(transaction, slot) => Some((*object, *transaction, *slot)),
+                Spot::Slot(stage, slot) => Some((*object, *stage, *slot)),
                 _ => None,
             })
         })
@@ -310,7 +309,7 @@ impl Desired {
             .values()
             .flatten()
             .filter_map(|spot| match spot {
-                Spot::Slot(transaction, slot) => Some((*transaction, *slot)),
+                Spot::Slot(stage, slot) => Some((*stage, *slot)),
                 _ => None,
             })
     }
@@ -344,8 +343,21 @@ impl Desired {
         buried.filter(|identity| self.homes(*identity).is_empty())
     }
 
+    /// New objects that one of the records makes and a later one removes, and their kinds.
+    pub fn passing(&self) -> impl Iterator<Item = (Identity, Kind)> + '_ {
+        let befores = self.befores.iter().copied();
+        let passing = befores.filter(|object| {
+            self.homes(*object).is_empty() && self.spots(*object).iter().any(is_slot)
+        });
+        passing.filter_map(|object| Some((object, self.kind(object)?)))
+    }
+
     /// Whether the object had a name and shall have no name that is known.
     pub fn may_be_gone(&self, identity: Identity) -> bool {
         self.befores.contains(&identity) && self.homes(identity).is_empty()
     }
+}
+
+fn is_slot(spot: &Spot) -> bool {
+    matches!(spot, Spot::Slot(..))
 }

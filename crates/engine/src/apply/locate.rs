@@ -71,7 +71,7 @@ impl<D: Disk> Apply<'_, D> {
         self.find_where_expected(object)
     }
 
-    fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<EntryPlace>> {
+    pub(super) fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<EntryPlace>> {
         // Look here first: mostly the object is where it was, or staged, and it
         // may have very many homes.
         for place in self.spots_of(object) {

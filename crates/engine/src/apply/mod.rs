@@ -196,6 +196,10 @@ impl<'a, D: Disk> Apply<'a, D> {
         if self.replays {
             self.bury_leftovers()?;
         }
+        // A recovery empties the staging directories anyway.
+        if !self.replays || self.keeps_but.is_some() {
+            self.bury_passing()?;
+        }
         self.keep_refused()
     }
 

@@ -53,6 +53,11 @@ impl ApplyProgress {
         }
     }
 
+    /// The directories that an apply which has not begun leaves alone.
+    pub fn into_closed(self) -> HashSet<Identity> {
+        self.closed
+    }
+
     /// Where apply has put an object besides its homes: in a directory, or
     /// (`None`) in limbo.
     pub fn spots(&self, object: Identity) -> impl Iterator<Item = (Option<Identity>, &Name)> {

@@ -344,7 +344,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             }),
             Source::Staged { slot } => {
                 let staged = EntryPlace {
-                    parent: Parent::Stage(wanted.transaction),
+                    parent: Parent::Stage(wanted.stage),
                     name: names::slot(*slot),
                 };
                 let Some(source) = self.open(&staged, Access::Read)? else {

@@ -18,10 +18,14 @@ use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Identity, Name};
 
+use crate::base::carried::CarriedObject;
 use crate::base::entry_place::EntryPlace;
 use crate::base::{Base, Changed, Place};
 use crate::ids::Sequence;
 use crate::lock;
+
+/// How much of new objects is kept in memory.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// Where names lead, from a commit on.
 type Versions = VecDeque<(Sequence, Option<Arc<Base>>)>;
@@ -38,6 +42,10 @@ struct State {
     /// By the directory's serial.
     names: HashMap<u64, BTreeMap<Name, Versions>>,
     places: HashMap<Identity, Vec<EntryPlace>>,
+    /// New objects, and those in memory.
+    objects: HashMap<Identity, Option<Arc<CarriedObject>>>,
+    /// How much memory these take.
+    bytes: u64,
 }
 
 /// The changes of one commit.
@@ -46,6 +54,8 @@ pub(crate) struct AheadChange {
     pub names: Vec<NameAhead>,
     /// Where objects are before the commit is applied.
     pub places: Vec<(Identity, EntryPlace)>,
+    /// The new objects, as far as the record carries them.
+    pub objects: Vec<(Identity, Option<Arc<CarriedObject>>)>,
 }
 
 pub(crate) struct NameAhead {
@@ -77,6 +87,13 @@ impl Ahead {
         }
         for (object, place) in &change.places {
             state.places.entry(*object).or_default().push(place.clone());
+        }
+        for (identity, object) in &change.objects {
+            // The others are read where they are staged.
+            let room = BYTES_MAX - state.bytes;
+            let object = object.clone().filter(|object| object.bytes() <= room);
+            state.bytes += object.as_ref().map_or(0, |object| object.bytes());
+            state.objects.insert(*identity, object);
         }
         self.commits.fetch_add(1, Ordering::SeqCst);
     }
@@ -110,6 +127,10 @@ impl Ahead {
             if places.is_empty() {
                 state.places.remove(object);
             }
+        }
+        for (identity, _) in &change.objects {
+            let object = state.objects.remove(identity).flatten();
+            state.bytes -= object.map_or(0, |object| object.bytes());
         }
         self.commits.fetch_sub(1, Ordering::SeqCst);
     }
@@ -160,6 +181,19 @@ impl Ahead {
             .unwrap_or_default()
     }
 
+    /// An object that no commit in the base has made yet, if it is in memory.
+    pub fn object(&self, identity: Identity) -> Option<Arc<CarriedObject>> {
+        if self.is_empty() {
+            return None;
+        }
+        lock(&self.state).objects.get(&identity)?.clone()
+    }
+
+    /// Whether it is a new object of a commit that the base does not have yet.
+    pub fn has_made(&self, identity: Identity) -> bool {
+        !self.is_empty() && lock(&self.state).objects.contains_key(&identity)
+    }
+
     /// Whether the object may be elsewhere than at the place that is known.
     pub fn has_place_of(&self, object: Identity) -> bool {
         !self.places(object).is_empty()
@@ -170,10 +204,14 @@ fn newest(versions: &Versions, at: Sequence) -> Option<(Sequence, Option<Arc<Bas
     versions.iter().rev().find(|(of, _)| *of <= at).cloned()
 }
 
-/// The inodes and places of objects right before a commit was published early, by serial. Of all
-/// others they are as they are known.
+/// What a commit that is published early has found of objects. The others are as they are known.
 #[derive(Default)]
-pub(crate) struct Found(HashMap<u64, Before>);
+pub(crate) struct Found {
+    /// The commit right before it.
+    at: Sequence,
+    /// By serial.
+    objects: HashMap<u64, Before>,
+}
 
 /// How one of them was known.
 pub(crate) struct Before {
@@ -184,19 +222,25 @@ pub(crate) struct Before {
 }
 
 impl Found {
+    /// For the commit after this one.
+    pub fn at(at: Sequence) -> Found {
+        let objects = HashMap::new();
+        Found { at, objects }
+    }
+
     pub fn of(&self, base: &Base) -> (Identity, Place) {
-        match self.0.get(&base.serial) {
+        match self.objects.get(&base.serial) {
             Some(before) => (before.identity, before.place.clone()),
             None => base.identity_and_place(),
         }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Before> {
-        self.0.values()
+        self.objects.values()
     }
 
     pub fn has(&self, base: &Base) -> bool {
-        self.0.contains_key(&base.serial)
+        self.objects.contains_key(&base.serial)
     }
 
     pub fn note(&mut self, base: &Arc<Base>) {
@@ -207,7 +251,17 @@ impl Found {
             place: state.place.clone(),
             changed: state.changed().cloned().unwrap_or_default(),
         };
-        self.0.insert(base.serial, before);
+        self.objects.insert(base.serial, before);
+    }
+
+    /// Whether an earlier commit has made the object that the base does not have yet either.
+    pub fn is_made(&self, ahead: &Ahead, base: &Base) -> bool {
+        ahead.has_made(self.of(base).0)
+    }
+
+    /// Whether an earlier commit has changed the name that the base does not have yet either.
+    pub fn is_changed(&self, ahead: &Ahead, (directory, name): (&Base, &Name)) -> bool {
+        ahead.entry(directory, name, self.at).is_some()
     }
 }
 

@@ -14,9 +14,10 @@ use crate::base::mount_point::is_mount_point;
 use crate::base::moving::{LookedFor, Moving};
 use crate::base::on_the_way::OnTheWay;
 use crate::base::past_sizes::PastSizes;
-use crate::base::stages::SpareStages;
+use crate::base::snapshot::read_xattrs;
+use crate::base::stages::Stages;
 use crate::base::survey::Survey;
-use crate::base::{Base, Place, above};
+use crate::base::{Base, Place, Xattrs, above};
 use crate::control::ControlHandles;
 use crate::lock;
 use crate::names;
@@ -37,7 +38,7 @@ pub(crate) struct Core<D: Disk> {
     pub moving: Moving,
     pub on_the_way: OnTheWay,
     pub ahead: Ahead,
-    pub spare_stages: SpareStages,
+    pub stages: Stages,
     pub inode_numbers: InodeNumbers,
     /// Nothing is locked under it.
     pub past_sizes: Mutex<PastSizes>,
@@ -87,7 +88,7 @@ impl<D: Disk> Core<D> {
             moving: Moving::default(),
             on_the_way: OnTheWay::new(),
             ahead: Ahead::default(),
-            spare_stages: SpareStages::default(),
+            stages: Stages::default(),
             inode_numbers: InodeNumbers::new(),
         })
     }
@@ -414,6 +415,9 @@ impl<D: Disk> Core<D> {
     }
 
     pub fn stat_place(&self, place: &Place, identity: Identity) -> Result<Stat> {
+        if let Some(object) = self.ahead.object(identity) {
+            return Ok(object.stat);
+        }
         match place {
             Place::Root => self.disk.stat(&self.root),
             Place::Held => {
@@ -436,8 +440,21 @@ impl<D: Disk> Core<D> {
         }
     }
 
+    /// The extended attributes of an object at a place.
+    pub fn xattrs_at(&self, place: &Place, identity: Identity) -> Result<Xattrs> {
+        if let Some(object) = self.ahead.object(identity) {
+            return Ok(object.xattrs.clone());
+        }
+        self.with_object(place, identity, |handle| read_xattrs(&self.disk, handle))
+    }
+
     /// Reads a symbolic link at a place.
     pub fn link_at(&self, place: &Place, identity: Identity) -> Result<Vec<u8>> {
+        if let Some(object) = self.ahead.object(identity)
+            && let NewNode::Symlink(target) = &object.node
+        {
+            return Ok(target.clone());
+        }
         self.at_place(place, identity, &mut LookedFor::new(), |directory, name| {
             let stat = self.stat_entry(directory, name).map_err(gone_is_stale)?;
             match stat.identity == identity {

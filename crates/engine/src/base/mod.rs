@@ -12,7 +12,8 @@
 //! engine off what is mounted inside the store, `gone` stands in for objects that cannot be found any
 //! more, `older` finds objects for transactions that have
 //! survived, `survey` those that an ordinary user's overlay cannot copy up, `on_the_way` knows what
-//! commits change that are not yet in the base, `ahead` where published ones differ from it, `stages` makes and drops staging directories,
+//! commits change that are not yet in the base, `ahead` where published ones differ from it, `carried` are the new
+//! objects of these, `stages` makes and drops staging directories,
 //! `users` asks whether other programs use a file, and `rights` opens staged objects that are closed
 //! to their owner.
 //!
@@ -25,6 +26,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod ahead;
+pub(crate) mod carried;
 pub(crate) mod core;
 pub(crate) mod credentials;
 pub(crate) mod entry_place;

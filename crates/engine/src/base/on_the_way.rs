@@ -132,6 +132,10 @@ impl<K: Hash + Eq + Clone> Touched<K> {
         }
     }
 
+    fn newest(&self, key: &K) -> Option<Sequence> {
+        self.0.get(key)?.back().copied()
+    }
+
     fn has_until(&self, key: &K, at: Sequence) -> bool {
         let oldest = self.0.get(key).and_then(VecDeque::front);
         oldest.is_some_and(|oldest| *oldest <= at)
@@ -314,16 +318,17 @@ impl Looking<'_> {
         !self.state.early.objects.0.is_empty()
     }
 
-    /// The commits that are published early and change something that this one touches.
+    /// For each thing that this commit touches, the newest commit that is published early and changes
+    /// it. That one leans on all earlier ones that do.
     pub fn early_below(&self, footprint: &Footprint) -> BTreeSet<Sequence> {
         let Parts {
             changed, entries, ..
         } = &self.state.early;
         let mut below = BTreeSet::new();
         let objects = footprint.objects.iter();
-        below.extend(objects.filter_map(|serial| changed.0.get(serial)).flatten());
+        below.extend(objects.filter_map(|serial| changed.newest(serial)));
         let names = footprint.entries.iter();
-        below.extend(names.filter_map(|key| entries.0.get(key)).flatten());
+        below.extend(names.filter_map(|key| entries.newest(key)));
         below
     }
 }

@@ -299,11 +299,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if base.is_mount_point() {
             return Ok(Xattrs::new());
         }
-        let present = self.with_body(base, |place, identity| {
-            self.core.with_object(place, identity, |handle| {
-                read_xattrs(&self.core.disk, handle)
-            })
-        });
+        let present = self.with_body(base, |place, identity| self.core.xattrs_at(place, identity));
         match self.old_xattrs(base) {
             Some(old) => Ok(old),
             None => present,
@@ -314,15 +310,19 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if base.is_mount_point() {
             return Err(Errno::NODATA);
         }
+        let named = |xattrs: Xattrs| {
+            let found = xattrs.into_iter().find(|(of, _)| of == name);
+            found.map(|(_, value)| value).ok_or(Errno::NODATA)
+        };
         let present = self.with_body(base, |place, identity| {
+            if let Some(object) = self.core.ahead.object(identity) {
+                return named(object.xattrs.clone());
+            }
             self.core
                 .with_object(place, identity, |handle| self.core.disk.xattr(handle, name))
         });
         match self.old_xattrs(base) {
-            Some(old) => {
-                let found = old.into_iter().find(|(of, _)| of == name);
-                found.map(|(_, value)| value).ok_or(Errno::NODATA)
-            }
+            Some(old) => named(old),
             None => present,
         }
     }
@@ -336,6 +336,9 @@ impl<'a, D: Disk> Snapshot<'a, D> {
     /// Fills the buffer from the file's contents; zeros past their end.
     pub fn read(&self, base: &Arc<Base>, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let count = self.with_body(base, |place, identity| {
+            if let Some(object) = self.core.ahead.object(identity) {
+                return Ok(object.read_at(buffer, offset));
+            }
             let handle = self.core.contents(identity, place)?;
             self.core.disk.read_at(&handle, buffer, offset)
         })?;
@@ -410,6 +413,9 @@ impl<'a, D: Disk> Snapshot<'a, D> {
             }));
         }
         self.with_body(base, |place, identity| {
+            if let Some(object) = self.core.ahead.object(identity) {
+                return Ok(object.next_data(offset));
+            }
             let handle = self.core.contents(identity, place)?;
             self.core.disk.next_data(&handle, offset)
         })

@@ -1,12 +1,18 @@
 //! The staging directories of transactions: making, reusing and dropping them.
 //!
-//! A small commit leaves its directory empty behind, and the next transaction takes it over by a
-//! rename. To make and remove one for each would cost more than all the rest of a small commit on
-//! ext4: it looks for a free inode among all those that were freed within the last seconds.
+//! A small commit leaves its directory empty behind, and the next transaction takes it over under the
+//! name that it has. To make and remove one for each would cost more than all the rest of a small
+//! commit on ext4, which looks for a free inode among all those that were freed within the last
+//! seconds; to rename it would cost a twelfth of such a commit. A directory has the id of the
+//! transaction that made it, and records say which one they mean.
 //!
-//! Invariant: transactions that have used one directory have named nothing in it alike, so a record
-//! never leads to another one's object, whichever of the renames a crash has kept.
+//! Invariants
+//! 1. Transactions that have used one directory have named nothing in it alike, so a record never
+//!    leads to another one's object.
+//! 2. A transaction that survives its service, or that has an overlay, has a directory with its own
+//!    id: others find it by that.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -23,98 +29,156 @@ use crate::names;
 const SPARE_MAX: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct SpareStages {
-    /// Transactions that have ended and left an empty directory. The next checkpoint removes it.
-    spare: Mutex<Vec<TransactionId>>,
-    /// No slot of theirs is higher.
+pub(crate) struct Stages {
+    state: Mutex<State>,
+    /// No slot in a directory that was left is higher.
     last_slot: AtomicU64,
 }
 
-impl SpareStages {
+#[derive(Default)]
+struct State {
+    /// Empty directories that transactions have left. The next checkpoint removes them.
+    spare: Vec<TransactionId>,
+    /// The directories of transactions that are open, or not in the base yet.
+    taken: HashMap<TransactionId, TransactionId>,
+}
+
+impl Stages {
     /// To be called before the transaction's commit is logged.
     pub fn note_slots(&self, last: u64) {
         self.last_slot.fetch_max(last, Ordering::Relaxed);
     }
+
+    /// The id of the directory that a transaction uses. That of a directory is its own.
+    pub fn of(&self, transaction: TransactionId) -> TransactionId {
+        let state = lock(&self.state);
+        *state.taken.get(&transaction).unwrap_or(&transaction)
+    }
+
+    /// The transaction has ended. Returns its directory, which others may need.
+    pub fn release(&self, transaction: TransactionId) -> TransactionId {
+        let taken = lock(&self.state).taken.remove(&transaction);
+        taken.unwrap_or(transaction)
+    }
+
+    /// Whether a transaction uses the directory that was not brought into the base yet.
+    pub fn is_taken(&self, directory: TransactionId) -> bool {
+        let state = lock(&self.state);
+        state.taken.values().any(|taken| *taken == directory)
+    }
+
+    /// From now on no transaction takes one over.
+    pub fn forget_spare(&self) {
+        lock(&self.state).spare.clear();
+    }
 }
 
 impl<D: Disk> Core<D> {
-    /// Makes the directory, unless it is there.
-    pub fn make_stage(&self, transaction: TransactionId) -> Result<()> {
+    /// Gives the transaction a directory, unless it has one. One that `may_take_over` must have used
+    /// no slot yet, and uses only slots after the one that is returned.
+    pub fn make_stage(&self, transaction: TransactionId, may_take_over: bool) -> Result<u64> {
+        let last_slot = || self.stages.last_slot.load(Ordering::Relaxed);
+        let mut state = lock(&self.stages.state);
+        if state.taken.contains_key(&transaction) {
+            // The outer transaction or another nested one has come first.
+            return Ok(last_slot());
+        }
+        if may_take_over && let Some(directory) = state.spare.pop() {
+            state.taken.insert(transaction, directory);
+            return Ok(last_slot());
+        }
+        self.make_own_stage(transaction)?;
+        state.taken.insert(transaction, transaction);
+        Ok(0)
+    }
+
+    fn make_own_stage(&self, transaction: TransactionId) -> Result<()> {
         let name = names::transaction(transaction);
         let (stage, node) = (&self.control.stage, NewNode::Directory);
         match self.disk.make(stage, &name, &node, PRIVATE_DIRECTORY) {
-            // The outer transaction or a nested one made it first.
+            // A transaction that has survived has made it.
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Like [`Core::make_stage`], for a transaction of this process's own user that has used no slot
-    /// yet. It may take over a directory, and uses only slots after the one that is returned.
-    pub fn take_stage(&self, transaction: TransactionId) -> Result<u64> {
-        // Until it is renamed, no checkpoint may remove it.
-        let mut spare = lock(&self.spare_stages.spare);
-        while let Some(last) = spare.pop() {
-            let (from, to) = (names::transaction(last), names::transaction(transaction));
-            let stage: &D::Handle = &self.control.stage;
-            let (from, to) = ((stage, &from), (stage, &to));
-            match self.disk.rename(from, to, RenameMode::NoReplace) {
-                Ok(()) => {}
-                // Another nested transaction of the same outer one has just taken one over.
-                Err(Errno::EXIST) => spare.push(last),
-                Err(_) => continue,
-            }
-            return Ok(self.spare_stages.last_slot.load(Ordering::Relaxed));
+    /// Sees that the transaction's directory has its id.
+    pub fn own_stage(&self, transaction: TransactionId) -> Result<()> {
+        self.make_stage(transaction, false)?;
+        let mut state = lock(&self.stages.state);
+        let taken = state.taken.insert(transaction, transaction);
+        let Some(directory) = taken.filter(|directory| *directory != transaction) else {
+            return Ok(());
+        };
+        let (from, to) = (
+            names::transaction(directory),
+            names::transaction(transaction),
+        );
+        let stage: &D::Handle = &self.control.stage;
+        let (from, to) = ((stage, &from), (stage, &to));
+        let renamed = self.disk.rename(from, to, RenameMode::NoReplace);
+        if renamed.is_err() {
+            state.taken.insert(transaction, directory);
         }
-        drop(spare);
-        self.make_stage(transaction).map(|()| 0)
+        drop(state);
+        self.handles.remove(HandleKey::Stage(directory));
+        renamed
     }
 
-    /// Leaves the directory to a later transaction, or to the next checkpoint. Returns whether there
-    /// is one.
-    pub fn spare_stage(&self, transaction: TransactionId, is_filled: bool) -> bool {
-        let emptied = self.open_stage(transaction).and_then(|directory| {
+    /// Leaves the directory to a later transaction, or to the next checkpoint. `is_filled`: contents are
+    /// left in it.
+    pub fn spare_stage(&self, directory: TransactionId, is_filled: bool) {
+        let emptied = self.open_stage(directory).and_then(|handle| {
             if is_filled {
-                control::purge(&self.disk, &directory, |_| false)?;
+                control::purge(&self.disk, &handle, |_| false)?;
             }
-            Ok(self.disk.list(&directory)?.is_empty())
+            Ok(self.disk.list(&handle)?.is_empty())
         });
-        self.handles.remove(HandleKey::Stage(transaction));
-        let mut spare = lock(&self.spare_stages.spare);
-        if emptied == Ok(true) && spare.len() < SPARE_MAX {
-            spare.push(transaction);
+        let mut state = lock(&self.stages.state);
+        if emptied == Ok(true) && state.spare.len() < SPARE_MAX {
+            state.spare.push(directory);
         }
-        emptied != Err(Errno::NOENT)
-    }
-
-    /// From now on no transaction takes one over.
-    pub fn forget_spare_stages(&self) {
-        lock(&self.spare_stages.spare).clear();
     }
 
     /// Opens the directory, or takes the handle that is still open.
     pub fn open_stage(&self, transaction: TransactionId) -> Result<Arc<D::Handle>> {
-        let key = HandleKey::Stage(transaction);
+        let directory = self.stages.of(transaction);
+        let key = HandleKey::Stage(directory);
         if let Some(handle) = self.handles.get(key) {
             return Ok(handle);
         }
-        let name = names::transaction(transaction);
+        let name = names::transaction(directory);
         let opened = self
             .disk
             .open(&self.control.stage, &name, Access::Directory);
         opened.map(Arc::new)
     }
 
+    /// Like [`Core::open_stage`], for a transaction that will open it again: the handle is kept for a
+    /// while, and dropped with the directory.
+    pub fn keep_stage_open(&self, transaction: TransactionId) -> Result<Arc<D::Handle>> {
+        let key = HandleKey::Stage(self.stages.of(transaction));
+        if let Some(handle) = self.handles.get(key) {
+            return Ok(handle);
+        }
+        let handle = self.open_stage(transaction)?;
+        self.handles.insert(key, handle.clone());
+        Ok(handle)
+    }
+
     /// Removes a transaction's staging directory once nobody needs it any more.
     pub fn drop_stage(&self, transaction: TransactionId) {
-        let name = names::transaction(transaction);
+        let directory = self.stages.of(transaction);
+        self.handles.remove(HandleKey::Stage(directory));
+        let name = names::transaction(directory);
         // Mostly a commit has moved everything out of it.
-        if self.disk.remove_directory(&self.control.stage, &name) == Ok(()) {
-            return;
-        }
-        if let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name) {
+        if self.disk.remove_directory(&self.control.stage, &name) != Ok(())
+            && let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name)
+        {
             tracing::warn!(error = %reason(error), %transaction, "staged files are left until the next start");
         }
+        // Only now, or a checkpoint could remove it at the same time.
+        self.stages.release(transaction);
     }
 
     /// Like [`Core::drop_stage`], for a directory in which perhaps staged files are left. A handle

@@ -63,7 +63,7 @@ impl<D: Disk> Store<D> {
     pub(super) fn return_early(
         &self,
         state: &mut CommitState<D>,
-        (logged, keeps_stage): (Logged<D>, bool),
+        (mut logged, keeps_stage): (Logged<D>, bool),
         mut committing: Committing<'_, D>,
     ) {
         let id = TransactionId(logged.record.transaction);
@@ -77,9 +77,11 @@ impl<D: Disk> Store<D> {
             }
             _ => Waiter::Nobody(None),
         };
+        let carried = std::mem::take(&mut logged.carried);
         let mut pending = Pending::whole(logged, waiter, keeps_stage);
-        self.publish_early(state, &open, &mut pending);
+        self.publish_early(state, &open, (&mut pending, &carried));
         state.queue.push(&self.0.core, pending);
+        self.0.gate.entered();
         self.0.has_pending.store(true, Ordering::Release);
         drop(open);
         // Under the commit lock: whoever sets it aside notes that afterwards.

@@ -17,7 +17,7 @@ use atomdir_types::TreePath;
 
 use crate::base::core::Core;
 use crate::base::snapshot::PAGE;
-use crate::base::{Base, Xattrs, space_of};
+use crate::base::{Base, space_of};
 use crate::commit::carry::read_runs;
 use crate::commit::prepare::unflushed;
 use crate::control;
@@ -182,9 +182,7 @@ impl<D: Disk> Look<'_, D> {
             return Ok(Vec::new());
         }
         let (identity, place) = object.base.identity_and_place();
-        let present: Xattrs = self.core.with_object(&place, identity, |handle| {
-            crate::base::snapshot::read_xattrs(&self.core.disk, handle)
-        })?;
+        let present = self.core.xattrs_at(&place, identity)?;
         let old = object.xattrs.iter().map(|(name, _)| {
             let old = present.iter().find(|(of, _)| of == name);
             (name.clone(), old.map(|(_, value)| value.clone()))

@@ -45,15 +45,17 @@ use crate::error::{CommitError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
+use crate::store::guard::Closed;
 use crate::store::queue::Pending;
 
 impl<D: Disk> Store<D> {
     /// Checks once more whether the base can take a commit that is about to be applied. If not,
-    /// cancels the commit and returns true.
+    /// cancels the commit and returns true. `closed`: no guarded call comes between.
     pub(super) fn cancel_if_refused(
         &self,
         state: &mut CommitState<D>,
         pending: &mut Pending<D>,
+        closed: &mut Option<Closed<'_>>,
     ) -> Result<bool, StoreError> {
         if !pending.may_be_cancelled() {
             return Ok(false);
@@ -64,7 +66,11 @@ impl<D: Disk> Store<D> {
         let checked = feasible::check_last(core, (&pending.set, found), &pending.seen);
         match checked.and_then(|()| permitted::check_again(core, &pending.set, &pending.record)) {
             Ok(()) => Ok(false),
-            Err(refused) => self.cancel(state, pending, refused),
+            Err(refused) => {
+                // The base stays as it is, and guarded calls do not wait for the log.
+                *closed = None;
+                self.cancel(state, pending, refused)
+            }
         }
     }
 
@@ -108,6 +114,13 @@ impl<D: Disk> Store<D> {
     fn append_cancellation(&self, state: &mut CommitState<D>, pending: &Pending<D>) -> Option<()> {
         let core = &*self.0.core;
         let sequence = Sequence(pending.record.sequence);
+        let before = self.0.gate.claim(state.journal.newest);
+        // It takes no part in what snapshots show.
+        self.0.gate.entered();
+        if let Err(error) = self.append_epochs(state, before) {
+            tracing::warn!(%error, "commit {sequence} cannot be cancelled");
+            return None;
+        }
         let by = state.journal.newest.next();
         let record = LogRecord::Cancellation(Cancellation {
             sequence: by.0,
@@ -136,10 +149,10 @@ impl<D: Disk> Store<D> {
         refused: CommitError,
     ) {
         let sequence = Sequence(pending.record.sequence);
-        let transaction = TransactionId(pending.record.transaction);
+        let stage = TransactionId(pending.record.stage);
         match pending.landing() {
             Some(landing) => landing.transaction.forget_landed(sequence),
-            None if !pending.keeps_stage => _ = state.stages.remove(&transaction),
+            None if !pending.keeps_stage => _ = state.stages.remove(&stage),
             None => {}
         }
         state.queue.vanished.insert(sequence, first_path(pending));

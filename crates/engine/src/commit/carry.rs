@@ -15,15 +15,17 @@
 //!    died, those objects would be lost.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Extent, Kind, NewNode};
 use atomdir_format::record::Run;
 
+use crate::base::carried::CarriedObject;
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, read_xattrs};
 use crate::ids::NodeId;
 use crate::view::View;
-use crate::write_set::{Carried, CarriedObject, ContentsWrite, WriteSet};
+use crate::write_set::{Carried, ContentsWrite, WriteSet};
 
 /// With more objects than this, one flush of all is faster than carrying each.
 const OBJECTS_MAX: usize = 64;
@@ -79,10 +81,10 @@ pub(crate) fn carry<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<Carri
             created.kind != Kind::Directory,
             "a directory is never carried"
         );
-        carried.created.push(match created.kind {
+        carried.created.push(Arc::new(match created.kind {
             Kind::File => carry_file(view, created.node)?,
             _ => carry_other(view, created.node)?,
-        });
+        }));
     }
     carried.pages = carry_each(view, set, |contents| contents.replacement.is_none())?;
     Ok(carried)

@@ -4,6 +4,7 @@ use crate::sync;
 
 use atomdir_disk::{Disk, Errno};
 
+use crate::base::handles::HandleKey;
 use crate::control;
 use crate::error::StoreError;
 use crate::lock;
@@ -188,12 +189,14 @@ impl<D: Disk> Store<D> {
             state.applied.clear();
         }
         state.last_commit = None;
-        core.forget_spare_stages();
+        core.stages.forget_spare();
         for id in std::mem::take(&mut state.stages) {
-            if self.transaction(id).is_some() {
-                // It has landed a part and goes on with the rest.
+            // A transaction that has landed a part goes on with the rest, or another one has taken
+            // it over.
+            if self.transaction(id).is_some() || core.stages.is_taken(id) {
                 continue;
             }
+            core.handles.remove(HandleKey::Stage(id));
             let name = names::transaction(id);
             let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
             removed.map_err(failed("remove staged files"))?;

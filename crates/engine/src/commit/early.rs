@@ -5,7 +5,9 @@
 //! a loop would flush for each commit. So a commit that only makes, replaces and removes files in
 //! old directories is *published* right away: the known objects, their histories and `base::ahead`
 //! show what it has done. Transactions read that and commit over it; the base follows at the next
-//! flush, commit by commit, in the order of the log.
+//! flush. Those that wait then are applied as one, so the base never gets what a later one of them
+//! replaces or removes; the history does. What the record of such a commit carries is kept in memory
+//! until the base has it (`base::carried`).
 //!
 //! A commit *leans on* another one that was published early if its transaction has seen something of
 //! it, or touches the same. If the base cannot take the one, the other is cancelled as well.
@@ -22,11 +24,13 @@
 //!    directories differs from the base only by their times.
 
 use std::collections::HashSet;
+use std::iter;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind, Name, Stat};
 
 use crate::base::ahead::{AheadChange, Before, Found, NameAhead};
+use crate::base::carried::CarriedObject;
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
 use crate::base::{Base, Changed, Place};
@@ -97,7 +101,7 @@ impl<D: Disk> Store<D> {
         &self,
         state: &CommitState<D>,
         open: &OpenTransactions<D>,
-        pending: &mut Pending<D>,
+        (pending, carried): (&mut Pending<D>, &[Arc<CarriedObject>]),
     ) {
         let core = &*self.0.core;
         let record = &pending.record;
@@ -108,7 +112,8 @@ impl<D: Disk> Store<D> {
         }
         let sequence = Sequence(record.sequence);
         let own = TransactionId(record.transaction);
-        let found = found_before(&pending.set);
+        let before = Sequence(sequence.0.saturating_sub(1));
+        let found = found_before(before, &pending.set);
         let names = pending.set.entries.iter();
         let changed_names = names.map(|entry| changed_at(&entry.directory, &entry.name));
         let changed_names = changed_names.collect();
@@ -118,7 +123,11 @@ impl<D: Disk> Store<D> {
         };
         // The staged files are open for writing, and nobody writes to them any more.
         core.handles.remove_transaction(own);
-        let change = plan(core, &pending.set, own);
+        let stage = TransactionId(record.stage);
+        let mut change = plan(core, &pending.set, stage);
+        let created = pending.set.created.iter().map(|created| created.identity);
+        let carried = carried.iter().cloned().map(Some).chain(iter::repeat(None));
+        change.objects = created.zip(carried).collect();
         core.ahead.enter(sequence, &change);
         for (_, base, new) in change.put() {
             let old = std::mem::replace(&mut base.state().identity, new);
@@ -228,9 +237,9 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Of all that a simple commit replaces or removes.
-fn found_before(set: &WriteSet) -> Found {
-    let mut found = Found::default();
+/// Of all that a simple commit replaces or removes. `before`: the commit before it.
+fn found_before(before: Sequence, set: &WriteSet) -> Found {
+    let mut found = Found::at(before);
     let removed = set.dying.values().chain(set.replaced());
     removed.for_each(|base| found.note(base));
     found
@@ -246,14 +255,14 @@ fn changed_at(directory: &Object, name: &Name) -> Option<Sequence> {
 }
 
 /// What there is to change in the known objects.
-fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> AheadChange {
+fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, stage: TransactionId) -> AheadChange {
     let mut change = AheadChange::default();
     let staged = |index: usize| {
         let CreatedPlace::Slot(slot) = set.created[index].place else {
             unreachable!("it has a slot");
         };
         EntryPlace {
-            parent: Parent::Stage(transaction),
+            parent: Parent::Stage(stage),
             name: names::slot(slot),
         }
     };
@@ -296,6 +305,12 @@ fn plan<D: Disk>(core: &Core<D>, set: &WriteSet, transaction: TransactionId) -> 
         if let (Some(index), Place::Entry { parent, name }) = (replacement, place) {
             let new = set.created[index].identity;
             let old = object.base.identity();
+            // A later commit may remove the object before this one is applied.
+            let in_base = EntryPlace {
+                parent: Parent::Directory(parent.identity()),
+                name: name.clone(),
+            };
+            change.places.push((old, in_base));
             change.places.push((old, staged(index)));
             change.places.push((new, staged(index)));
             change.names.push(NameAhead {

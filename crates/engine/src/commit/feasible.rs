@@ -62,6 +62,7 @@ pub(super) fn check_last<D: Disk>(
 ) -> Outcome<()> {
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory
+            && !found.is_changed(&core.ahead, (directory, &entry.name))
             && let Ok(handle) = core.directory(directory)
         {
             let before = entry.before.as_deref();
@@ -74,9 +75,9 @@ pub(super) fn check_last<D: Disk>(
     check_again(core, (set, found), seen)
 }
 
-/// Like [`check`], but only looks for obstacles that come and go. `seen`: the attributes that
-/// validation has read, if any. `found`: what the base has of objects that are known as later commits
-/// leave them.
+/// Like [`check`], but only looks for obstacles that come and go, in the base: nobody changes what is
+/// only staged. `seen`: the attributes that validation has read, if any. `found`: what the base has of
+/// objects that are known as later commits leave them.
 pub(super) fn check_again<D: Disk>(
     core: &Core<D>,
     (set, found): (&WriteSet, &Found),
@@ -99,7 +100,9 @@ pub(super) fn check_again<D: Disk>(
                 check_changeable(now, seen, (directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
             }
-            if let Some(before) = &entry.before {
+            if let Some(before) = &entry.before
+                && !found.is_made(&core.ahead, before)
+            {
                 check_changeable(now, seen, (before, &entry.path), REMOVE)?;
                 check_removable(core, (directory, &entry.name), &entry.path)?;
             }
@@ -111,10 +114,11 @@ pub(super) fn check_again<D: Disk>(
     for removed in &set.removed_directories {
         check_goes_to_limbo(core, &removed.base, &removed.path)?;
     }
-    for base in set.dying.values() {
+    let in_base = |base: &Base| !found.is_made(&core.ahead, base);
+    for base in set.dying.values().filter(|base| in_base(base)) {
         check_changeable(now, seen, (base, &InBase(base)), "remove")?;
     }
-    for object in &set.objects {
+    for object in set.objects.iter().filter(|object| in_base(&object.base)) {
         check_changeable(now, seen, (&object.base, &object.path), "change")?;
         check_own(now, object)?;
         let (_, place) = found.of(&object.base);

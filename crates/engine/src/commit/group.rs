@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that
-//!    began after they were appended has succeeded.
+//!    began after they were appended has succeeded. Several that are published early are applied as
+//!    one.
 //! 2. A queued commit is in no history yet, unless it is published early (`early`). So another commit
 //!    is validated meanwhile only if the two touch no common object, and if it has read nothing that
 //!    the queued one changes. It may touch what a commit has changed that is published early and
@@ -24,7 +25,8 @@ use crate::options::Durability;
 use crate::progress::Meter;
 use crate::store::Store;
 use crate::store::commit_state::{CommitState, Guard};
-use crate::store::queue::{Logged, Pending, Returned, Waiter};
+use crate::store::guard::Closed;
+use crate::store::queue::{Logged, Pending, Waiter};
 use crate::transaction::Transaction;
 use crate::transaction::view_slot::Committing;
 use crate::view::View;
@@ -109,7 +111,9 @@ impl<D: Disk> Store<D> {
     ) -> Result<Option<Stalled>, CommitError> {
         let id = transaction.id();
         let sequence = Sequence(logged.record.sequence);
-        let keeps_stage = !state.stages.insert(id);
+        state.stages.insert(self.0.core.stages.of(id));
+        // The record of a part may need something in it.
+        let keeps_stage = transaction.has_landed();
         let durability = transaction.durability();
         if durability != Durability::Durable {
             self.return_early(&mut state, (logged, keeps_stage), committing);
@@ -123,6 +127,7 @@ impl<D: Disk> Store<D> {
         }
         let pending = Pending::whole(logged, Waiter::Caller, keeps_stage);
         state.queue.push(&self.0.core, pending);
+        self.0.gate.entered();
         let applied = self.wait_until_applied(state, sequence, meter);
         if matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
             committing.view = None;
@@ -216,42 +221,35 @@ impl<D: Disk> Store<D> {
         durable: Sequence,
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
-        let is_durable = |pending: &Pending<D>| pending.record.sequence <= durable.0;
         let mut published = Ok(());
-        while published.is_ok()
-            && state.queue.commits.front().is_some_and(is_durable)
-            && let Some(mut pending) = state.queue.commits.pop_front()
-        {
-            let sequence = Sequence(pending.record.sequence);
-            match self.cancel_if_refused(state, &mut pending) {
-                Ok(true) => {
-                    self.0.core.on_the_way.leave(sequence);
-                    continue;
-                }
-                Ok(false) => {
-                    if let Some(Returned { transaction, .. }) = pending.take_returned() {
-                        self.drop_snapshot(transaction.id());
-                    }
-                    published = self.publish(state, &mut pending, meter);
-                }
-                Err(error) => published = Err(error),
+        while published.is_ok() {
+            let (mut batch, mut closed) = (Vec::new(), None);
+            published = self.take_batch(state, durable, (&mut batch, &mut closed));
+            if published.is_ok() && batch.is_empty() {
+                break;
             }
+            if published.is_ok() {
+                published = self.publish(state, &mut batch, meter);
+                if let Some(closed) = &mut closed {
+                    closed.is_applied = published.is_ok();
+                }
+            }
+            drop(closed);
             let stalled = match &published {
                 Err(StoreError::Stalled(stalled)) => Some(stalled.clone()),
                 _ => None,
             };
-            if published.is_ok()
-                && let Some(landing) = pending.take_landing()
-            {
-                self.finish_landing(landing, &pending);
-            }
-            if published.is_ok() {
-                self.0.core.on_the_way.leave(sequence);
-            }
-            if stalled.is_some() {
-                state.queue.commits.push_front(pending);
-            } else if published.is_err() {
-                state.queue.failed = Some(pending.set);
+            for mut pending in batch.into_iter().rev() {
+                if published.is_ok() {
+                    if let Some(landing) = pending.take_landing() {
+                        self.finish_landing(landing, &pending);
+                    }
+                    self.0.core.on_the_way.leave(pending.sequence());
+                } else if stalled.is_some() {
+                    state.queue.commits.push_front(pending);
+                } else {
+                    state.queue.failed.push(pending.set);
+                }
             }
             self.note_stalled(stalled);
         }
@@ -264,5 +262,52 @@ impl<D: Disk> Store<D> {
         let has_pending = has_lazy || is_stalled;
         self.0.has_pending.store(has_pending, Ordering::Release);
         published
+    }
+
+    /// Takes the next commits out of the queue that are to be applied as one, and cancels those that
+    /// the base cannot take. If there is a guard, closes its gate for them.
+    fn take_batch<'a>(
+        &'a self,
+        state: &mut CommitState<D>,
+        durable: Sequence,
+        (batch, closed): (&mut Vec<Pending<D>>, &mut Option<Closed<'a>>),
+    ) -> Result<(), StoreError> {
+        // With a guard one at a time: guarded calls do not wait while others are checked.
+        let is_alone = self.0.gate.is_guarded();
+        let goes_with = |first: &Pending<D>, next: &Pending<D>, commits| {
+            (!is_alone || first.attempt.is_some()) && first.goes_with(next, commits)
+        };
+        let mut ended = Vec::new();
+        let mut taken = Ok(());
+        while taken.is_ok()
+            && let Some(next) = state.queue.commits.front()
+            && next.sequence() <= durable
+            && batch
+                .first()
+                .is_none_or(|first| goes_with(first, next, batch.len()))
+        {
+            if batch.is_empty() {
+                let tried = next.attempt.as_ref().map_or(1, |tried| tried.commits);
+                let records = state.queue.commits.iter().map(|pending| &pending.record);
+                *closed = self.0.gate.close(records.take(tried));
+            }
+            let Some(mut pending) = state.queue.commits.pop_front() else {
+                break;
+            };
+            match self.cancel_if_refused(state, &mut pending, closed) {
+                Ok(true) => {
+                    self.0.core.on_the_way.leave(pending.sequence());
+                    continue;
+                }
+                Ok(false) => {
+                    let returned = pending.take_returned();
+                    ended.extend(returned.map(|returned| returned.transaction.id()));
+                }
+                Err(error) => taken = Err(error),
+            }
+            batch.push(pending);
+        }
+        self.drop_snapshots(&ended);
+        taken
     }
 }

@@ -74,8 +74,8 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         };
         let (identity, place) = object.base.identity_and_place();
         // No program can have opened what only an earlier commit has staged.
-        let is_used = !core.ahead.has_place_of(identity)
-            && is_in_use(&core, (identity, place), &object.path)?;
+        let is_used =
+            !core.ahead.has_made(identity) && is_in_use(&core, (identity, place), &object.path)?;
         if is_used && core.part_lock(&object.base) == Some(PartLock::Exclusive) {
             return Err(conflict(&object.path, ConflictKind::PartLocked));
         }
@@ -122,6 +122,7 @@ pub(super) fn refuse_used_since<D: Disk>(
     for object in &set.objects {
         let contents = object.contents.as_ref();
         if contents.is_some_and(|contents| contents.replacement.is_some())
+            && !found.is_made(&core.ahead, &object.base)
             && is_in_use(core, found.of(&object.base), &object.path)?
         {
             return Err(conflict(&object.path, ConflictKind::UsedSince));
@@ -239,6 +240,9 @@ fn is_in_use<D: Disk>(
 }
 
 fn has_flags<D: Disk>(core: &Core<D>, base: &Base) -> bool {
+    if core.ahead.has_made(base.identity()) {
+        return false;
+    }
     let opened = core.open_now(base, Access::Read);
     opened
         .and_then(|file| core.disk.has_flags(&file))

@@ -60,6 +60,8 @@ pub(crate) struct Keeper<'a, D: Disk> {
     /// Directories that other users have closed. Nobody can read the objects in them, so no
     /// versions of these are kept, and apply leaves them alone.
     pub closed: HashSet<Identity>,
+    /// For calls through a guard, several of which share a sequence.
+    pub is_guarded: bool,
 }
 
 /// Keeps the files open that lose a name and have others, for open transactions: those whose
@@ -183,7 +185,12 @@ impl<D: Disk> Keeper<'_, D> {
 
     /// Keeps the object that the name led to, if an open snapshot shows it. Returns whether one
     /// does.
-    fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) -> bool {
+    pub(super) fn keep_name(
+        &self,
+        directory: &Arc<Base>,
+        name: &Name,
+        before: Option<Arc<Base>>,
+    ) -> bool {
         let mut state = directory.state();
         let History { names, .. } = state.history_mut();
         let versions = names.entry(name.clone()).or_default();
@@ -212,7 +219,7 @@ impl<D: Disk> Keeper<'_, D> {
             .insert(name.clone(), self.sequence);
     }
 
-    fn keep_attributes(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
+    pub(super) fn keep_attributes(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
         self.at = Some(base.clone());
         let (identity, place, last) = {
             let state = base.state();
@@ -229,17 +236,23 @@ impl<D: Disk> Keeper<'_, D> {
         if !self.snapshots.need_version(last) || last == Some(self.sequence) {
             return Ok(());
         }
-        let old = self.core.with_object(&place, identity, |handle| {
-            let mut stat = self.core.disk.stat(handle)?;
-            if base.kind == Kind::Directory {
-                // Commits that are published and not in the base yet have changed its times.
-                let before = Sequence(self.sequence.0.saturating_sub(1));
-                let on_the_way = &self.core.on_the_way;
-                on_the_way.add_entries(base.serial, before, &mut stat);
-            }
-            let xattrs = read_xattrs(&self.core.disk, handle)?;
-            Ok(OldAttributes { stat, xattrs })
-        });
+        let old = match self.core.ahead.object(identity) {
+            Some(object) => Ok(OldAttributes {
+                stat: object.stat,
+                xattrs: object.xattrs.clone(),
+            }),
+            None => self.core.with_object(&place, identity, |handle| {
+                let mut stat = self.core.disk.stat(handle)?;
+                if base.kind == Kind::Directory {
+                    // Commits that are published and not in the base yet have changed its times.
+                    let before = Sequence(self.sequence.0.saturating_sub(1));
+                    let on_the_way = &self.core.on_the_way;
+                    on_the_way.add_entries(base.serial, before, &mut stat);
+                }
+                let xattrs = read_xattrs(&self.core.disk, handle)?;
+                Ok(OldAttributes { stat, xattrs })
+            }),
+        };
         match old {
             Ok(old) => {
                 let mut state = base.state();
@@ -304,18 +317,24 @@ impl<D: Disk> Keeper<'_, D> {
         Ok(())
     }
 
-    fn keep_body(&mut self, base: &Arc<Base>, contents: &ContentsWrite) -> Result<(), Errno> {
+    pub(super) fn keep_body(
+        &mut self,
+        base: &Arc<Base>,
+        contents: &ContentsWrite,
+    ) -> Result<(), Errno> {
         let (identity, place, last) = {
             let state = base.state();
             let bodies = state.history.as_ref().map(|history| &history.bodies);
             let last = bodies.and_then(|bodies| bodies.last().cloned());
             (state.identity, state.place.clone(), last)
         };
-        if last
-            .as_ref()
-            .is_some_and(|(until, _)| *until == self.sequence)
+        if !self.is_guarded
+            && last
+                .as_ref()
+                .is_some_and(|(until, _)| *until >= self.sequence)
         {
-            // An attempt that failed has kept it.
+            // An attempt that failed has kept it. Or a call through a guard has, and the commit will
+            // be cancelled because of that.
             return Ok(());
         }
         let is_replaced = contents.replacement.is_some();

@@ -96,10 +96,11 @@ impl<D: Disk> Store<D> {
             view: committing.take_over(),
             part,
         };
-        state.stages.insert(id);
+        state.stages.insert(self.0.core.stages.of(id));
         // Also if the transaction is lazy: the view needs the part in the base.
         let pending = Pending::part(logged, landing);
         state.queue.push(&self.0.core, pending);
+        self.0.gate.entered();
         let applied = self.wait_until_applied(state, sequence, meter);
         if let Err(CommitError::Logged(_)) = &applied {
             drop(self.take_landing(id));

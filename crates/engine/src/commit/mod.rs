@@ -45,6 +45,7 @@ pub(crate) mod early;
 pub(crate) mod equal;
 pub(crate) mod feasible;
 pub(crate) mod group;
+pub(crate) mod guarded;
 pub(crate) mod in_place;
 mod into_overlay;
 pub(crate) mod keep;
@@ -301,7 +302,7 @@ impl<D: Disk> Store<D> {
         }
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
-        self.0.core.spare_stages.note_slots(view.last_slot());
+        self.0.core.stages.note_slots(view.last_slot());
         let logged = self.append(transaction, &mut state, (validated, label))?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
@@ -368,7 +369,7 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    fn append(
+    fn append_commit(
         &self,
         transaction: &Transaction<D>,
         state: &mut CommitState<D>,
@@ -413,6 +414,7 @@ impl<D: Disk> Store<D> {
         let head = CommitRecord {
             sequence: sequence.0,
             transaction: transaction.id().0,
+            stage: core.stages.of(transaction.id()).0,
             time: now,
             user: transaction.owner(),
             groups: acting.map(|user| user.groups),
@@ -443,6 +445,7 @@ impl<D: Disk> Store<D> {
             staging,
             writers,
             leans_on,
+            carried: carried.created,
         })
     }
 }

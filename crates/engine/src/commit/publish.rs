@@ -23,90 +23,120 @@ use crate::store::queue::{Attempt, Pending};
 use crate::write_set::{CreatedPlace, Object, Staging, WriteSet};
 
 impl<D: Disk> Store<D> {
-    /// `StoreError::Stalled`: the commit is to be tried again.
+    /// Brings commits into the base: one, or several that are published early, which are applied as
+    /// one. So what a later one of these replaces or removes is never written to the base.
+    ///
+    /// `StoreError::Stalled`: they are to be tried again.
     pub(crate) fn publish(
         &self,
         state: &mut CommitState<D>,
-        pending: &mut Pending<D>,
+        batch: &mut [Pending<D>],
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
         let _applying = sync::write(&core.applying);
-        let sequence = Sequence(pending.record.sequence);
-        assert!(
-            sequence.0 <= state.journal.log.durable(),
-            "the record is durable first"
-        );
-        assert!(
-            lock(&self.0.open).published < sequence,
-            "the log's order is kept"
-        );
-        let transaction = TransactionId(pending.record.transaction);
-        if pending.landing().is_none() {
-            // The transaction's own snapshot needs none of the versions that the commit replaces.
-            lock(&self.0.open).by_id.remove(&transaction);
+        for pending in &*batch {
+            self.assert_is_next(state, pending);
+            if pending.landing().is_none() {
+                // The transaction's own snapshot needs none of the versions that the commit replaces.
+                let transaction = TransactionId(pending.record.transaction);
+                lock(&self.0.open).by_id.remove(&transaction);
+            }
         }
-        let kept = |pending: &mut Pending<D>| pending.early.as_mut()?.kept.take();
-        let mut attempt = match pending.attempt.take().or_else(|| kept(pending)) {
-            Some(attempt) => attempt,
-            None => self.keep(pending)?,
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
+            return Ok(());
         };
-        let desired = Desired::of(std::slice::from_ref(&pending.record), false);
+        let (sequence, newest) = (first.sequence(), last.sequence());
+        let is_early = first.early.is_some();
+        let mut attempt = match batch[0].attempt.take() {
+            Some(attempt) => attempt,
+            None => match Attempt::kept_by(batch) {
+                Some(attempt) => attempt,
+                None => self.keep(&batch[0])?,
+            },
+        };
+        let desired = Desired::of(batch.iter().map(|pending| &pending.record), false);
         attempt.restore_places();
         let is_shown_early = self.is_shown_early(sequence);
-        let is_early = pending.early.is_some();
         if !is_early && (is_shown_early || attempt.keeps_but.is_some()) {
-            hold_unnamed(core, &pending.set, sequence);
+            hold_unnamed(core, &batch[0].set, sequence);
         }
-        for (base, new) in replacements(&pending.set) {
+        for (base, new) in batch.iter().flat_map(|pending| replacements(&pending.set)) {
             core.index_also(base, new);
         }
         core.turn();
-        let applied = self.apply(state, &desired, &mut attempt, &pending.writers, meter);
+        let applied = self.apply(state, &desired, &mut attempt, &batch[0].writers, meter);
         if let Err(error) = applied {
             if error.is_obstacle() {
                 if !is_early {
-                    correct_places(core, &pending.set, &mut attempt);
+                    correct_places(core, &batch[0].set, &mut attempt);
                 }
-                pending.attempt = Some(attempt);
+                batch[0].attempt = Some(attempt);
             }
             return Err(self.refuse_more(sequence, error));
         }
-        in_place::watch_stores(core, &pending.set);
         state.applied.extend(desired.files());
-        if let Some(unseen) = &attempt.keeps_but {
-            let (record, set) = (&pending.record, &pending.set);
-            state.journal.forgotten.note_shown(record, set, unseen);
-        }
         let keeps_old = attempt.keeps_but.is_some();
-        if is_early {
-            self.settle_early(state, pending);
-            self.leave_early(pending);
-        } else {
-            self.settle_late(&pending.set, sequence, (keeps_old, is_shown_early));
+        for pending in &*batch {
+            in_place::watch_stores(core, &pending.set);
+            if let Some(unseen) = &attempt.keeps_but {
+                let (record, set) = (&pending.record, &pending.set);
+                state.journal.forgotten.note_shown(record, set, unseen);
+            }
+            if is_early {
+                self.settle_early(state, pending);
+                self.leave_early(pending);
+            } else {
+                self.settle_late(&pending.set, sequence, (keeps_old, is_shown_early));
+            }
         }
         core.turn();
         core.moving.forget_all();
-        core.control.applied.advance(&core.disk, sequence);
-        if pending.record.before.is_some() {
-            state.journal.note_settled(core, sequence);
-        }
+        core.control.applied.advance(&core.disk, newest);
+        let kept = batch.iter().filter(|one| one.record.before.is_some());
+        let kept = kept.map(Pending::sequence);
+        state.journal.note_settled(core, kept);
         state.journal.has_garbage |= keeps_old;
-        if pending.staging == Staging::Carried && !pending.keeps_stage {
-            // The record carries everything that was staged.
-            let is_filled = pending.set.pages_in_place() > 0;
-            // Another user's directory stays theirs.
-            let is_own = pending.record.groups.is_none();
-            if !is_own {
-                core.drop_emptied_stage(transaction, is_filled);
+        for pending in &*batch {
+            if pending.landing().is_none() {
+                self.leave_stage(state, pending);
             }
-            if !is_own || !core.spare_stage(transaction, is_filled) {
-                state.stages.remove(&transaction);
+            state.journal.note_published(&pending.record);
+        }
+        lock(&self.0.open).published = newest;
+        Ok(())
+    }
+
+    fn assert_is_next(&self, state: &CommitState<D>, pending: &Pending<D>) {
+        assert!(
+            pending.record.sequence <= state.journal.log.durable(),
+            "the record is durable first"
+        );
+        assert!(
+            lock(&self.0.open).published < pending.sequence(),
+            "the log's order is kept"
+        );
+    }
+
+    /// The transaction of a commit that is in the base needs its staging directory no more.
+    fn leave_stage(&self, state: &mut CommitState<D>, pending: &Pending<D>) {
+        let core = &*self.0.core;
+        let stage = core
+            .stages
+            .release(TransactionId(pending.record.transaction));
+        if pending.staging != Staging::Carried || pending.keeps_stage {
+            // The log needs something in it.
+            return;
+        }
+        let is_filled = pending.pages > 0;
+        // Another user's directory stays theirs.
+        match pending.record.groups.is_none() {
+            true => core.spare_stage(stage, is_filled),
+            false => {
+                core.drop_emptied_stage(stage, is_filled);
+                state.stages.remove(&stage);
             }
         }
-        state.journal.note_published(&pending.record);
-        lock(&self.0.open).published = sequence;
-        Ok(())
     }
 
     /// After a commit is in the base that was not published early: the known objects follow.
@@ -153,6 +183,7 @@ impl<D: Disk> Store<D> {
                 unseen: &mut unseen,
                 at: None,
                 closed: HashSet::new(),
+                is_guarded: false,
             };
             let mut kept = keeper.keep(&pending.set);
             for _ in 0..TRIES_MAX {

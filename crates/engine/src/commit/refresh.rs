@@ -24,7 +24,6 @@
 
 use atomdir_disk::Disk;
 
-use crate::base::snapshot::SnapshotPoint;
 use crate::commit::at_its_expense;
 use crate::commit::prepare::{Chosen, prepare};
 use crate::commit::resolve::{Accepted, seen};
@@ -94,13 +93,10 @@ impl<D: Disk> Store<D> {
         let prepared = at_its_expense(transaction, || prepare(view, Chosen::default(), &mut meter));
         let mut set = prepared.map_err(|error| self.heed_flush(error))?.set;
         let mut state = self.lock_without_pending()?;
+        let snapshot = self.present(&mut state)?;
         if view.log.is_some() || transaction.has_landed() {
             self.checkpoint_locked(&mut state)?;
         }
-        let snapshot = SnapshotPoint {
-            at: lock(&self.0.open).published,
-            began: self.stamp()?,
-        };
         crate::commit::merge::correct_places(view, &set);
         let failed = |errno| CommitError::io("look at the changes of", b"", errno);
         let renewals = view.renewals(snapshot).map_err(failed)?;

@@ -39,9 +39,9 @@ impl<D: Disk> Store<D> {
     ) -> Result<(Vec<Conflict>, Seen), CommitError> {
         let core = &*self.0.core;
         let began = transaction.began_change_time();
-        let began = (began, self.oldest_begin().unwrap_or(began));
+        let oldest_began = || self.oldest_begin().unwrap_or(began);
         let at = (transaction.at(), &*view.landed);
-        let mut validation = Validation::new(core, at, began, transaction.owner());
+        let mut validation = Validation::new(core, at, (began, &oldest_began), transaction.owner());
         validation.accepted = accepted;
         validation.is_undo = transaction.uses_past();
         validation

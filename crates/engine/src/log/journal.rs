@@ -98,6 +98,12 @@ impl<D: Disk> Journal<D> {
         self.has_garbage = true;
     }
 
+    /// Notes that the log has a record that belongs to no commit.
+    pub fn note_no_commit(&mut self, sequence: Sequence) {
+        self.newest = sequence;
+        self.cancelled.insert(sequence.0);
+    }
+
     /// Calls `each` for every record of the log, oldest first. In the place of a commit that did
     /// not happen there is a cancellation.
     pub fn for_each_logged(
@@ -113,10 +119,14 @@ impl<D: Disk> Journal<D> {
         self.recent.note(record.into());
     }
 
-    /// Notes that a commit has just been applied.
-    pub fn note_settled(&mut self, core: &Core<D>, sequence: Sequence) {
-        if let Ok(now) = touch_clock(core) {
-            self.settled.insert(sequence.0, now);
+    /// Notes that commits have just been applied.
+    pub fn note_settled(&mut self, core: &Core<D>, commits: impl Iterator<Item = Sequence>) {
+        let mut commits = commits.peekable();
+        if commits.peek().is_some()
+            && let Ok(now) = touch_clock(core)
+        {
+            self.settled
+                .extend(commits.map(|sequence| (sequence.0, now)));
         }
     }
 

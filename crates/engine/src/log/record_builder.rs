@@ -11,11 +11,12 @@ use atomdir_format::record::{
     Locator, Made, ObjectReference, Run, Source, Succession, Update,
 };
 
+use crate::base::carried::CarriedObject;
 use crate::base::snapshot::PAGE;
 use crate::base::{Base, Place};
 use crate::write_set::{
-    Carried, CarriedObject, ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite,
-    Overwrite, RemovedDirectory, WriteSet,
+    Carried, ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite, Overwrite,
+    RemovedDirectory, WriteSet,
 };
 
 /// Facts about the present base that a record needs, by the serials of base objects.
@@ -76,7 +77,7 @@ pub(crate) fn build(
         builder.add_object(object, present);
     }
     for (index, created) in set.created.iter().enumerate() {
-        builder.add_created(created, carried.created.get(index));
+        builder.add_created(created, carried.created.get(index).map(AsRef::as_ref));
     }
     for entry in &set.entries {
         if let Some(Object::Base(moved)) = &entry.after

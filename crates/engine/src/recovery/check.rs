@@ -104,8 +104,11 @@ impl<D: Disk> Store<D> {
         let stranded = self.stranded();
         for entry in entries {
             let id = names::slot_number(&entry.name).map(TransactionId);
-            let is_known =
-                id.is_some_and(|id| state.stages.contains(&id) || self.transaction(id).is_some());
+            let is_known = id.is_some_and(|id| {
+                state.stages.contains(&id)
+                    || core.stages.is_taken(id)
+                    || self.transaction(id).is_some()
+            });
             let is_known = is_known || stranded.iter().any(|one| Some(one.id) == id);
             // It may have gone since it was listed, and its transaction with it.
             let is_there = || core.disk.stat_at(&core.control.stage, &entry.name).is_ok();

@@ -22,7 +22,7 @@ pub(super) fn purge_foreign_slots<D: Disk>(
 ) -> Result<(), StoreError> {
     let mut own: HashMap<Name, HashSet<Name>> = HashMap::new();
     for record in tail {
-        let stage = names::transaction(TransactionId(record.transaction));
+        let stage = names::transaction(TransactionId(record.stage));
         own.entry(stage).or_default().extend(slots(record));
     }
     let (disk, stage) = (&core.disk, &core.control.stage);

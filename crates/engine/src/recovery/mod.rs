@@ -364,15 +364,15 @@ fn redo<D: Disk>(
         let (done, left) = tail.split_at_mut(first_left);
         // If the applied mark holds, the system has not crashed, so no object was lost.
         let remakes = applied.is_none();
-        let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
+        let earlier: HashSet<Identity> = Desired::of(&*done, remakes).files().collect();
         let writers = WritableFiles::<D>::new();
         let mut identities = HashMap::new();
         let applied = state.with_reserve(core, || {
-            let mut desired = Desired::of(left, remakes).with_privileges(note.as_ref());
+            let mut desired = Desired::of(&*left, remakes).with_privileges(note.as_ref());
             if remakes {
                 let remade = remake(core, left, note.as_mut(), &desired)?;
                 if !remade.is_empty() {
-                    desired = Desired::of(left, remakes).with_privileges(note.as_ref());
+                    desired = Desired::of(&*left, remakes).with_privileges(note.as_ref());
                 }
                 identities.extend(remade);
             }

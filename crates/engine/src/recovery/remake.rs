@@ -40,10 +40,10 @@ pub(crate) fn remake<D: Disk>(
             if !is_wanted || apply.exists(identity)? {
                 continue;
             }
-            let transaction = TransactionId(record.transaction);
-            let new = make(core, transaction, &names::slot(slot), &made.node);
+            let stage = TransactionId(record.stage);
+            let new = make(core, stage, &names::slot(slot), &made.node);
             let new = new.map_err(|errno| {
-                let path = format!("stage/{transaction}/{slot}");
+                let path = format!("stage/{stage}/{slot}");
                 let reason = format!("it cannot be made again: {errno}", errno = reason(errno));
                 ApplyError::new(path, reason, errno)
             })?;
@@ -66,12 +66,12 @@ pub(crate) fn remake<D: Disk>(
 
 fn make<D: Disk>(
     core: &Core<D>,
-    transaction: TransactionId,
+    stage: TransactionId,
     name: &Name,
     node: &NewNode,
 ) -> Result<Identity, Errno> {
     let (disk, above) = (&core.disk, &core.control.stage);
-    let directory = names::transaction(transaction);
+    let directory = names::transaction(stage);
     match disk.make(above, &directory, &NewNode::Directory, 0o700) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),

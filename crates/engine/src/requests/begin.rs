@@ -13,6 +13,9 @@ use crate::store::Store;
 use crate::store::commit_state::Guard;
 use crate::transaction::Transaction;
 
+/// How often a begin waits for commits on the way, where calls through a guard have come after them.
+const TRIES_MAX: usize = 64;
+
 /// Which commits a snapshot shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shows {
@@ -58,27 +61,40 @@ impl<D: Disk> Store<D> {
     ) -> Result<Arc<Transaction<D>>, BeginError> {
         let id = self.take_id()?;
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
-        let (not_applying, now, mut open) = loop {
+        let mut tries_left = TRIES_MAX;
+        let (paused, not_applying, now, mut open) = loop {
+            // Before all other locks.
+            let paused = self.0.gate.pause();
             let not_applying = sync::read(&self.0.core.applying);
             let now = self.stamp()?;
             let open = lock(&self.0.open);
             // Nothing is kept for a snapshot without a commit that was published before it began.
             let is_early = core.on_the_way.look(|looking| looking.has_early());
-            if shows == Shows::All || !is_early {
-                break (not_applying, now, open);
+            // The snapshot then shows everything that is on the way.
+            let is_beyond = paused
+                .as_ref()
+                .is_some_and(|one| one.is_beyond(open.published));
+            let is_behind = is_beyond && core.on_the_way.oldest().is_some() && tries_left > 0;
+            if shows == Shows::All || !(is_early || is_behind) {
+                break (paused, not_applying, now, open);
             }
-            drop((not_applying, open));
-            self.apply_pending()?;
+            drop((paused, not_applying, open));
+            match is_behind {
+                true => self.settle_commits()?,
+                false => self.apply_pending()?,
+            }
+            tries_left = tries_left.saturating_sub(1);
         };
         // Those on their way change the base after `now`, since none is applied at this moment.
         let at = match shows {
-            Shows::InBase => open.published,
-            Shows::All => open.published.max(core.on_the_way.newest()),
+            Shows::InBase if tries_left > 0 => open.published,
+            Shows::InBase | Shows::All => open.published.max(core.on_the_way.newest()),
         };
+        let at = paused.as_ref().map_or(at, |paused| paused.snapshot(at));
         let transaction = Transaction::new(core, contention, id, options, at, now);
         let transaction = Arc::new(transaction);
         open.by_id.insert(id, transaction.clone());
-        drop(open);
+        drop((open, paused));
         // Below we lock views. A committing transaction keeps its view until it can take
         // `applying`, so release `applying` first.
         drop(not_applying);

@@ -86,7 +86,9 @@ impl<D: Disk> Store<D> {
         // This comes before the checkpoint, which would otherwise forget commits that are beyond
         // the limits of the history.
         transaction.hold_past(true);
-        let kept = self.keep_past(&mut state).map_err(SurvivalError::Store);
+        let kept = self.log_epochs(&mut state);
+        let kept = kept.and_then(|()| self.keep_past(&mut state));
+        let kept = kept.map_err(SurvivalError::Store);
         let kept = kept.and_then(|()| {
             let journal = &state.journal;
             let at = journal.same_base(transaction.at());

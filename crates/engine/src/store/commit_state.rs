@@ -55,8 +55,8 @@ impl<D: Disk> CommitState<D> {
     /// Sets space aside, so that a logged commit cannot fail for lack of space
     /// when it is applied.
     pub fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
-        let waiting = self.queue.commits.iter().map(|pending| &pending.set);
-        let pages: u64 = waiting.chain([set]).map(WriteSet::pages_in_place).sum();
+        let waiting = self.queue.commits.iter().map(|pending| pending.pages);
+        let pages: u64 = waiting.chain([set.pages_in_place()]).sum();
         let needed = RESERVE_MIN + pages * PAGE;
         if needed <= self.reserved.load(Ordering::Relaxed) {
             return Ok(());

@@ -16,6 +16,7 @@ mod authors;
 mod clock;
 pub(crate) mod commit_state;
 pub(crate) mod flusher;
+pub(crate) mod guard;
 pub(crate) mod open_transactions;
 pub(crate) mod queue;
 pub(crate) mod stranded;
@@ -40,6 +41,7 @@ use crate::names;
 use crate::store::aside::Aside;
 use crate::store::commit_state::CommitState;
 use crate::store::flusher::Flusher;
+use crate::store::guard::Gate;
 use crate::store::open_transactions::OpenTransactions;
 use crate::store::stranded::Stranded;
 use crate::transaction::contention::Contention;
@@ -77,6 +79,7 @@ pub(crate) struct Inner<D: Disk> {
     pub dates_at_commit: AtomicBool,
     /// The commits after which the past is kept for transactions that are about to begin.
     pub past_holds: Mutex<Vec<Sequence>>,
+    pub gate: Gate,
 }
 
 impl<D: Disk> Drop for Inner<D> {
@@ -155,6 +158,7 @@ impl<D: Disk> Store<D> {
             stranded: Mutex::default(),
             dates_at_commit: AtomicBool::new(false),
             past_holds: Mutex::default(),
+            gate: Gate::default(),
         }));
         let inner = Arc::downgrade(&store.0);
         let settle = move || {

@@ -5,12 +5,13 @@ use crate::sync;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Timestamp, reason};
+use atomdir_disk::{Disk, Errno, Timestamp, reason};
 use atomdir_format::header::StoreId;
 
 use crate::control::id_supply::IdSupply;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
+use crate::names;
 use crate::store::Store;
 use crate::store::queue::Landing;
 use crate::transaction::Transaction;
@@ -86,8 +87,10 @@ impl<D: Disk> Store<D> {
         // The transaction is listed until its staging directory is gone: `check` reports a staging
         // directory without a transaction as damage. If a part has landed, the log may need objects
         // in the directory; then the checkpoint removes it.
-        if !transaction.has_landed() || !lock(&self.0.commit).stages.contains(&id) {
-            self.0.core.drop_stage(id);
+        let stage = self.0.core.stages.of(id);
+        match transaction.has_landed() && lock(&self.0.commit).stages.contains(&stage) {
+            true => _ = self.0.core.stages.release(id),
+            false => self.0.core.drop_stage(id),
         }
         self.drop_snapshot(id);
         true
@@ -108,11 +111,22 @@ impl<D: Disk> Store<D> {
 
     /// Nobody reads the transaction's view any more.
     pub(crate) fn drop_snapshot(&self, id: TransactionId) {
-        self.0.core.handles.remove_transaction(id);
+        self.drop_snapshots(&[id]);
+    }
+
+    pub(crate) fn drop_snapshots(&self, ended: &[TransactionId]) {
+        if ended.is_empty() {
+            return;
+        }
+        for id in ended {
+            self.0.core.handles.remove_transaction(*id);
+        }
         {
             let mut open = lock(&self.0.open);
-            open.by_id.remove(&id);
-            open.waiting.remove(&id);
+            for id in ended {
+                open.by_id.remove(id);
+                open.waiting.remove(id);
+            }
             if open.with_snapshots().next().is_none() {
                 // Under this lock no transaction can begin and need the held
                 // handles.
@@ -120,9 +134,7 @@ impl<D: Disk> Store<D> {
             }
         }
         self.prune_versions();
-        if !lock(&self.0.linked_in_limbo).is_empty() {
-            self.drop_links_in_limbo();
-        }
+        self.drop_links_in_limbo();
     }
 
     /// Drops the versions that no open snapshot can read, if a snapshot has ended. While others are
@@ -161,22 +173,44 @@ impl<D: Disk> Store<D> {
         retained.len()
     }
 
-    /// Removes the links in limbo that only snapshots needed, once no snapshot
-    /// is open.
+    /// Removes the links in limbo that only snapshots needed, and what calls through a guard have left
+    /// there, once no snapshot is open.
     fn drop_links_in_limbo(&self) {
         let core = &self.0.core;
+        if lock(&self.0.linked_in_limbo).is_empty() && !self.0.gate.has_left() {
+            return;
+        }
         // No transaction may begin meanwhile: removing a link changes the file's
         // change time.
-        let _not_beginning = sync::write(&core.applying);
+        let not_beginning = sync::write(&core.applying);
         if self.oldest_snapshot().is_some() {
             return;
         }
-        for name in lock(&self.0.linked_in_limbo).drain(..) {
-            // The next checkpoint removes the links that remain.
-            if let Err(error) = core.disk.unlink(&core.control.limbo, &name) {
-                tracing::debug!(error = %reason(error), ?name, "a link in limbo is left over");
+        let mut linked = Vec::new();
+        let mut names = std::mem::take(&mut *lock(&self.0.linked_in_limbo));
+        let mut left = self.0.gate.take_left();
+        names.append(&mut left.names);
+        for base in lock(&self.0.retained).values() {
+            let mut state = base.state();
+            if let Some(history) = &mut state.history {
+                left.epochs
+                    .iter()
+                    .for_each(|epoch| history.forget_versions(*epoch));
             }
         }
+        for name in names {
+            let removed = match core.disk.unlink(&core.control.limbo, &name) {
+                Err(Errno::ISDIR) => core.disk.remove_directory(&core.control.limbo, &name),
+                removed => removed,
+            };
+            // The next checkpoint removes the links that remain.
+            if let Err(error) = removed {
+                tracing::debug!(error = %reason(error), ?name, "a link in limbo is left over");
+            }
+            linked.extend(names::parse_limbo(&name).map(|(identity, _)| identity));
+        }
+        drop(not_beginning);
+        self.0.gate.forget_links(linked);
     }
 
     /// Whether a view shows objects that the past keeps in limbo.

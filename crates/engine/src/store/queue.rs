@@ -9,6 +9,7 @@ use atomdir_format::record::CommitRecord;
 
 use crate::apply::{ApplyProgress, WritableFiles};
 use crate::base::ahead::{AheadChange, Found};
+use crate::base::carried::CarriedObject;
 use crate::base::core::Core;
 use crate::base::on_the_way::{Footprint, Looking};
 use crate::base::{Base, Place, above};
@@ -33,6 +34,8 @@ pub(crate) struct Logged<D: Disk> {
     /// logged. So they are certainly writable, and nobody can execute them meanwhile.
     pub writers: WritableFiles<D>,
     pub leans_on: BTreeSet<Sequence>,
+    /// The new objects, if the record carries them.
+    pub carried: Vec<Arc<CarriedObject>>,
 }
 
 /// A logged commit that is not yet in the base.
@@ -43,6 +46,8 @@ pub(crate) struct Pending<D: Disk> {
     pub staging: Staging,
     pub writers: WritableFiles<D>,
     pub waiter: Waiter<D>,
+    /// The space that it needs when it is applied.
+    pub pages: u64,
     /// How far publishing came, if it was tried before.
     pub attempt: Option<Attempt>,
     /// If the known objects show it before it is in the base.
@@ -87,6 +92,7 @@ impl<D: Disk> Pending<D> {
     /// A commit with which its transaction ends.
     pub fn whole(logged: Logged<D>, waiter: Waiter<D>, keeps_stage: bool) -> Pending<D> {
         Pending {
+            pages: logged.set.pages_in_place(),
             record: logged.record,
             set: logged.set,
             seen: logged.seen,
@@ -102,6 +108,20 @@ impl<D: Disk> Pending<D> {
 
     pub fn part(logged: Logged<D>, landing: Landing<D>) -> Pending<D> {
         Pending::whole(logged, Waiter::CallerOfPart(landing), true)
+    }
+
+    pub fn sequence(&self) -> Sequence {
+        Sequence(self.record.sequence)
+    }
+
+    /// Whether another commit is applied together with this one and as many others. What was tried
+    /// once is tried again with the same.
+    pub fn goes_with(&self, next: &Pending<D>, commits: usize) -> bool {
+        let together = self
+            .attempt
+            .as_ref()
+            .map_or(BATCH_MAX, |tried| tried.commits);
+        self.early.is_some() && next.early.is_some() && commits < together
     }
 
     pub fn landing(&self) -> Option<&Landing<D>> {
@@ -157,7 +177,7 @@ pub(crate) struct Queue<D: Disk> {
     pub vanished: BTreeMap<Sequence, Vec<u8>>,
     /// What could not be applied, which has poisoned the store. It stays on the way, so its objects
     /// must stay known: who finds one anew may not read it either.
-    pub failed: Option<WriteSet>,
+    pub failed: Vec<WriteSet>,
 }
 
 impl<D: Disk> Default for Queue<D> {
@@ -166,7 +186,7 @@ impl<D: Disk> Default for Queue<D> {
             commits: VecDeque::new(),
             cancelled: BTreeMap::new(),
             vanished: BTreeMap::new(),
-            failed: None,
+            failed: Vec::new(),
         }
     }
 }
@@ -191,6 +211,9 @@ impl<D: Disk> Drop for Landing<D> {
     }
 }
 
+/// How many commits are applied as one: others wait meanwhile.
+const BATCH_MAX: usize = 256;
+
 /// They take memory, and who waits for one of them waits for all.
 const COMMITS_MAX: usize = 1024;
 const CHANGES_MAX: usize = 4096;
@@ -204,6 +227,8 @@ pub(crate) struct Attempt {
     /// Objects that were being moved, and the places they had before. Publishing
     /// starts again from those places.
     pub moved: Vec<(Arc<Base>, Place)>,
+    /// How many commits are applied together.
+    pub commits: usize,
 }
 
 impl Attempt {
@@ -212,7 +237,31 @@ impl Attempt {
             keeps_but,
             progress: ApplyProgress::leaving(closed),
             moved: Vec::new(),
+            commits: 1,
         }
+    }
+
+    /// For commits that are published early and applied together: what they have kept. `None` for
+    /// others.
+    pub fn kept_by<D: Disk>(batch: &mut [Pending<D>]) -> Option<Attempt> {
+        let commits = batch.len();
+        let (mut unseen, mut closed) = (HashSet::new(), HashSet::new());
+        let mut is_needed = false;
+        for pending in batch {
+            let early = pending.early.as_mut()?;
+            let kept = early.kept.take()?;
+            closed.extend(kept.progress.into_closed());
+            is_needed |= kept.keeps_but.is_some();
+            match kept.keeps_but {
+                Some(but) => unseen.extend(but),
+                // No snapshot needs what it replaces or removes.
+                None => unseen.extend(early.found.all().map(|before| before.identity)),
+            }
+        }
+        Some(Attempt {
+            commits,
+            ..Attempt::new(is_needed.then_some(unseen), closed)
+        })
     }
 
     pub fn restore_places(&mut self) {

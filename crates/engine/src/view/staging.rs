@@ -22,15 +22,22 @@ impl<D: Disk> View<D> {
     /// Returns the transaction's directory below `stage`, and makes it if it is missing.
     pub(crate) fn stage(&mut self) -> Result<Arc<D::Handle>> {
         if !self.has_stage {
-            let is_own = self.restricted_to.is_none();
-            match is_own && self.numbers.last_slot() == 0 {
-                true => self
-                    .numbers
-                    .skip_slots(self.core.take_stage(self.stage_of)?),
-                false => self.core.make_stage(self.stage_of)?,
-            }
+            // Another user's directory stays theirs.
+            let may_take_over = self.restricted_to.is_none()
+                && self.log.is_none()
+                && !self.lower
+                && self.numbers.last_slot() == 0;
+            let last_slot = self.core.make_stage(self.stage_of, may_take_over)?;
+            self.numbers.skip_slots(last_slot);
             self.has_stage = true;
         }
+        self.open_stage()
+    }
+
+    /// Like [`View::stage`], for a directory that others find by the transaction's id.
+    pub(super) fn own_stage(&mut self) -> Result<Arc<D::Handle>> {
+        self.core.own_stage(self.stage_of)?;
+        self.has_stage = true;
         self.open_stage()
     }
 
@@ -40,13 +47,7 @@ impl<D: Disk> View<D> {
         if !self.has_stage {
             return Err(Errno::STALE);
         }
-        let key = HandleKey::Stage(self.stage_of);
-        if let Some(handle) = self.core.handles.get(key) {
-            return Ok(handle);
-        }
-        let handle = self.core.open_stage(self.stage_of)?;
-        self.core.handles.insert(key, handle.clone());
-        Ok(handle)
+        self.core.keep_stage_open(self.stage_of)
     }
 
     pub(crate) fn has_stage(&self) -> bool {

@@ -29,7 +29,9 @@ impl<D: Disk> View<D> {
             return;
         }
         let (identity, place) = base.identity_and_place();
-        if let Ok(file) = self.core.contents(identity, &place)
+        // No program can have opened what only a commit has staged.
+        if !self.core.ahead.has_made(identity)
+            && let Ok(file) = self.core.contents(identity, &place)
             && self.core.is_open_for_writing(&file).unwrap_or(true)
         {
             // If this fails, only the detection of such stores does.

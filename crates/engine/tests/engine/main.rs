@@ -16,6 +16,7 @@ mod exchange;
 mod forks;
 mod freeze;
 mod group;
+mod guard;
 mod held_space;
 mod histories;
 mod history;

@@ -65,6 +65,26 @@ fn transactions_that_begin_at_once_see_every_commit_before_them() {
 }
 
 #[test]
+fn older_snapshots_find_what_published_commits_replace_and_then_remove() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open_scripted(&scratch);
+    commit_lazily(&store, &[&["put", "f", "first"]]);
+    // Its change opens no file of the base, so no handle of it is kept.
+    let second = begin_with(&store, Durability::Lazy);
+    inside(&second, &["put", "f", "second"]);
+    let older = begin_with(&store, Durability::Lazy);
+    store.sync().expect("nothing is in the way");
+    let old = tree_of_base(&scratch.0);
+    store.commit(&second).expect("nobody is in the way");
+    commit_lazily(&store, &[&["rm", "f"]]);
+    assert_eq!(tree_of_view(&older), old, "the base has the file");
+    store.sync().expect("nothing is in the way");
+    assert_eq!(tree_of_view(&older), old, "limbo has it");
+    assert!(!scratch.0.join("f").exists());
+}
+
+#[test]
 fn transactions_in_a_row_wait_for_no_flush() {
     let scratch = Scratch::new();
     create(&scratch.0);

@@ -14,7 +14,7 @@ use atomdir_engine::{
     Transaction,
 };
 use atomdir_testing::skip;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -181,6 +181,73 @@ fn outside_changes_while_the_store_is_stalled_stay() {
     drop(mounted);
     store.sync().expect("nothing is in the way");
     assert!(!made.exists() && scratch.0.join("z").exists());
+}
+
+/// Commits that are published before they are in the base are applied together. An obstacle to one
+/// of them stalls all, and they are applied together again.
+#[test]
+fn published_commits_stall_together_and_go_on_together() {
+    let scratch = Scratch::new();
+    let (point, source) = (scratch.0.join("f"), scratch.0.join("source"));
+    for name in ["a", "f", "source"] {
+        fs::write(scratch.0.join(name), format!("old {name}")).expect("it is written");
+    }
+    create(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let make = |view: &Transaction<_>, name: &[u8]| {
+        let made = view.create(ROOT, name, NewNode::File, 0o644, 0, caller());
+        made.expect("the name is free");
+    };
+    let rewrite = |view: &Transaction<_>, path: &str, text: &[u8]| {
+        let written = view.write(node(view, path), 0, text, false);
+        written.expect("it is written");
+    };
+    let older = begin(&store);
+    lazily(&store, |view| {
+        rewrite(view, "a", b"one");
+        make(view, b"passing");
+    });
+    let between = begin(&store);
+    lazily(&store, |view| {
+        rewrite(view, "a", b"two");
+        rewrite(view, "f", b"two");
+        view.unlink(ROOT, b"passing").expect("it is there");
+        make(view, b"passing");
+        make(view, b"z");
+    });
+    lazily(&store, |view| {
+        rewrite(view, "f", b"six");
+        view.unlink(ROOT, b"passing").expect("it is there");
+    });
+    let (from, at) = (source.clone(), point.clone());
+    if mount_bind(&from, &at).is_err() {
+        return skip("stalled", "only root can mount file systems");
+    }
+    drop(Mount(&point));
+    disk.intrude_at_apply(move || mount_bind(&from, &at).expect("it could be mounted before"));
+    assert_stalled(store.sync(), "f");
+    let mounted = Mount(&point);
+    let assert_snapshots = || {
+        assert_eq!(contents(&older, "a"), b"old a");
+        assert_eq!(contents(&older, "f"), b"old f");
+        assert_eq!(older.resolve(b"passing").expect("it resolves"), None);
+        assert_eq!(contents(&between, "a"), b"one a");
+        assert_eq!(contents(&between, "f"), b"old f");
+        assert_eq!(contents(&between, "passing"), b"");
+    };
+    assert_snapshots();
+    assert_stalled(store.sync(), "f");
+    drop(mounted);
+    store.sync().expect("nothing is in the way");
+    assert_snapshots();
+    let now = |name: &str| fs::read_to_string(scratch.0.join(name)).ok();
+    assert_eq!(now("a").as_deref(), Some("two a"));
+    assert_eq!(now("f").as_deref(), Some("six f"));
+    assert_eq!((now("passing"), now("z").as_deref()), (None, Some("")));
+    drop((older, between));
+    store.checkpoint().expect("a checkpoint works at any time");
+    assert_eq!(store.check().problems, Vec::<String>::new());
 }
 
 /// Nobody can write a running program, or start a program that is open for writing.

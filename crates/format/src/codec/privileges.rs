@@ -19,8 +19,8 @@ impl Record for PrivilegesNote {
 
     fn encode_payload(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        // Transaction, time, user, groups, label, directories.
-        writer.number(0);
+        // Transaction, stage, time, user, groups, label, directories.
+        (0..2).for_each(|_| writer.number(0));
         writer.time(Timestamp::default());
         (0..4).for_each(|_| writer.number(0));
         writer.list(&self.files, |writer, one| put_object(writer, &object(one)));
@@ -41,7 +41,7 @@ impl Record for PrivilegesNote {
 
     fn decode_payload(sequence: u64, payload: &[u8]) -> Result<PrivilegesNote> {
         let mut reader = Reader::new(payload);
-        take_zeros(&mut reader, 1)?;
+        take_zeros(&mut reader, 2)?;
         if reader.time()? != Timestamp::default() {
             return reader.fail(Problem::NotEmpty);
         }

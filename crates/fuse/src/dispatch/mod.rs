@@ -7,6 +7,7 @@ mod names;
 use std::sync::Arc;
 
 use atomdir_disk::{Errno, Name};
+use rustix::fs::OFlags;
 
 use crate::barrier;
 use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
@@ -192,7 +193,8 @@ impl<F: Filesystem> Call<'_, F> {
                 offset,
                 data,
                 flags,
-            } => self.write(offset, data, flags, scratch)?,
+                open_flags,
+            } => self.write(offset, data, (flags, open_flags), scratch)?,
             Operation::ReadDirectory {
                 offset,
                 length_max,
@@ -270,10 +272,21 @@ impl<F: Filesystem> Call<'_, F> {
         Ok(Answer::Data(count.min(buffer.len())))
     }
 
-    fn write(&self, offset: u64, data: &[u8], flags: u32, scratch: &mut Scratch) -> Result<()> {
+    fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        (flags, open_flags): (u32, u32),
+        scratch: &mut Scratch,
+    ) -> Result<()> {
         let kill_set_id = flags & flags::WRITE_KILL_SET_ID != 0;
-        self.filesystem
-            .write(&self.request, self.node, offset, data, kill_set_id)?;
+        let appends = flags & flags::WRITE_FROM_CACHE == 0
+            && OFlags::from_bits_retain(open_flags).contains(OFlags::APPEND);
+        let (filesystem, request, node) = (self.filesystem, &self.request, self.node);
+        match appends {
+            true => filesystem.append(request, node, offset, data, kill_set_id)?,
+            false => filesystem.write(request, node, offset, data, kill_set_id)?,
+        }
         let mut writer = ReplyWriter::new(&mut scratch.reply);
         writer.u32(data.len() as u32);
         writer.u32(0);

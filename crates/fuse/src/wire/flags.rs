@@ -78,6 +78,8 @@ pub const GET_FLAGS: u32 = if cfg!(target_pointer_width = "64") {
     0x8004_6601
 };
 
+/// This write comes from the kernel's cache, and no program's flags belong to it.
+pub const WRITE_FROM_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SET_ID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SET_GROUP_ID: u32 = 1 << 0;
 pub const OPEN_KEEP_CACHE: u32 = 1 << 1;

@@ -70,6 +70,8 @@ pub enum Operation<'a> {
         offset: u64,
         data: &'a [u8],
         flags: u32,
+        /// The flags with which the program has opened the file.
+        open_flags: u32,
     },
     Status,
     /// FS_IOC_GETFLAGS.
@@ -372,12 +374,16 @@ fn span_of_read(reader: &mut Reader<'_>) -> Result<(u64, u32), Malformed> {
 fn write<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
     reader.skip(8)?;
     let (offset, length, flags) = (reader.u64()?, reader.u32()?, reader.u32()?);
-    // lock owner, open flags, padding
-    reader.skip(16)?;
+    // lock owner
+    reader.skip(8)?;
+    let open_flags = reader.u32()?;
+    // padding
+    reader.skip(4)?;
     Ok(Operation::Write {
         offset,
         data: reader.take(length as usize)?,
         flags,
+        open_flags,
     })
 }
 

@@ -29,6 +29,7 @@ use crate::transactions::notices::Notices;
 use crate::transactions::survival;
 use crate::views::Views;
 use crate::views::aborter;
+use crate::views::guard::GuardMount;
 use crate::views::inner_socket::InnerSocket;
 use crate::views::merges::Merges;
 use atomdir::client::own_surroundings;
@@ -167,7 +168,7 @@ impl Running {
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control)
             .map_err(serve("looking at the control directory"))?;
-        aborter::start(views.claim());
+        aborter::start(views.claim(), &path);
         let inner = InnerSocket::bind(views.claim());
         let latch = Arc::new(Latch::new().map_err(serve("making an event"))?);
         let control = directories.control()?;
@@ -181,6 +182,7 @@ impl Running {
                 root: path.clone(),
             },
             views,
+            guard: GuardMount::default(),
             inner_socket: inner.as_ref().map(InnerSocket::path),
             transactions: Transactions::default(),
             merges: Merges::default(),
@@ -264,6 +266,7 @@ impl Running {
     fn is_used(&self) -> bool {
         let service = &self.service;
         let stays = service.transactions.count() > 0
+            || service.guard.is_mounted()
             || service.store.awaits_confirmation()
             || service.idle_time.get().is_none();
         service.connections.count() > 0 || (stays && !service.store.is_removed())
@@ -374,6 +377,7 @@ impl Running {
             }
         });
         aside::finish_lazy_commits(&service);
+        service.guard.unmount();
         let kept = survival::end_all(&service);
         service.expiry.end();
         service.maintenance.end();

@@ -5,6 +5,7 @@ use crate::clients::connection::Connection;
 use crate::clients::replies::{Outcome, Unanswered};
 use crate::service::Service;
 use crate::transactions::survival;
+use crate::views::guard;
 use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, WhileOpen};
 use std::time::Duration;
 
@@ -26,6 +27,13 @@ pub(crate) fn handle(
             service.idle_time.set(idle_ms.map(Duration::from_millis));
             Answer::Nothing
         }
+        Request::Guard { mounted } => {
+            match mounted {
+                true => guard::mount(service, peer)?,
+                false => guard::unmount(service, peer)?,
+            }
+            Answer::Nothing
+        }
         Request::Stop { open } => {
             peer.require_administer("stop the service")?;
             survival::check_stop(service, open)?;
@@ -44,6 +52,7 @@ pub(crate) fn handle(
 fn refuse_if_used(service: &Service) -> Result<(), Failure> {
     let why = match service.connections.count() {
         _ if service.is_supervised => "a supervisor runs the service, and would have to restart it",
+        _ if service.guard.is_mounted() => "the service has mounted a guard over the store",
         0 | 1 => return Ok(()),
         _ => "another program is connected to the service",
     };

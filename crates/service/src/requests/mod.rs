@@ -144,6 +144,7 @@ pub(crate) fn handle(
         | Request::LendMount { .. }
         | Request::ServiceStatus
         | Request::SetIdleTime { .. }
+        | Request::Guard { .. }
         | Request::Stop { .. }) => return itself::handle(service, connection, asked),
         Request::Enter {
             transaction,

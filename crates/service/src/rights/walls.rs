@@ -12,7 +12,7 @@
 
 use crate::rights::permissions::{Peer, Reach};
 use atomdir::CONTROL_NAME;
-use atomdir::client::mounts::{Mount, is_exact_view, is_native_view, list, list_of};
+use atomdir::client::mounts::{Mount, is_exact_view, is_guard, is_native_view, list, list_of};
 use atomdir::hosting::kernel_text;
 use atomdir_protocol::{Failure, FailureKind, Request};
 use rustix::fs::{AtFlags, CWD, StatxFlags, stat, statx};
@@ -66,13 +66,25 @@ impl Walls {
             (Ok(theirs), Ok(own)) if theirs.len() <= MOUNTS_MAX => {
                 let may_be_native =
                     peer.reach != Reach::All && !runs_without_new_privileges(process);
-                Table {
-                    own: Mounts::new(&own),
-                    theirs: Mounts::new(&theirs),
-                    root,
-                    may_be_native,
+                let walls = |own: &[Mount], theirs: &[Mount]| {
+                    Table {
+                        own: Mounts::new(own),
+                        theirs: Mounts::new(theirs),
+                        root,
+                        may_be_native,
+                    }
+                    .walls()
+                };
+                let found = walls(&own, &theirs);
+                if found.is_none() || !own.iter().any(|mount| is_guard_of(mount, root)) {
+                    return found;
                 }
-                .walls()
+                // The peer's mount namespace may be older than the guard.
+                let beneath = walls(&without_guard(own, root), &without_guard(theirs, root));
+                match beneath.is_none() {
+                    true => beneath,
+                    false => found,
+                }
             }
             _ => Walls::unknown(),
         }
@@ -148,6 +160,20 @@ impl Walls {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         format!("which {}", parts.join(" and "))
     }
+}
+
+fn is_guard_of(mount: &Mount, root: &Path) -> bool {
+    mount.point == root && is_guard(mount)
+}
+
+/// The mounts as they would be without a guard over the store.
+fn without_guard(mut mounts: Vec<Mount>, root: &Path) -> Vec<Mount> {
+    while let Some(at) = mounts.iter().position(|mount| is_guard_of(mount, root)) {
+        let guard = mounts.remove(at);
+        let upon = mounts.iter_mut().filter(|mount| mount.parent == guard.id);
+        upon.for_each(|mount| mount.parent = guard.parent);
+    }
+    mounts
 }
 
 /// Whether a process in our mount namespace also has our root directory: it may be in a chroot.

@@ -19,6 +19,7 @@
 
 use crate::views::claim::Claim;
 use crate::views::mountpoint;
+use atomdir::client::mounts::guard_at;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, fstat, open, openat, statx,
 };
@@ -38,18 +39,18 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// Starts the child. No other thread but the calling one may run yet, so that the child finds no
 /// lock taken in its copy of the memory. Without a claim, or if it fails, the service works without.
-pub(crate) fn start(claim: &Claim) {
+pub(crate) fn start(claim: &Claim, store: &Path) {
     let Some(file) = claim.file() else {
         return;
     };
-    let place = claim.place().to_owned();
+    let (place, store) = (claim.place().to_owned(), store.to_owned());
     let (forking, is_forked) = mpsc::channel::<()>();
     let thread = std::thread::Builder::new().name(NAME.to_owned());
     let started = thread.spawn(move || {
         let service = getpid();
         // SAFETY: the other thread waits in the kernel. The child ends in `run`.
         let child = match unsafe { libc::fork() } {
-            0 => run(service, &file, &place),
+            0 => run(service, &file, (&place, &store)),
             child => Pid::from_raw(child),
         };
         drop((file, forking));
@@ -67,7 +68,7 @@ pub(crate) fn start(claim: &Claim) {
     }
 }
 
-fn run(service: Pid, claim: &OwnedFd, place: &Path) -> ! {
+fn run(service: Pid, claim: &OwnedFd, (place, store): (&Path, &Path)) -> ! {
     // SAFETY: descriptors of this process's own table. The claim's is moved to 0, and nothing here
     // uses another one afterwards.
     let claim = unsafe {
@@ -79,6 +80,10 @@ fn run(service: Pid, claim: &OwnedFd, place: &Path) -> ! {
     if fstat(claim).is_ok_and(|claim| claim.st_nlink > 0) {
         for place in mountpoint::all_of(place) {
             abort(&place);
+        }
+        // A thread of the service may wait for a program that waits for an answer.
+        if guard_at(store).is_some() {
+            abort(store);
         }
     }
     // SAFETY: ends the process without running anything of its parent's.

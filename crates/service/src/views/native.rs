@@ -56,6 +56,11 @@ pub(crate) fn choose(
         ViewChoice::Exclusive => {
             impossible(service, begin, peer)?;
             refuse_exclusive(begin)?;
+            if service.guard.is_mounted() {
+                return Err(no_view(
+                    "a guard lies over the store, and an exclusive transaction needs the base itself there",
+                ));
+            }
             Choice::Exclusive
         }
         ViewChoice::Native => {

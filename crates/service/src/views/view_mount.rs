@@ -121,9 +121,7 @@ impl ViewMount {
             others_allowed: user == 0,
             // Views have the flags of the base's mount; fusermount3 adds some of its own.
             flags: self.flags,
-            workers: std::thread::available_parallelism()
-                .map_or(2, |count| count.get().clamp(2, 8)),
-            rings: std::env::var_os(FUSE_VARIABLE).is_none_or(|way| way != "classic"),
+            ..options()
         };
         Session::mount(self.filesystem.clone(), &self.place, &options)
             .map_err(|error| mount_failure(&error))
@@ -291,7 +289,7 @@ impl ViewMount {
 }
 
 /// Returns the restrictions of the base's own mount. A view has the same ones.
-fn forbidden_outside(store: &Path) -> MountFlags {
+pub(crate) fn forbidden_outside(store: &Path) -> MountFlags {
     use rustix::fs::StatVfsMountFlags as Outside;
     let outside = rustix::fs::statvfs(store).map_or(Outside::empty(), |found| found.f_flag);
     let mut flags = MountFlags::empty();
@@ -303,6 +301,17 @@ fn forbidden_outside(store: &Path) -> MountFlags {
         flags.set(flag, outside.contains(bit));
     }
     flags
+}
+
+/// How the file systems of a service are served.
+pub(crate) fn options() -> MountOptions {
+    MountOptions {
+        source: String::new(),
+        others_allowed: false,
+        flags: MountFlags::empty(),
+        workers: std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8)),
+        rings: std::env::var_os(FUSE_VARIABLE).is_none_or(|way| way != "classic"),
+    }
 }
 
 fn end(session: &Session) {

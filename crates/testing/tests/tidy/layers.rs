@@ -24,6 +24,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["atomdir-disk", "atomdir-engine", "atomdir-fuse"],
     ),
     (
+        "atomdir-guard",
+        &["atomdir-disk", "atomdir-engine", "atomdir-fuse"],
+    ),
+    (
         "atomdir",
         &[
             "atomdir-disk",
@@ -40,6 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "atomdir-engine",
             "atomdir-format",
             "atomdir-fuse",
+            "atomdir-guard",
             "atomdir-protocol",
             "atomdir-views",
         ],

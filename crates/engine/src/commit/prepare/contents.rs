@@ -47,11 +47,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let file = self.view.staged_file(id).map_err(staging)?;
         let mut replacement = None;
         if self.is_anew(id) {
-            let disk = &self.view.core.disk;
-            let stat = disk.stat(&file).map_err(staging)?;
-            if stat.length != length {
-                disk.set_length(&file, length).map_err(staging)?;
-            }
+            let stat = give_length(&self.view.core.disk, &file, length).map_err(staging)?;
             replacement = Some(self.staged.len());
             self.register(id, stat.identity);
         } else if let Some(original) = original
@@ -160,7 +156,7 @@ const COPY_CHUNK: usize = 1 << 20;
 
 impl Fill<'_> {
     pub fn run<D: Disk>(&self, core: &Core<D>, file: &D::Handle) -> Result<(), Errno> {
-        core.disk.set_length(file, self.length)?;
+        give_length(&core.disk, file, self.length)?;
         let end = self.keep.min(self.length);
         let mut at = 0;
         while at < end {
@@ -203,4 +199,13 @@ impl Fill<'_> {
         }
         Ok(())
     }
+}
+
+/// Gives a staged file its length, if it has another one, and returns what it was before.
+pub(super) fn give_length<D: Disk>(disk: &D, file: &D::Handle, length: u64) -> Result<Stat, Errno> {
+    let stat = disk.stat(file)?;
+    if stat.length != length {
+        disk.set_length(file, length)?;
+    }
+    Ok(stat)
 }

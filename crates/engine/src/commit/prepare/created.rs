@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, NewNode, Times};
 use atomdir_format::record::AttributesChange;
 
+use super::contents::give_length;
 use super::{Outcome, Preparation, StagedObject, attributes_change, failed};
 use crate::base::rights::with_rights;
 use crate::ids::NodeId;
@@ -99,11 +100,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
     fn complete_file(&mut self, id: NodeId) -> Result<Identity, Errno> {
         let file = self.view.staged_file(id)?;
         let length = self.view.length(id)?;
-        let disk = &self.view.core.disk;
-        let stat = disk.stat(&file)?;
-        if stat.length != length {
-            disk.set_length(&file, length)?;
-        }
+        let stat = give_length(&self.view.core.disk, &file, length)?;
         let staged = self.view.staged(id)?.ok_or(Errno::STALE)?;
         let staged = Staged {
             identity: Some(stat.identity),

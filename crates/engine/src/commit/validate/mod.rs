@@ -41,8 +41,8 @@ pub(crate) struct Validation<'a, D: Disk> {
     /// The parts that the transaction has committed since its snapshot.
     pub landed: &'a Landed,
     pub began: Timestamp,
-    /// When the oldest open transaction began.
-    pub oldest_began: Timestamp,
+    /// When the oldest open transaction began. It looks at all that are open.
+    oldest_began: &'a dyn Fn() -> Timestamp,
     /// Whether the owner has fewer rights than this process.
     checks_rights: bool,
     reachable: HashSet<u64>,
@@ -65,7 +65,7 @@ impl<'a, D: Disk> Validation<'a, D> {
     pub fn new(
         core: &'a Core<D>,
         (at, landed): (Sequence, &'a Landed),
-        (began, oldest_began): (Timestamp, Timestamp),
+        (began, oldest_began): (Timestamp, &'a dyn Fn() -> Timestamp),
         owner: u32,
     ) -> Self {
         Validation {

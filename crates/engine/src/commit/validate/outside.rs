@@ -84,11 +84,13 @@ impl<D: Disk> Validation<'_, D> {
     /// Remembers the change of an outside writer for the open transactions that are
     /// older than it, before a commit changes the file.
     pub(super) fn note_outside(&self, rule: Rule, base: &Base, now: Stamp) {
-        let mut state = base.state();
-        let own = state.changed().and_then(|changed| changed.own_stamp);
+        let own = base.state().changed().and_then(|changed| changed.own_stamp);
         let is_ours = own.is_some_and(|own| own.stamp == now);
-        if !is_ours && now.changed() >= self.oldest_began && rule.holds() {
-            state.history_mut().changed.note_outside(now.changed());
+        if !is_ours && rule.holds() && now.changed() >= (self.oldest_began)() {
+            base.state()
+                .history_mut()
+                .changed
+                .note_outside(now.changed());
         }
     }
 }

@@ -92,7 +92,7 @@ impl Unflushed {
 impl<D: Disk> ViewLog<D> {
     /// Writes the whole view to a new file.
     fn create(view: &mut View<D>, begin: ViewBegin, note: Vec<u8>) -> Result<ViewLog<D>> {
-        let (stage, disk) = (view.stage()?, &view.core.disk);
+        let (stage, disk) = (view.own_stage()?, &view.core.disk);
         let new = names::fixed(names::VIEW_NEW);
         control::remove(disk, &stage, &new)?;
         let file = disk.create(&stage, &new, 0o600)?;

@@ -66,7 +66,7 @@ pub(crate) use seen::UpperState;
 impl<D: Disk> View<D> {
     /// Makes the directories that the overlay's mount needs.
     pub(crate) fn prepare_upper(&mut self) -> Result<()> {
-        let stage = self.stage()?;
+        let stage = self.own_stage()?;
         let disk = &self.core.disk;
         for name in [names::UPPER, names::WORK] {
             let name = names::fixed(name);
