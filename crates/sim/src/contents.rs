@@ -94,7 +94,11 @@ impl Contents {
 
     /// Drops what is beyond the length, so that it does not reappear when the file grows.
     pub fn trim(&mut self) {
-        self.sectors.split_off(&self.length.div_ceil(SECTOR));
+        let end = self.length.div_ceil(SECTOR);
+        let last = self.sectors.last_key_value();
+        if last.is_some_and(|(last, _)| *last >= end) {
+            self.sectors.split_off(&end);
+        }
         let within = (self.length % SECTOR) as usize;
         if within > 0
             && let Some(last) = self.sectors.get_mut(&(self.length / SECTOR))

@@ -205,7 +205,7 @@ pub(crate) fn sides(
         commits_min: before.commits_min + 1,
         is_cancelled: false,
         surviving: None,
-        ..before
+        ..before.clone()
     };
     Ok(Sides { before, after })
 }

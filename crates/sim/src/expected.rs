@@ -1,5 +1,8 @@
 //! What a crash may leave of the base.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::hash::Known;
 use crate::image::Image;
 use crate::survivors::Surviving;
 use crate::tree::Tree;
@@ -20,9 +23,34 @@ pub struct Expected {
     pub is_cancelled: bool,
     /// The transaction that is still open, if any.
     pub surviving: Option<Surviving>,
+    pub(crate) digest: Known,
 }
 
 impl Expected {
+    /// The same for two that a recovery is compared with in the same way. Nothing is changed once
+    /// this was asked for.
+    pub(crate) fn digest(&self) -> u64 {
+        let Expected {
+            sequence,
+            tree,
+            has_directory_times,
+            has_times,
+            commits_min,
+            undoable_from,
+            is_cancelled,
+            surviving,
+            digest,
+        } = self;
+        digest.or_computed(|| {
+            let mut hasher = DefaultHasher::new();
+            (sequence, tree, has_directory_times, has_times).hash(&mut hasher);
+            (commits_min, undoable_from, is_cancelled).hash(&mut hasher);
+            let surviving = surviving.as_ref().filter(|one| !one.is_none());
+            surviving.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+
     /// Describes how the disk's contents differ from the tree, if they do.
     pub fn difference(&self, image: &Image) -> Option<String> {
         let mut found = Tree::of_image(image);

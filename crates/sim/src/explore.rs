@@ -4,20 +4,16 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use atomdir_engine::{CARRIED_BYTES_MAX, Durability, Isolation, Sequence};
-
 use crate::choice::{Bounds, choices};
 use crate::disk::SimDisk;
 use crate::effect::{Keep, Ordering, Volatile};
 use crate::expected::Expected;
 use crate::fault::AfterFailedSync;
 use crate::image::Image;
-use crate::opening::{SimStore, open, open_with, options};
-use crate::operation::{Node, Operation};
-use crate::survivors;
+use crate::opening::open;
+use crate::recovered::{recover, recover_once};
 use crate::trace::{Event, Trace};
-use crate::tree::Tree;
-use crate::workload::{act, make_store};
+use crate::workload::make_store;
 use crate::world::Site;
 
 #[derive(Debug, Clone)]
@@ -157,12 +153,10 @@ fn lost_write(
     allowed: &[usize],
     expected: &[Expected],
 ) -> Result<(), String> {
-    let ordering = disk.ordering;
     live.repair();
     let restarted = SimDisk::restart(live, disk);
     recover(&restarted, allowed, expected, false)?;
-    let crashed = SimDisk::boot(restarted.crash(false), ordering);
-    let found = recover(&crashed, allowed, expected, false);
+    let found = recover_once(restarted.crash(false), allowed, expected);
     found
         .map(drop)
         .map_err(|reason| format!("after a crash: {reason}"))
@@ -290,6 +284,16 @@ impl Explored {
         let goes_deeper = plan.levels.len() > path.len()
             && self.deeper < plan.deeper_max
             && (is_asked_for || hash.is_multiple_of(plan.deeper_one_in[path.len() - 1]));
+        if !goes_deeper && plan.only.is_none() {
+            match recover_once(image, allowed, expected) {
+                Ok(sites) => self.sites.extend(sites.iter()),
+                Err(reason) => {
+                    let path = path.clone();
+                    self.failure = Some(Failure { path, reason });
+                }
+            }
+            return;
+        }
         let booted = SimDisk::boot(image, disk.ordering);
         booted.skip_sync(plan.skipped);
         let recovered = recover(&booted, allowed, expected, goes_deeper);
@@ -358,143 +362,6 @@ pub(crate) fn restart(disk: &SimDisk, expected: &[Expected], plan: &Plan) -> Res
     }
     match explored.failure {
         Some(failure) => Err(format!("{:?}: {}", failure.path, failure.reason)),
-        None => Ok(()),
-    }
-}
-
-/// Recovers and compares. If this run is traced, makes one more commit, and returns what
-/// crashes in the trace may leave.
-fn recover(
-    disk: &SimDisk,
-    allowed: &[usize],
-    expected: &[Expected],
-    traced: bool,
-) -> Result<Option<(Trace, Vec<Expected>)>, String> {
-    if traced {
-        disk.start_trace();
-        disk.allow(allowed);
-    }
-    let keeps_history = expected[0].undoable_from.is_some();
-    let opened = open_with(disk, CARRIED_BYTES_MAX, keeps_history);
-    let (store, _) = opened.map_err(|error| format!("recovery: {error}"))?;
-    let sequence = store.status().sequence.0;
-    let found = allowed
-        .iter()
-        .find(|tree| expected[**tree].sequence == sequence);
-    let Some(found) = found else {
-        let allowed = allowed.iter().map(|tree| expected[*tree].sequence);
-        let allowed: Vec<u64> = allowed.collect();
-        return Err(format!(
-            "commit {sequence} is the last, which should be one of {allowed:?}"
-        ));
-    };
-    if let Some(difference) = expected[*found].difference(&disk.image()) {
-        return Err(format!(
-            "the base is not as of commit {sequence}:\n{difference}"
-        ));
-    }
-    let survivor = survivors::check(disk, &store, &expected[*found])?;
-    let problems = store.check().problems;
-    if !problems.is_empty() {
-        return Err(format!("check: {problems:?}"));
-    }
-    let commits = store.commits().map_err(|error| error.to_string())?;
-    let newest = commits.last().map_or(0, |newest| newest.summary.sequence.0);
-    let is_commit = !expected[*found].is_cancelled;
-    if (newest == sequence) != is_commit || (commits.len() as u64) < expected[*found].commits_min {
-        let count = commits.len();
-        return Err(format!(
-            "{count} commits are known, the last is {newest} of {sequence}"
-        ));
-    }
-    if !traced {
-        check_undo(disk, &store, &expected[..=*found])?;
-        return Ok(None);
-    }
-    let mut expected = expected.to_vec();
-    // A commit that recovery does not find cancelled is not cancelled later.
-    let later = expected[*found + 1..].iter_mut();
-    let never = later.filter(|later| later.is_cancelled);
-    never.for_each(|never| never.sequence = u64::MAX);
-    let reopened = survivors::expect_again(disk, &mut expected, *found, &survivor);
-    disk.allow(&[reopened]);
-    let (transaction, surviving) = survivors::or_begin(&store, survivor, &expected[reopened])?;
-    let directory = format!("probe-{sequence}");
-    let file = format!("{directory}/inside");
-    let operations = [
-        Operation::Make(directory, Node::Directory),
-        Operation::File(file, 700),
-    ];
-    act(&*transaction, &operations, sequence);
-    let tree = Tree::of_view(&transaction).map_err(|errno| format!("view: {errno}"))?;
-    expected.push(Expected {
-        sequence: sequence + 1,
-        tree,
-        has_times: true,
-        commits_min: expected[*found].commits_min + 1,
-        is_cancelled: false,
-        surviving,
-        ..expected[*found].clone()
-    });
-    disk.allow(&[reopened, expected.len() - 1]);
-    store
-        .commit(&transaction)
-        .map_err(|error| format!("the commit after recovery: {error}"))?;
-    disk.allow(&[expected.len() - 1]);
-    let trace = disk.take_trace();
-    let mut reached = expected[..=*found].to_vec();
-    reached.extend(expected.last().cloned());
-    check_undo(disk, &store, &reached)?;
-    Ok(Some((trace, expected)))
-}
-
-/// Undoes the newest commit, and then all kept commits together. Each undo must give the tree
-/// before. `expected` ends with the tree that is in the base.
-fn check_undo(disk: &SimDisk, store: &SimStore, expected: &[Expected]) -> Result<(), String> {
-    let Some(newest) = expected.last() else {
-        return Ok(());
-    };
-    let Some(wanted) = newest.undoable_from else {
-        return Ok(());
-    };
-    // The store must keep what is expected.
-    let oldest = store.status().history.and_then(|history| history.oldest);
-    let from = oldest.map_or(newest.sequence + 1, |(oldest, _)| oldest.0);
-    if wanted <= newest.sequence && from > wanted {
-        return Err(format!(
-            "commits are kept from {from} on, not from {wanted}"
-        ));
-    }
-    if from > newest.sequence {
-        return Ok(());
-    }
-    let before = |first: u64| {
-        let mut trees = expected.iter().rev();
-        let wanted = trees.find(|tree| tree.sequence == first - 1);
-        wanted.ok_or(format!("no tree before commit {first}"))
-    };
-    let undo = |first: u64| {
-        let commits: Vec<Sequence> = (first..=newest.sequence).map(Sequence).collect();
-        let begin = options(Isolation::Snapshot, Durability::Durable);
-        let undone = store.undo(&commits, &[], begin);
-        undone.map_err(|error| format!("undo from commit {first} on: {error}"))
-    };
-    if !newest.is_cancelled {
-        let undone = undo(newest.sequence)?;
-        let shown = Tree::of_view(&undone).map_err(|errno| format!("view of an undo: {errno}"))?;
-        let wanted = before(newest.sequence)?;
-        if let Some(difference) = wanted.difference_but_times_of_directories(shown) {
-            let sequence = newest.sequence;
-            return Err(format!("commit {sequence} undone:\n{difference}"));
-        }
-        store.abort(&undone);
-    }
-    let undone = undo(from)?;
-    let committed = store.commit(&undone);
-    committed.map_err(|error| format!("undo from commit {from} on: {error}"))?;
-    let shown = Tree::of_image(&disk.image());
-    match before(from)?.difference_but_times_of_directories(shown) {
-        Some(difference) => Err(format!("undone from commit {from} on:\n{difference}")),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atomdir_disk::{Kind, Name, Owner, Times, Timestamp};
 
 use crate::contents::Contents;
-use crate::hash::Hasher;
+use crate::hash::{Hasher, Known};
 
 pub(crate) type Number = u64;
 pub(crate) const ROOT: Number = 1;
@@ -24,6 +24,7 @@ pub(crate) struct Inode {
     pub device_number: u64,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub body: Body,
+    pub hash: Known,
 }
 
 #[derive(Debug, Clone)]
@@ -72,7 +73,7 @@ impl Image {
 
     pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut Inode> {
         let inode = self.inodes.get_mut(number as usize)?.as_mut()?;
-        Some(Arc::make_mut(inode))
+        Some(changed(inode))
     }
 
     pub(crate) fn insert(&mut self, number: Number, inode: Arc<Inode>) {
@@ -126,7 +127,7 @@ impl Image {
                 last.is_some_and(|(last, _)| (last + 1) * crate::contents::SECTOR > contents.length)
             });
             if inode.links != links || loose {
-                let inode = Arc::make_mut(inode);
+                let inode = changed(inode);
                 inode.links = links;
                 if let Body::File(contents) = &mut inode.body {
                     contents.trim();
@@ -141,14 +142,34 @@ impl Image {
         for (number, inode) in self.inodes.iter().enumerate() {
             if let Some(inode) = inode {
                 hasher.number(number as u64);
-                hash_inode(&mut hasher, inode);
+                hasher.number(inode.hash.or_computed(|| hash_of(inode)));
             }
+        }
+        hasher.finish()
+    }
+
+    /// Covers what [`Image::hash`] leaves out and a program can learn. That hash chooses the states
+    /// whose recovery is crashed, too.
+    pub(crate) fn hash_of_rest(&self) -> u64 {
+        let mut hasher = Hasher::default();
+        hasher.number(self.boots);
+        for inode in self.inodes.iter().flatten() {
+            hasher.number(inode.kind as u64);
+            hasher.number(inode.contents().map_or(0, |contents| contents.reserved));
         }
         hasher.finish()
     }
 }
 
-fn hash_inode(hasher: &mut Hasher, inode: &Inode) {
+/// For a change: copied if other images share it.
+fn changed(inode: &mut Arc<Inode>) -> &mut Inode {
+    let inode = Arc::make_mut(inode);
+    inode.hash = Known::default();
+    inode
+}
+
+fn hash_of(inode: &Inode) -> u64 {
+    let mut hasher = Hasher::default();
     hasher.number(u64::from(inode.mode));
     hasher.number(u64::from(inode.owner.user) << 32 | u64::from(inode.owner.group));
     for time in [inode.times.accessed, inode.times.modified, inode.changed] {
@@ -178,4 +199,5 @@ fn hash_inode(hasher: &mut Hasher, inode: &Inode) {
         Body::Symlink(target) => hasher.bytes(target),
         Body::Other => hasher.number(inode.device_number),
     }
+    hasher.finish()
 }

@@ -10,7 +10,7 @@
 //! - `disk`, `world`, `image`, `contents`: the simulated disk; its state; the tree of one state; the
 //!   contents of files
 //! - `effect`, `choice`: what a crash may keep of each call; which of these are tried
-//! - `trace`, `explore`: records a run; crashes it at every point and recovers
+//! - `trace`, `explore`, `recovered`: records a run; crashes it at every point; recovers and compares
 //! - `fault`, `disturb`: faults of the disk while the engine runs; workloads that meet them
 //! - `workload`, `workloads`, `random`, `expected`: a few commits in a row; the list of them; random
 //!   ones; what a crash may leave of them
@@ -39,6 +39,7 @@ mod opening;
 mod operation;
 mod overlay;
 mod random;
+mod recovered;
 mod survivors;
 mod trace;
 mod transactions;

@@ -43,7 +43,7 @@ pub struct Survivor {
 
 /// The trees that the transaction's view may show, without times. `None` means that it is not open
 /// any more.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Surviving {
     boots: u64,
     /// Others have committed since its begin.
@@ -55,6 +55,13 @@ pub struct Surviving {
 }
 
 impl Surviving {
+    /// Whether nothing may be open, as without this.
+    pub(crate) fn is_none(&self) -> bool {
+        let is_none =
+            |trees: &[Option<Tree>]| !trees.is_empty() && trees.iter().all(Option::is_none);
+        is_none(&self.after_kill) && is_none(&self.after_crash)
+    }
+
     fn allows(&self, disk: &SimDisk, found: Option<&Tree>) -> bool {
         let allowed = match disk.image().boots == self.boots {
             true => &self.after_kill,

@@ -386,6 +386,7 @@ impl Driver {
                 undoable_from: newest.undoable_from,
                 is_cancelled: false,
                 surviving: None,
+                digest: Default::default(),
             };
             self.expected.push(expected);
         }

@@ -16,10 +16,10 @@ pub(crate) const CALLER: Caller = Caller { user: 0, group: 0 };
 pub(crate) const CONTROL: &[u8] = b".atomdir";
 
 /// Objects by path; the root's path is empty.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Tree(BTreeMap<Vec<u8>, Object>);
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Object {
     kind: Kind,
     mode: u32,

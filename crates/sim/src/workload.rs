@@ -148,6 +148,7 @@ impl Workload {
             undoable_from: self.keeps_history.then_some(1),
             is_cancelled: false,
             surviving: None,
+            digest: Default::default(),
         };
         let plain = SimDisk::new();
         act(&plain, &self.base, 0);
@@ -439,6 +440,7 @@ impl Driver {
             undoable_from: newest.undoable_from,
             is_cancelled: false,
             surviving: self.survives_commit.clone(),
+            digest: Default::default(),
         });
         self.note_plain();
     }

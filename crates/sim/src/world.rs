@@ -10,6 +10,7 @@ use atomdir_disk::{Errno, Kind, Name, Owner, Result, Times, Timestamp};
 use crate::effect::{Effect, EntryChange, Ordering, Scope, Volatile, What};
 use crate::fault::{AfterFailedSync, Call, Fault, Struck};
 use crate::group::Meeting;
+use crate::hash::Known;
 use crate::image::{Body, Image, Inode, Number, ROOT};
 use crate::trace::{Event, Trace};
 
@@ -315,6 +316,7 @@ pub(crate) fn inode(kind: Kind, mode: u32, body: Body, now: u64) -> Inode {
         device_number: 0,
         xattrs: BTreeMap::new(),
         body,
+        hash: Known::default(),
     }
 }
 

@@ -172,10 +172,11 @@ impl<D: Disk> Log<D> {
     /// Writes the records from `start` on once more: after a failed flush they may be only in
     /// memory although the kernel has marked their pages clean.
     pub fn rewrite(&self, disk: &D, start: u64) -> Result<(), Errno> {
-        let mut buffer = vec![0; REWRITE_CHUNK];
+        let chunk = self.tail.saturating_sub(start).min(REWRITE_CHUNK as u64);
+        let mut buffer = vec![0; chunk as usize];
         let mut at = start;
         while at < self.tail {
-            let length = (self.tail - at).min(REWRITE_CHUNK as u64) as usize;
+            let length = (self.tail - at).min(chunk) as usize;
             let count = disk.read_at(&self.file, &mut buffer[..length], at)?;
             if count == 0 {
                 return Err(Errno::IO);
