@@ -34,7 +34,7 @@ use crate::names;
 use crate::ranges::RangeSet;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
-use crate::store::guard::Guard;
+use crate::store::guard::{Guard, Guarding};
 use crate::store::queue::Logged;
 use crate::transaction::Transaction;
 use crate::write_set::ContentsWrite;
@@ -367,6 +367,18 @@ impl<D: Disk> Keeping<'_, D> {
 }
 
 impl<D: Disk> Store<D> {
+    /// From now on commits wait for guarded calls. `None`: the store has a guard.
+    pub fn guard(&self, guarding: Arc<dyn Guarding>) -> Option<Guard<D>> {
+        // No commit is being applied, or has been published early.
+        let committing = self.lock_without_pending().unwrap_or_else(|error| {
+            tracing::warn!(%error, "until these commits are in the base, snapshots are not frozen");
+            lock(&self.0.commit)
+        });
+        let newest = committing.journal.newest;
+        let is_first = self.0.gate.guard(guarding, newest);
+        is_first.then(|| Guard(self.clone()))
+    }
+
     /// Appends the record of a commit, behind those of all epochs before it.
     pub(super) fn append(
         &self,

@@ -146,24 +146,6 @@ pub(crate) struct Closed<'a> {
     pub is_applied: bool,
 }
 
-impl<D: Disk> Store<D> {
-    /// From now on commits wait for guarded calls. `None`: the store has a guard.
-    pub fn guard(&self, guarding: Arc<dyn Guarding>) -> Option<Guard<D>> {
-        // No commit is being applied, or has been published early.
-        let committing = self.lock_without_pending().unwrap_or_else(|error| {
-            tracing::warn!(%error, "until these commits are in the base, snapshots are not frozen");
-            lock(&self.0.commit)
-        });
-        let mut state = self.0.gate.lock();
-        if state.guarding.is_some() {
-            return None;
-        }
-        state.newest = state.newest.max(committing.journal.newest);
-        state.guarding = Some(guarding);
-        Some(Guard(self.clone()))
-    }
-}
-
 impl<D: Disk> Guard<D> {
     /// The root directory of the base.
     pub fn root(&self) -> Arc<D::Handle> {
@@ -190,6 +172,17 @@ impl<D: Disk> Drop for Guard<D> {
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, GateState> {
         lock(&self.state)
+    }
+
+    /// False: there is a guard. The caller holds the commit lock. `newest`: the log's sequence.
+    pub fn guard(&self, guarding: Arc<dyn Guarding>, newest: Sequence) -> bool {
+        let mut state = self.lock();
+        if state.guarding.is_some() {
+            return false;
+        }
+        state.newest = state.newest.max(newest);
+        state.guarding = Some(guarding);
+        true
     }
 
     fn enter(&self, reads: Option<Identity>) -> Section<'_> {

@@ -12,13 +12,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use atomdir_disk::Errno;
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{
-    BeginOptions, CommitError, Durability, Portion, RefreshError, Sequence, Store, TransactionId,
-    UndoError,
-};
+use atomdir_engine::{BeginOptions, Durability, Sequence, Store, TransactionId};
 use atomdir_testing::{Random, pick};
 
-use crate::model::{Model, Operation, Tree, join};
+use crate::model::{Model, Operation, Tree};
 use crate::program::{look, run};
 use crate::world::{Open, World, open, options};
 
@@ -28,43 +25,43 @@ const STEPS: usize = 150;
 const INSIDE: [&str; 4] = ["c", "d", "e", "f"];
 const OUTSIDE: [&str; 4] = ["a", "b", "c", "d"];
 
-struct Client {
-    open: Open,
-    fork: Model,
-    now: Model,
+pub struct Client {
+    pub open: Open,
+    pub fork: Model,
+    pub now: Model,
     /// As [`look`] shows it, if the transaction has changed nothing.
-    times: Option<Tree>,
+    pub times: Option<Tree>,
 }
 
 /// A commit that is not known to be in the base.
-struct Pending {
-    id: TransactionId,
-    fork: Model,
-    now: Model,
+pub struct Pending {
+    pub id: TransactionId,
+    pub fork: Model,
+    pub now: Model,
 }
 
 #[derive(Default)]
-struct Counts {
-    commits: usize,
-    conflicts: usize,
-    set_aside: usize,
-    refreshed: usize,
-    parts: usize,
-    undone: usize,
+pub struct Counts {
+    pub commits: usize,
+    pub conflicts: usize,
+    pub set_aside: usize,
+    pub refreshed: usize,
+    pub parts: usize,
+    pub undone: usize,
 }
 
-struct Run {
-    world: Option<World>,
-    random: Random,
-    base: Model,
-    next: usize,
-    pending: VecDeque<Pending>,
-    clients: Vec<Client>,
+pub struct Run {
+    pub world: Option<World>,
+    pub random: Random,
+    pub base: Model,
+    pub next: usize,
+    pub pending: VecDeque<Pending>,
+    pub clients: Vec<Client>,
     /// Of each commit that was applied: the base before and after.
-    applied: Vec<(Sequence, Model, Model)>,
-    trace: Vec<String>,
-    counts: Counts,
-    seed: u64,
+    pub applied: Vec<(Sequence, Model, Model)>,
+    pub trace: Vec<String>,
+    pub counts: Counts,
+    pub seed: u64,
 }
 
 impl Run {
@@ -87,15 +84,15 @@ impl Run {
         self.world.as_ref().expect("it is there")
     }
 
-    fn store(&self) -> Store<LinuxDisk> {
+    pub fn store(&self) -> Store<LinuxDisk> {
         self.world().store.clone()
     }
 
-    fn note(&mut self, what: String) {
+    pub fn note(&mut self, what: String) {
         self.trace.push(what);
     }
 
-    fn fail(&self, what: &str) -> ! {
+    pub fn fail(&self, what: &str) -> ! {
         panic!(
             "{}\n{what}: ATOMDIR_SEED={}",
             self.trace.join("\n"),
@@ -120,7 +117,7 @@ impl Run {
     }
 
     /// Takes note of which commits have reached the base, or never will.
-    fn follow(&mut self, refused: Option<TransactionId>) {
+    pub fn follow(&mut self, refused: Option<TransactionId>) {
         let aside = self.store().set_aside();
         let mut cancelled: BTreeSet<TransactionId> =
             aside.iter().map(|one| one.transaction).collect();
@@ -264,7 +261,7 @@ impl Run {
         }
     }
 
-    fn check(&mut self, client: &Client) {
+    pub fn check(&mut self, client: &Client) {
         let (id, store) = (client.open.id(), self.store());
         let seen = look(&*client.open);
         // To look may bring commits into the base, or set them aside.
@@ -287,147 +284,6 @@ impl Run {
         let seen = look(guarded);
         let (tree, _) = seen.unwrap_or_else(|errno| self.fail(&format!("the base: {errno}")));
         self.assert_same("the base", &tree, &self.base.tree());
-    }
-
-    /// Whether the transaction goes on.
-    fn commit(&mut self, client: &mut Client) -> bool {
-        let id = client.open.id();
-        self.pending.push_back(Pending {
-            id,
-            fork: client.fork.clone(),
-            now: client.now.clone(),
-        });
-        let committed = self.store().commit(&client.open);
-        self.note(format!("commit {id}: {committed:?}"));
-        match committed {
-            Ok(committed) if committed.sequence.is_some() => {
-                self.counts.commits += 1;
-                let durability = client.open.durability();
-                self.follow(None);
-                if durability == Durability::Durable && self.pending.iter().any(|one| one.id == id)
-                {
-                    self.fail("it is not in the base");
-                }
-                false
-            }
-            Ok(_) => {
-                self.pending.retain(|one| one.id != id);
-                self.follow(None);
-                if client.fork != client.now && client.fork.tree() != client.now.tree() {
-                    self.fail("it has changed something");
-                }
-                false
-            }
-            Err(CommitError::Conflict(_)) => {
-                self.counts.conflicts += 1;
-                self.follow(Some(id));
-                if self.random.chance(2) {
-                    return true;
-                }
-                self.store().abort(&client.open);
-                false
-            }
-            Err(error) => self.fail(&error.to_string()),
-        }
-    }
-
-    /// Lands what the transaction has done to one file.
-    fn land(&mut self, client: &mut Client) {
-        let files: Vec<_> = client
-            .now
-            .paths()
-            .into_iter()
-            .map(|(path, _)| path)
-            .collect();
-        let path = self.random.choose(&files).clone();
-        let Some(part) = client.fork.with_contents_of(&client.now, &path) else {
-            return;
-        };
-        let id = client.open.id();
-        self.pending.push_back(Pending {
-            id,
-            fork: client.fork.clone(),
-            now: part.clone(),
-        });
-        let paths = [join(&path).into_bytes()];
-        let landed = self
-            .store()
-            .commit_portion(&client.open, Portion::part(&paths), &mut |_| {});
-        self.note(format!("land {path:?} of {id}: {landed:?}"));
-        match landed {
-            Ok(_) => {
-                self.follow(None);
-                self.pending.retain(|one| one.id != id);
-                self.counts.parts += 1;
-                client.fork = part;
-            }
-            Err(CommitError::Conflict(_) | CommitError::Unchanged { .. }) => self.follow(Some(id)),
-            Err(error) => self.fail(&error.to_string()),
-        }
-    }
-
-    fn refresh(&mut self, client: &mut Client) {
-        let id = client.open.id();
-        let refreshed = self.store().refresh(&client.open);
-        self.note(format!("refresh {id}: {refreshed:?}"));
-        self.follow(None);
-        match refreshed {
-            Ok(_) => {
-                let merged = Model::merge(&client.fork, &client.now, &self.base);
-                client.now = merged.unwrap_or_else(|lost| self.fail(&lost));
-                client.fork = self.base.clone();
-                client.times = None;
-                self.counts.refreshed += 1;
-            }
-            Err(RefreshError::Commit(CommitError::Conflict(_))) => {}
-            Err(error) => self.fail(&error.to_string()),
-        }
-    }
-
-    fn undo(&mut self) {
-        let Some((_, before, after)) = self.applied.last().cloned() else {
-            return;
-        };
-        let commits = self.store().commits().expect("listed");
-        self.follow(None);
-        if self.applied.last().is_none_or(|last| last.2 != after) {
-            return;
-        }
-        let Some(newest) = commits.iter().map(|commit| commit.summary.sequence).max() else {
-            return;
-        };
-        let listed: Vec<_> = commits
-            .iter()
-            .map(|one| (one.summary.sequence, one.summary.transaction))
-            .collect();
-        self.note(format!("commits {listed:?}"));
-        match self.store().undo(&[newest], &[], options()) {
-            Ok(open) => {
-                self.note(format!("undo {newest}: {}", open.id()));
-                self.follow(None);
-                if self.base != after {
-                    // What becomes of the contents of removed files is not in the model.
-                    self.store().abort(&open);
-                    return;
-                }
-                let now = before;
-                self.counts.undone += 1;
-                let fork = self.base.clone();
-                let client = Client {
-                    open,
-                    fork,
-                    now,
-                    times: None,
-                };
-                self.check(&client);
-                self.clients.push(client);
-            }
-            Err(UndoError::Conflict(conflicts)) => {
-                self.note(format!("undo {newest}: {conflicts:?}"));
-            }
-            Err(UndoError::AlreadyUndone { .. }) => {}
-            Err(error) => self.fail(&error.to_string()),
-        }
     }
 
     fn step(&mut self) {

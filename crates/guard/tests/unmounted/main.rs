@@ -1,5 +1,6 @@
 //! The guard without a mount: programs are calls of its file system.
 
+mod ends;
 mod found;
 mod histories;
 mod model;
