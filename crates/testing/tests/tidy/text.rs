@@ -1,5 +1,7 @@
 //! Checks for sizes, leftover marks, and files that nothing includes.
 
+use std::path::Path;
+
 use crate::sources::{self, Source, expect_none};
 
 const FILE_LINES_MAX: usize = 500;
@@ -127,6 +129,35 @@ fn every_source_file_is_included() {
         dead.map(|source| format!("{}: nothing includes it", source.path))
             .collect(),
     );
+}
+
+/// Cargo builds no tests of a target with `test = false`, and says nothing of those it has.
+#[test]
+fn targets_without_tests_have_none() {
+    let all = sources::all();
+    let mut findings = Vec::new();
+    for package in sources::packages() {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let without = targets.filter(|one| one["test"] == false && one["kind"][0] != "example");
+        for target in without {
+            let path = Path::new(target["src_path"].as_str().unwrap());
+            let Ok(path) = path.strip_prefix(sources::root()) else {
+                continue;
+            };
+            let is_below = |source: &&Source| {
+                source.is_rust() && Path::new(&source.path).starts_with(path.parent().unwrap())
+            };
+            for source in all.iter().filter(is_below) {
+                let path = &source.path;
+                if source.code().any(|(_, line)| line.trim() == "#[test]") {
+                    findings.push(format!(
+                        "{path} has a test, and its target says test = false"
+                    ));
+                }
+            }
+        }
+    }
+    expect_none(findings);
 }
 
 /// Whether cargo builds this file by itself.
