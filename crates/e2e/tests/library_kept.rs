@@ -1,6 +1,6 @@
 //! Transactions that a program keeps open through the library and continues later.
 
-use atomdir::{Door, EndedHow, Store, StoreError, StoreOptions, TransactionId};
+use atomdir::{Door, Durability, EndedHow, Store, StoreError, StoreOptions, TransactionId};
 use atomdir_testing::{call_here, for_each_user_of_a_store};
 use std::path::Path;
 
@@ -100,5 +100,44 @@ fn kept_transactions_go_on_after_kills_and_stay_open_when_dropped() {
         assert!(matches!(tx.keep(), Err(StoreError::NeedsService)));
         assert!(matches!(embedded.ended(), Err(StoreError::NeedsService)));
         embedded.close().expect("closed");
+    });
+}
+
+/// Through the service, too, a begin waits for no lazy commit that only writes files. If its
+/// transaction is kept, the next service does not take such a commit for the change of an outside
+/// writer.
+#[test]
+fn transactions_that_begin_over_lazy_commits_can_be_kept() {
+    let name = "transactions_that_begin_over_lazy_commits_can_be_kept";
+    for_each_user_of_a_store(name, |one| {
+        let base = one.path();
+        atomdir::init(base, None).expect("a store");
+        std::fs::write(base.join("file"), b"old").expect("written");
+        let mut store = served(base);
+        // On a busy machine the commit may be in the base before the next transaction has begun.
+        let is_ahead = (0..100).any(|number: u8| {
+            let text = number.to_string().into_bytes();
+            let tx = store.transaction().durability(Durability::Lazy).begin();
+            let tx = tx.expect("begun");
+            tx.write("file", &text).expect("written");
+            tx.commit().expect("nobody is in the way");
+            let tx = store.begin().expect("begun");
+            let in_base = std::fs::read(base.join("file")).expect("there");
+            assert_eq!(tx.read("file").expect("there"), text);
+            if in_base == text {
+                return false;
+            }
+            let id = tx.keep().expect("kept");
+            one.kill_service();
+            store = served(base);
+            let tx = store.attach(id).expect("it is open again");
+            tx.write("file", b"new").expect("written");
+            tx.commit().expect("no outside writer was there");
+            true
+        });
+        assert!(is_ahead, "each begin waited for the base");
+        assert_eq!(std::fs::read(base.join("file")).expect("there"), b"new");
+        drop(store);
+        call_here(base, &["service", "stop"]).expect(0);
     });
 }
