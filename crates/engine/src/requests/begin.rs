@@ -32,13 +32,7 @@ impl<D: Disk> Store<D> {
     /// does a commit that changes the same. Under a guard this is [`Store::begin_in_base`]: see
     /// `commit::guarded`.
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
-        if self.0.gate.is_guarded() {
-            return self.begin_in_base(options);
-        }
-        self.refuse_if_poisoned()?;
-        self.look_for_space();
-        self.retry_stalled()?;
-        self.begin_showing(Shows::All, options)
+        self.begin_at_once(Shows::All, options)
     }
 
     /// Like [`Store::begin`], but waits until every commit that has returned is in the base: no
@@ -57,13 +51,25 @@ impl<D: Disk> Store<D> {
         &self,
         options: BeginOptions,
     ) -> Result<Arc<Transaction<D>>, BeginError> {
-        let has_late = self.0.core.on_the_way.look(|looking| looking.has_late());
-        if has_late || self.0.gate.is_guarded() {
+        match self.0.core.on_the_way.look(|looking| looking.has_late()) {
+            true => self.begin_in_base(options),
+            false => self.begin_at_once(Shows::Published, options),
+        }
+    }
+
+    fn begin_at_once(
+        &self,
+        shows: Shows,
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, BeginError> {
+        if self.0.gate.is_guarded() {
             return self.begin_in_base(options);
         }
         self.refuse_if_poisoned()?;
         self.look_for_space();
-        self.begin_showing(Shows::Published, options)
+        // While a commit is stalled, there is no whole state that a snapshot could show.
+        self.retry_stalled()?;
+        self.begin_showing(shows, options)
     }
 
     /// If another commits just now, space is looked for after that.

@@ -238,6 +238,17 @@ fn published_commits_stall_together_and_go_on_together() {
     };
     assert_snapshots();
     assert_stalled(store.sync(), "f");
+    // There is no whole state of the base that a snapshot could show.
+    for begun in [
+        store.begin(options()),
+        store.begin_published(options()),
+        store.begin_in_base(options()),
+    ] {
+        let Err(BeginError::Store(refused)) = begun else {
+            panic!("it begins");
+        };
+        assert_stalled::<()>(Err(refused), "f");
+    }
     drop(mounted);
     store.sync().expect("nothing is in the way");
     assert_snapshots();
