@@ -40,8 +40,8 @@ pub enum ViewChange {
     /// An object that comes back from limbo, `after`, is the same file as the object `before`,
     /// whose place it takes.
     Succession { before: u64, after: u64 },
-    /// What a commit of the snapshot has left of a file when it reached the base, after the begin.
-    /// As long as the file looks so, no outside writer has changed it.
+    /// A commit of the snapshot reached the base after the begin, and left the file with this stamp. As
+    /// long as the file has it, no outside writer has changed the file.
     Brought { object: u64, stamp: ViewStamp },
     /// The staged files of the state before were flushed before this was written.
     Flushed,
@@ -120,7 +120,7 @@ pub struct ViewOwn {
     pub dress: u8,
 }
 
-/// By which a change of a base object is noticed.
+/// The attributes of a base object that show whether it has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewStamp {
     pub identity: Identity,

@@ -174,13 +174,13 @@ impl Job {
     }
 }
 
-/// What the jobs use beside the trees of the sides.
+/// The directories that the jobs use, besides the tree of each side.
 struct Places {
     /// The tree that is copied for each side.
     template: PathBuf,
-    /// What `rsync` and `npm` copy from.
+    /// `rsync` and `npm` copy from here.
     source: PathBuf,
-    /// What `cp` copies to.
+    /// `cp` copies to this place.
     copy: PathBuf,
     npm_cache: PathBuf,
 }

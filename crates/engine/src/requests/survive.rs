@@ -108,7 +108,8 @@ impl<D: Disk> Store<D> {
         kept
     }
 
-    /// All commits in the transaction's snapshot are in the base.
+    /// The files that commits in the transaction's snapshot have changed since its begin, and how they
+    /// have left them. All of these commits are in the base.
     fn brought_for(&self, transaction: &Transaction<D>) -> Brought {
         let (at, began) = (transaction.at(), transaction.began_change_time());
         let retained = lock(&self.0.retained);

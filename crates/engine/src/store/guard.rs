@@ -316,8 +316,8 @@ impl Gate {
         !names.is_empty() && names.contains(&names::limbo(object))
     }
 
-    /// Closes the gate for commits that are applied as one. `None`: there is no guard. The caller holds the commit lock, so
-    /// there is one at a time.
+    /// Closes the gate for commits that are applied as one. `None`: there is no guard. The caller holds
+    /// the commit lock, so there is one at a time.
     pub fn close<'a>(
         &self,
         commits: impl IntoIterator<Item = (&'a CommitRecord, &'a WriteSet)>,

@@ -157,8 +157,9 @@ fn root_attributes_of_a_commit_on_the_way() {
     assert_eq!((meta.mode() & 0o7777, meta.mtime()), (0o2711, 77));
 }
 
-/// What a commit on the way brings into the base after the begin looks to the next process like the
-/// change of an outside writer, unless the survivor says what it was.
+/// A commit may reach the base only after the begin of a transaction that survives. The next process
+/// would take that for the change of an outside writer, if the transaction's log did not say what
+/// the commit has left.
 #[test]
 fn survivors_know_what_commits_bring_into_the_base_after_their_begin() {
     for (begin, writes_outside) in [0, 1, 2]

@@ -16,7 +16,7 @@ use atomdir_engine::{
 
 type View = Transaction<FailingDisk>;
 
-/// What a begin waits for.
+/// Which commits a begin waits for.
 #[derive(Clone, Copy)]
 enum WaitsFor {
     All,

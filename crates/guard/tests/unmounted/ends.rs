@@ -124,7 +124,7 @@ impl Run {
                 self.note(format!("undo {newest}: {}", open.id()));
                 self.follow(None);
                 if self.base != after {
-                    // What becomes of the contents of removed files is not in the model.
+                    // The model does not follow the contents of removed files.
                     self.store().abort(&open);
                     return;
                 }

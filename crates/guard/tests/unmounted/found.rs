@@ -1,4 +1,4 @@
-//! What random histories have found, each by the few calls that show it.
+//! Faults that random histories have found. Each test makes one by few calls.
 
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{BeginOptions, CommitError, Durability};

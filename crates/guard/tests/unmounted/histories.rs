@@ -57,7 +57,7 @@ pub struct Run {
     pub next: usize,
     pub pending: VecDeque<Pending>,
     pub clients: Vec<Client>,
-    /// Of each commit that was applied: the base before and after.
+    /// The base before and after each commit that was applied.
     pub applied: Vec<(Sequence, Model, Model)>,
     pub trace: Vec<String>,
     pub counts: Counts,

@@ -356,8 +356,7 @@ impl Model {
         }
     }
 
-    /// What there is after both have happened since `fork`. An error says what one would lose of what
-    /// the other has done.
+    /// The tree after both sides' changes since `fork`. An error says which change would be lost.
     pub fn merge(fork: &Model, inside: &Model, now: &Model) -> Result<Model, String> {
         let (before, mine, others) = (fork.reached(), inside.reached(), now.reached());
         let mut merged = Model(BTreeMap::new());
@@ -451,7 +450,8 @@ impl Object {
     }
 }
 
-/// What one side has changed. `None`: both have, to something else.
+/// The value that one side has changed, or the common one. `None`: both have changed it, each to
+/// something else.
 fn merge<T: PartialEq + Clone>(fork: &T, mine: &T, others: &T) -> Option<T> {
     match (mine == fork, others == fork) {
         (true, _) => Some(others.clone()),

@@ -1,4 +1,4 @@
-//! What a program does, through the guard or in a view.
+//! The calls of a program, through the guard or in a view.
 
 use std::collections::BTreeMap;
 
@@ -320,7 +320,7 @@ pub fn run(files: &dyn Files, operation: &Operation) -> Result<()> {
     }
 }
 
-/// What shows the tree, and when each object was modified and how many names a file has.
+/// Shows the tree with the modification time of each object and the number of names of each file.
 pub fn look(files: &dyn Files) -> Result<(Tree, Tree)> {
     let mut seen = (Tree::new(), Tree::new());
     walk(files, ROOT, "", &mut BTreeMap::new(), &mut seen)?;

@@ -148,8 +148,7 @@ impl<D: Disk> Validation<'_, D> {
     }
 
     /// Whether an outside writer has changed a directory's mode or owner, or through a guard another
-    /// attribute. `before`: as the view
-    /// showed them.
+    /// attribute. `before`: mode and owner as the view showed them.
     pub(super) fn check_permissions(
         &mut self,
         (base, path): (&Base, &TreePath),
