@@ -163,11 +163,14 @@ impl<D: Disk> Store<D> {
     /// one may have inherited. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {
         let mut state = self.lock_without_pending()?;
-        self.checkpoint_locked(&mut state)?;
         // These ids were not used, and none will be until it is reserved again.
         state.journal.header.transaction_high_water = lock(&self.0.open).ids.give_back();
+        let is_written = state.journal.log.length() > 0;
+        self.checkpoint_locked(&mut state)?;
         let core = &*self.0.core;
-        control::write_header(&core.disk, &core.control.directory, &state.journal.header)?;
+        if !is_written {
+            state.journal.write_header(core)?;
+        }
         let unlocked = core.disk.unlock(&state.lock);
         unlocked.map_err(|errno| StoreError::Control {
             step: "unlock the store",
@@ -182,10 +185,12 @@ impl<D: Disk> Store<D> {
         // past needs the space, or it could never be shortened.
         let emptied = state.empty_reserve(core);
         emptied.map_err(failed("release reserved space"))?;
-        if state.journal.log.length() > 0 {
-            core.flush_base()
-                .map_err(|errno| self.poison_unflushed("the base", errno))?;
-            state.journal.retire_log(core)?;
+        let drops_past = self.drops_past(state);
+        if state.journal.log.length() > 0 || drops_past {
+            state.journal.retire_log(core, drops_past, || {
+                let flushed = core.flush_base();
+                flushed.map_err(|errno| self.poison_unflushed("the base", errno))
+            })?;
             state.applied.clear();
         }
         state.last_commit = None;
@@ -218,6 +223,14 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// Whether only transactions have needed the past that have survived, and now none does.
+    fn drops_past(&self, state: &CommitState<D>) -> bool {
+        let journal = &state.journal;
+        let is_kept = state.history.is_some() || journal.annotations.has_pins();
+        let is_filled = |past: &PastFile<D>| past.file_bytes() > 0 || journal.log.length() > 0;
+        !is_kept && journal.past.as_ref().is_some_and(is_filled) && self.held_past().is_none()
+    }
+
     /// Forgets the commits that are beyond the limits. This needs space for the records that stay,
     /// so it comes after every step that frees space. If there is still no space, the next
     /// checkpoint tries again.
@@ -230,10 +243,6 @@ impl<D: Disk> Store<D> {
             (None, Some(_)) if state.journal.annotations.has_pins() => {
                 state.journal.limit_past(core, &NO_LIMITS, held, None)
             }
-            // Only transactions that survive have needed it.
-            (None, Some(past)) if held.is_none() => past
-                .clear(core, state.journal.newest)
-                .map(|had_any| state.journal.has_garbage |= had_any),
             (None, _) => Ok(()),
         };
         for error in [summaries, past].into_iter().filter_map(Result::err) {

@@ -267,10 +267,23 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Empties the log, all of whose commits are durably in the base. On a full disk it makes do
-    /// with the space that the files have reserved for later records.
-    pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
-        self.in_tails(core, |journal| journal.try_retire_log(core))
+    /// Empties the log, all of whose commits are in the base. `flush` makes the whole file system
+    /// durable: the base, and with it what the history and the past get here. Neither counts before
+    /// the header says so. On a full disk this makes do with the space that the files have reserved
+    /// for later records. `drops_past`: nobody needs the past any more.
+    pub fn retire_log(
+        &mut self,
+        core: &Core<D>,
+        drops_past: bool,
+        flush: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.in_tails(core, |journal| journal.copy_log(core))?;
+        if let Some(past) = self.past.as_mut().filter(|_| drops_past) {
+            self.has_garbage |= past.file_bytes() > 0;
+            past.reset(core)?;
+        }
+        flush()?;
+        self.in_tails(core, |journal| journal.drop_log(core))
     }
 
     /// If there is no space left, frees the space that the files have reserved for later records,
@@ -293,8 +306,8 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    fn try_retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
-        let before = (self.history.length(), self.newest_summary);
+    /// Adds the log's commits to the history and the past.
+    fn copy_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         let now = match self.past {
             Some(_) => touch_clock(core).map_err(failed("read the file system's clock"))?,
             None => Timestamp::default(),
@@ -318,18 +331,15 @@ impl<D: Disk> Journal<D> {
                 self.newest_summary = summary.sequence;
             }
             Ok(())
-        })?;
+        })
+    }
+
+    /// Everything that the log has is durable in the base, the history and the past.
+    fn drop_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         let newest = self.newest.0;
-        if let Err(errno) = self.history.flush(&core.disk, newest) {
-            // The next flush might succeed without writing what this one lost.
-            let cut = self.history.cut(&core.disk, before.0);
-            cut.map_err(failed("cut the history"))?;
-            self.newest_summary = before.1;
-            return Err(failed("flush the history")(errno));
-        }
+        self.history.note_durable(newest);
         if let Some(past) = &mut self.past {
-            let flushed = past.flush(core, newest);
-            flushed.map_err(failed("flush the past"))?;
+            past.note_durable(newest);
         }
         self.header.last_sequence = newest;
         self.write_header(core)?;

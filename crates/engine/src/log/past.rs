@@ -7,7 +7,7 @@
 //! 1. `past` holds consecutive commits, up to the header's last sequence. After a commit that
 //!    does not say what it replaces, it begins anew.
 //! 2. Every object that `past` and the log name is in limbo, unless an undo has brought it back
-//!    into the base. It is durably there before `past` names it: the base is flushed first.
+//!    into the base. It is durably there before the header says that `past` has the commit.
 //! 3. A commit is forgotten durably before the objects that it alone keeps in limbo are removed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -29,8 +29,6 @@ use crate::names::{self, InLimbo};
 pub(crate) struct PastFile<D: Disk> {
     records: Log<D>,
     counts: Counts,
-    /// The length up to which the file is durable.
-    flushed: u64,
 }
 
 #[derive(Default)]
@@ -169,39 +167,22 @@ impl<D: Disk> PastFile<D> {
             let cut = records.cut(&core.disk, end);
             cut.map_err(failed("cut the past"))?;
         }
-        let flushed = records.length();
-        let mut past = PastFile {
-            records,
-            counts,
-            flushed,
-        };
+        let mut past = PastFile { records, counts };
         if past.counts.newest < last_sequence && past.records.length() > 0 {
             past.reset(core)?;
         }
         Ok(past)
     }
 
-    /// Forgets everything, durably, if there is anything.
-    pub fn clear(&mut self, core: &Core<D>, newest: Sequence) -> Result<bool, StoreError> {
-        let has_any = self.records.length() > 0;
-        if has_any {
-            self.reset(core)?;
-            let flushed = self.flush(core, newest.0);
-            flushed.map_err(failed("flush the past"))?;
-        }
-        Ok(has_any)
-    }
-
     /// Forgets everything. It is in `past` again or gone for good once the next flush succeeds.
-    fn reset(&mut self, core: &Core<D>) -> Result<(), StoreError> {
+    pub fn reset(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         self.counts = Counts::default();
         lock(&core.past_sizes).clear();
-        self.flushed = 0;
         let dropped = self.records.drop_all(&core.disk);
         dropped.map_err(failed("empty the past"))
     }
 
-    /// Adds what leaves the log. To be flushed before the log is dropped. Returns whether
+    /// Adds what leaves the log. To be durable before the log is dropped. Returns whether
     /// earlier commits were forgotten.
     pub fn append(
         &mut self,
@@ -233,15 +214,9 @@ impl<D: Disk> PastFile<D> {
         Ok(begins_anew)
     }
 
-    pub fn flush(&mut self, core: &Core<D>, newest: u64) -> Result<(), Errno> {
-        let flushed = self.records.flush(&core.disk, newest);
-        if flushed.is_err() {
-            // The next flush might succeed without writing what this one lost.
-            self.records.rewrite(&core.disk, self.flushed)?;
-        }
-        flushed?;
-        self.flushed = self.records.length();
-        Ok(())
+    /// A flush of the whole file system has made everything durable, up to the last record's sequence.
+    pub fn note_durable(&mut self, newest: u64) {
+        self.records.note_durable(newest);
     }
 
     /// Calls `each` for every commit, oldest first.
@@ -333,7 +308,6 @@ impl<D: Disk> PastFile<D> {
                 false => record,
             })
         })?;
-        self.flushed = self.records.length();
         let kept = std::mem::take(&mut self.counts).kept;
         lock(&core.past_sizes).clear();
         let counts = &mut self.counts;
@@ -441,7 +415,6 @@ impl<D: Disk> PastFile<D> {
         let shorter = copy_tail(core, names, &file, start, length).map_err(&failed)?;
         let (id, durable) = (core.control.applied.store(), self.records.durable());
         self.records = Log::new(shorter, id, length - start, durable);
-        self.flushed = length - start;
         if figures.commits == 0 {
             figures.oldest = None;
         }

@@ -322,6 +322,7 @@ fn redo<D: Disk>(
     unproven: u64,
     torn: bool,
 ) -> Result<(), StoreError> {
+    let unflushed = failed("flush the base");
     if torn {
         // The next flush makes the cut durable. Until then no crash can complete these bytes
         // to a record.
@@ -389,7 +390,6 @@ fn redo<D: Disk>(
             }
             Ok(())
         });
-        let unflushed = failed("flush the base");
         applied.map_err(|error| match error.flush_failed {
             Some(errno) => unflushed(errno),
             None => StoreError::Apply {
@@ -398,12 +398,12 @@ fn redo<D: Disk>(
                 reason: error.reason,
             },
         })?;
-        core.flush_base().map_err(unflushed)?;
         purge_foreign_slots(core, &survivors.stages(), tail)?;
         state.journal.remade = identities;
     }
     if state.journal.log.length() > 0 {
-        state.journal.retire_log(core)?;
+        let flush = || core.flush_base().map_err(unflushed);
+        state.journal.retire_log(core, false, flush)?;
     }
     privileges::remove(core)?;
     // The header is flushed here anyway, so the first transaction need not do it.
