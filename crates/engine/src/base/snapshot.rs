@@ -423,17 +423,8 @@ impl<'a, D: Disk> Snapshot<'a, D> {
 }
 
 pub(crate) fn read_xattrs<D: Disk>(disk: &D, handle: &D::Handle) -> Result<Xattrs> {
-    let names = match disk.xattr_names(handle) {
-        Err(Errno::OPNOTSUPP) => Vec::new(),
-        names => names?,
-    };
-    let mut xattrs = Vec::with_capacity(names.len());
-    for name in names {
-        match disk.xattr(handle, &name) {
-            Ok(value) => xattrs.push((name, value)),
-            Err(Errno::NODATA) => {}
-            Err(error) => return Err(error),
-        }
+    match disk.xattrs(handle) {
+        Err(Errno::OPNOTSUPP) => Ok(Xattrs::new()),
+        xattrs => xattrs,
     }
-    Ok(xattrs)
 }
