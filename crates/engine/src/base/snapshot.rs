@@ -129,6 +129,11 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         version_at(versions, self.at_of(base)).map(|old| old.stat)
     }
 
+    /// The attributes of an object that had these when somebody has just looked at it in the base.
+    pub fn stat_of_present(&self, base: &Base, present: &Stat) -> Stat {
+        self.old_stat(base).unwrap_or(*present)
+    }
+
     /// Finds the object at a path, without following symbolic links.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<(Arc<Base>, Stat)>> {
         let mut base = self.core.root_base.clone();

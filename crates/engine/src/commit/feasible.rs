@@ -144,8 +144,8 @@ fn check_obstacles<D: Disk>(
         looks.check_changeable((base, &InBase(base)), "remove")?;
     }
     for object in set.objects.iter().filter(|object| in_base(&object.base)) {
-        looks.check_changeable((&object.base, &object.path), "change")?;
-        check_own((core, found), object)?;
+        let present = looks.check_changeable((&object.base, &object.path), "change")?;
+        check_own((core, found), object, present)?;
         let (_, place) = found.of(&object.base);
         if has_new_inode(object)
             && let Place::Entry { parent, name } = place
@@ -214,14 +214,14 @@ struct Looks<'a, D: Disk> {
 
 impl<D: Disk> Looks<'_, D> {
     /// Refuses to change an object that the kernel lets nobody change, or that an outside writer has
-    /// changed since validation.
+    /// changed since validation. Returns what it looks like, unless this pass had looked at it before.
     fn check_changeable(
         &mut self,
         (base, path): (&Base, &(impl AnyPath + ?Sized)),
         step: &'static str,
-    ) -> Outcome<()> {
+    ) -> Outcome<Option<Stat>> {
         if !self.looked_at.insert(base.serial) {
-            return Ok(());
+            return Ok(None);
         }
         let core = self.core;
         let validated = match self.when {
@@ -246,7 +246,10 @@ impl<D: Disk> Looks<'_, D> {
                 step,
                 path: shown(path),
             }),
-            present => self.seen.compare(base, path, &present),
+            present => {
+                self.seen.compare(base, path, &present)?;
+                Ok(present.ok())
+            }
         }
     }
 
@@ -278,7 +281,11 @@ impl<D: Disk> Looks<'_, D> {
 /// Refuses to set attributes that only the owner may set, if somebody else is the owner. The check
 /// ignores the side effects of a write. The kernel repeats these when apply writes: it removes
 /// set-id bits and capabilities, and sets the times.
-fn check_own<D: Disk>((core, found): (&Core<D>, &Found), object: &ObjectWrite) -> Outcome<()> {
+fn check_own<D: Disk>(
+    (core, found): (&Core<D>, &Found),
+    object: &ObjectWrite,
+    present: Option<Stat>,
+) -> Outcome<()> {
     let refused = || CommitError::io("set the attributes of", &object.path, Errno::PERM);
     let mut xattrs = object.xattrs.iter().map(|(name, _)| name);
     let is_capability = |name: &Vec<u8>| name == CAPABILITY;
@@ -286,7 +293,11 @@ fn check_own<D: Disk>((core, found): (&Core<D>, &Found), object: &ObjectWrite) -
     if !core.options.privileges.all && object.contents.is_none() && xattrs.any(is_capability) {
         return Err(refused());
     }
-    let Some(present) = owned_by_another(core, found.of(&object.base)) else {
+    let anothers = match present {
+        Some(stat) => anothers(core, stat.attributes),
+        None => owned_by_another(core, found.of(&object.base)),
+    };
+    let Some(present) = anothers else {
         return Ok(());
     };
     let wanted = &object.attributes;
@@ -316,8 +327,14 @@ pub(super) fn owned_by_another<D: Disk>(
     if privileges.all {
         return None;
     }
-    let attributes = core.stat_place(&place, identity).ok()?.attributes;
-    (attributes.owner.user != privileges.user).then_some(attributes)
+    anothers(core, core.stat_place(&place, identity).ok()?.attributes)
+}
+
+/// The attributes, if they are those of an object with another owner.
+fn anothers<D: Disk>(core: &Core<D>, attributes: Attributes) -> Option<Attributes> {
+    let privileges = &core.options.privileges;
+    let is_own = privileges.all || attributes.owner.user == privileges.user;
+    (!is_own).then_some(attributes)
 }
 
 /// Refuses to change names in a directory that its owner has closed to this process. If that is this
