@@ -56,7 +56,7 @@ pub use reason::{io_reason, reason};
 pub use rustix::io::Errno;
 pub use types::{
     Access, Attachment, Attributes, DirectoryEntry, Extent, FileSystemId, FileSystemStatus,
-    Identity, NewNode, Owner, PartLock, Placement, RenameMode, Stat, Times,
+    FileUsers, Identity, NewNode, Owner, PartLock, Placement, RenameMode, Stat, Times,
 };
 
 pub type Result<T> = std::result::Result<T, Errno>;

@@ -24,8 +24,8 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatVfsMountFlags};
 use rustix::io::retry_on_intr;
 
 use crate::{
-    Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name,
-    NewNode, Owner, PartLock, Placement, RenameMode, Result, Stat, Times,
+    Access, Attachment, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, FileUsers,
+    Name, NewNode, Owner, PartLock, Placement, RenameMode, Result, Stat, Times,
 };
 
 /// Linux's `include/uapi/linux/magic.h`
@@ -46,6 +46,12 @@ impl LinuxDisk {
         LinuxDisk {
             opener: open::Opener::probe(),
         }
+    }
+
+    /// How other programs use a file that is open for reading. Only makes system calls, and allocates
+    /// nothing.
+    pub fn users(file: &OwnedFd) -> FileUsers {
+        in_use::users(file)
     }
 
     /// Opens the directory at `path`, from which the [`Disk`] calls start. This

@@ -192,6 +192,14 @@ pub enum PartLock {
     Exclusive,
 }
 
+/// How other programs use a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileUsers {
+    /// Somebody has it open or mapped for writing, or has locked it, or that cannot be known.
+    pub is_in_use: bool,
+    pub part_lock: Option<PartLock>,
+}
+
 /// What decides whether the kernel moves an object into a directory, besides permissions. It
 /// refuses to move or link an object into a directory whose objects inherit its project if that of
 /// the object is another one, and into an encrypted directory unless the object is encrypted in the

@@ -1,13 +1,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, FileUsers};
 
 use crate::listings::Listings;
 use crate::shared::Shared;
 use crate::wire::Notification;
 
-/// Invalidates data that the kernel has cached.
+/// Invalidates data that the kernel has cached, and asks it who uses a file.
 ///
 /// The kernel takes the directory's lock to invalidate an entry, and locks of pages to
 /// invalidate contents. So never call this from a [`Filesystem`](crate::Filesystem)
@@ -53,6 +53,16 @@ impl Notifier {
         if let Some(shared) = self.shared.upgrade() {
             shared.waiting.retry();
         }
+    }
+
+    /// How programs use a regular file of the mount: who has it open for writing or has locked it is
+    /// known to the kernel only. `path`: below the mount point; `inode`: the number that the file system
+    /// gives it. Fails with `ESTALE` if another object is there, and with `ENOTCONN` once the session
+    /// ends.
+    pub fn users(&self, path: &[u8], inode: u64) -> Result<FileUsers, Errno> {
+        let shared = self.shared.upgrade().filter(|shared| !shared.is_ended());
+        let shared = shared.ok_or(Errno::NOTCONN)?;
+        shared.barrier.users(shared.mountpoint(), path, inode)
     }
 
     /// Invalidates a name: it may lead to another object now, or to none.

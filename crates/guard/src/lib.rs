@@ -29,7 +29,7 @@ mod nodes;
 
 use std::sync::Arc;
 
-use atomdir_disk::{LinuxDisk, Name, reason, sync};
+use atomdir_disk::{FileUsers, Identity, LinuxDisk, Name, reason, sync};
 use atomdir_engine::{Guard, Guarding, Touched};
 use atomdir_fuse::{Notifier, ROOT_NODE};
 use rustix::io::Errno;
@@ -93,6 +93,19 @@ impl Known {
 }
 
 impl Guarding for Known {
+    fn users(&self, path: &[u8], file: Identity) -> FileUsers {
+        // What the kernel does not know nobody has open.
+        if self.nodes.of_identity(file).is_none() {
+            return FileUsers::default();
+        }
+        let notifier = sync::lock(&self.notifier).clone();
+        let users = notifier.map_or(Err(Errno::NOTCONN), |one| one.users(path, file.inode));
+        users.unwrap_or_else(|errno| {
+            tracing::debug!(errno = %reason(errno), "who uses a file of the guard is not known");
+            FileUsers::default()
+        })
+    }
+
     fn forget(&self, touched: &Touched) {
         let dying = touched.dying.iter();
         let dying = dying.filter_map(|object| self.nodes.of_identity(*object));

@@ -19,6 +19,7 @@
 //! - `scratch`, `mounts`, `user`, `random`, `wait_until`: scratch directories, the mount table, other
 //!   users, seeds, and polling
 //! - `lease`: a lease that holds up whoever opens a file for writing
+//! - `guard`: a guard over a store
 //! - `usage`: programs that use a file so that it must keep its inode
 //! - `tier`, `skip`, `exit_code`: the forms of tests; tests that cannot run here; exit codes
 //! - `documents`, `debian_source`: code in documents; programs of others, as sources
@@ -29,6 +30,7 @@ mod debian_source;
 pub mod documents;
 pub mod exit_code;
 mod fixture;
+mod guard;
 pub mod history;
 mod lease;
 mod mounts;
@@ -52,6 +54,7 @@ pub use command::{
 };
 pub use debian_source::debian_source;
 pub use fixture::{Fixture, Owner, for_each_owner, look};
+pub use guard::Guard;
 pub use lease::Lease;
 pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;

@@ -13,7 +13,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::FlockOperation;
 use rustix::io::retry_on_intr;
 
-use crate::{Errno, PartLock, Result};
+use crate::{Errno, FileUsers, PartLock, Result};
 
 /// From `asm-generic/fcntl.h`: chooses the signal that reports a lease break.
 const F_SETSIG: libc::c_int = 10;
@@ -83,6 +83,13 @@ pub(super) fn write_back(file: &OwnedFd) -> Result<()> {
     match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
         0 => Ok(()),
         _ => Err(last_error()),
+    }
+}
+
+pub(super) fn users(file: &OwnedFd) -> FileUsers {
+    FileUsers {
+        is_in_use: is_open_for_writing(file) || is_locked(file).unwrap_or(true),
+        part_lock: part_lock(file).unwrap_or(None),
     }
 }
 

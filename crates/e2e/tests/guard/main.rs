@@ -288,9 +288,10 @@ fn a_mount_namespace_from_before_the_guard_goes_on_as_outside_writer() {
 
 /// A program that has a file open goes on to read it, and learns that its writes would be lost.
 #[test]
-fn an_open_file_that_a_commit_replaces_can_be_read_and_not_written() {
-    let test = "an_open_file_that_a_commit_replaces_can_be_read_and_not_written";
-    let Some(guarded) = Guarded::new(test, "echo old > a; echo old > b; echo old > c") else {
+fn what_programs_write_to_open_files_is_kept_or_fails() {
+    let test = "what_programs_write_to_open_files_is_kept_or_fails";
+    let prepare = "for f in a b c d; do echo old > $f; done";
+    let Some(guarded) = Guarded::new(test, prepare) else {
         return;
     };
     let (store, base) = (&guarded.fixture.store, guarded.base());
@@ -301,23 +302,27 @@ fn an_open_file_that_a_commit_replaces_can_be_read_and_not_written() {
             .open(base.join(name));
         options.expect("opened")
     };
-    let mut files = ["a", "b", "c"].map(open);
-    store.run("echo newer > a; rm b; chmod 600 c").expect(0);
-    for file in &mut files {
+    let mut files = ["a", "b", "c", "d"].map(open);
+    let script = "echo newer > a; rm b; chmod 600 c; echo other > e; mv e d";
+    store.run(script).expect(0);
+    let texts = files.each_mut().map(|file| {
         let mut text = String::new();
         file.read_to_string(&mut text).expect("read");
-        assert_eq!(text, "old\n");
-    }
+        text
+    });
+    assert_eq!(texts, ["newer\n", "old\n", "old\n", "old\n"]);
     let written = files.each_mut().map(|file| {
         file.seek(SeekFrom::Start(0)).expect("sought");
-        file.write_all(b"lost")
+        file.write_all(b"kept")
             .map_err(|error| error.raw_os_error())
     });
+    // The transaction itself has removed these.
     let stale = Err(Some(rustix::io::Errno::STALE.raw_os_error()));
-    assert_eq!(written, [stale, stale, Ok(())]);
-    assert_eq!(guarded.read("a"), "newer\n");
-    assert_eq!(guarded.read("c"), "lost");
-    // What was replaced can come back, and is written again.
+    assert_eq!(written, [Ok(()), stale, Ok(()), stale]);
+    assert_eq!(guarded.read("a"), "keptr\n");
+    assert_eq!(guarded.read("c"), "kept");
+    assert_eq!(guarded.read("d"), "other\n");
+    // What was removed can come back, and is written again.
     store.call(["undo", "1"]).expect_one_of(&[0, CONFLICT]);
     store.call(["umount"]).expect(0);
 }

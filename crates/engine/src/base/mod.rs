@@ -227,13 +227,14 @@ impl Base {
     /// The identity that the object has in a snapshot.
     pub fn identity_at(&self, at: Sequence) -> Identity {
         let state = self.state();
-        let bodies = state.history.iter().flat_map(|history| &history.bodies);
-        let mut newer = bodies.filter(|(until, _)| *until > at);
-        let replaced = newer.find_map(|(_, body)| match &**body {
-            OldBody::Moved { identity, .. } => Some(Ok(*identity)),
-            OldBody::Restored(restored) => Some(Err(restored.clone())),
-            OldBody::Pages { .. } => None,
-        });
+        let replaced = state
+            .bodies_after(at)
+            .iter()
+            .find_map(|(_, body)| match &**body {
+                OldBody::Moved { identity, .. } => Some(Ok(*identity)),
+                OldBody::Restored(restored) => Some(Err(restored.clone())),
+                OldBody::Pages { .. } => None,
+            });
         let identity = state.identity;
         drop(state);
         match replaced {
@@ -307,14 +308,24 @@ impl BaseState {
     pub fn changed(&self) -> Option<&Changed> {
         self.history.as_ref().map(|history| &history.changed)
     }
+
+    /// The older contents that a snapshot at `at` may see, the oldest first.
+    pub fn bodies_after(&self, at: Sequence) -> &[(Sequence, Arc<OldBody>)] {
+        let bodies = self.history.as_ref().map(|history| &history.bodies[..]);
+        versions_after(bodies.unwrap_or_default(), at)
+    }
+}
+
+/// The versions that are newer than what a snapshot at `at` sees, the oldest first. A loop of lazy
+/// commits leaves hundreds of them.
+pub(crate) fn versions_after<T>(versions: &[(Sequence, T)], at: Sequence) -> &[(Sequence, T)] {
+    &versions[versions.partition_point(|(until, _)| *until <= at)..]
 }
 
 /// The version that a snapshot at `at` sees, if the present one is too new.
 pub(crate) fn version_at<T>(versions: &[(Sequence, T)], at: Sequence) -> Option<&T> {
-    versions
-        .iter()
-        .find(|(until, _)| *until > at)
-        .map(|(_, version)| version)
+    let (_, version) = versions_after(versions, at).first()?;
+    Some(version)
 }
 
 /// Adds the version that ends at this commit.

@@ -232,11 +232,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
             let newest = self.at_of(&at);
             let restored = {
                 let state = at.state();
-                let bodies = state.history.as_ref().map(|history| &history.bodies);
-                let mut newer = bodies
-                    .into_iter()
-                    .flatten()
-                    .filter(|(until, _)| *until > newest);
+                let mut newer = state.bodies_after(newest).iter();
                 newer.find_map(|(_, body)| match &**body {
                     OldBody::Moved { .. } => Some(None),
                     OldBody::Restored(other) => Some(Some(other.clone())),
@@ -261,11 +257,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         let at = self.at_of(base);
         let body = || {
             let state = base.state();
-            let bodies = state.history.as_ref().map(|history| &history.bodies);
-            let mut newer = bodies
-                .into_iter()
-                .flatten()
-                .filter(|(until, _)| *until > at);
+            let mut newer = state.bodies_after(at).iter();
             let moved = newer.find_map(|(_, body)| match &**body {
                 OldBody::Moved { identity, limbo } => {
                     Some((Place::Limbo(limbo.clone()), *identity))
@@ -360,11 +352,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
     fn restore_pages(&self, base: &Arc<Base>, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let versions: Vec<Arc<OldBody>> = {
             let state = base.state();
-            let Some(history) = &state.history else {
-                return Ok(());
-            };
-            let at = self.at_of(base);
-            let newer = history.bodies.iter().filter(|(until, _)| *until > at);
+            let newer = state.bodies_after(self.at_of(base)).iter();
             let is_pages = |body: &&Arc<OldBody>| matches!(***body, OldBody::Pages { .. });
             newer
                 .map(|(_, body)| body)

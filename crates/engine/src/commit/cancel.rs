@@ -41,7 +41,7 @@ use atomdir_format::record::{Cancellation, CommitRecord, Locator, LogRecord};
 use crate::base::ahead::Found;
 use crate::base::core::Core;
 use crate::commit::early::leaned_on;
-use crate::commit::{feasible, permitted};
+use crate::commit::{feasible, in_place, permitted};
 use crate::error::{CommitError, ConflictKind, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::seen::changed_outside;
@@ -66,8 +66,10 @@ impl<D: Disk> Store<D> {
         let none = Found::default();
         let found = pending.early.as_ref().map_or(&none, |early| &early.found);
         let mut checked = feasible::check_last(core, (&pending.set, found), &pending.seen);
-        if closed.is_some() {
-            checked = checked.and_then(|()| check_places(core, &pending.record));
+        if let Some(closed) = closed {
+            checked = checked
+                .and_then(|()| in_place::refuse_used(&pending.set, &closed.used))
+                .and_then(|()| check_places(core, &pending.record));
         }
         match checked.and_then(|()| permitted::check_again(core, &pending.set, &pending.record)) {
             Ok(()) => Ok(false),

@@ -37,7 +37,7 @@ use crate::base::carried::CarriedObject;
 use crate::base::core::Core;
 use crate::base::entry_place::{EntryPlace, Parent};
 use crate::base::{Base, Changed, Place};
-use crate::commit::keep::Snapshots;
+use crate::commit::keep::Older;
 use crate::commit::publish::stamp;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::{Sequence, TransactionId};
@@ -124,7 +124,7 @@ impl<D: Disk> Store<D> {
         let names = pending.set.entries.iter();
         let changed_names = names.map(|entry| changed_at(&entry.directory, &entry.name));
         let changed_names = changed_names.collect();
-        let Ok(kept) = self.keep_for(pending, Snapshots::of(open, sequence, Some(own))) else {
+        let Ok(kept) = self.keep_for(pending, Older::than(sequence, open, Some(own))) else {
             // It is tried again when the commit is applied.
             return;
         };

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
 
+use crate::commit::in_place;
 use crate::error::{CommitError, Poison, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
@@ -288,9 +289,14 @@ impl<D: Disk> Store<D> {
         {
             if batch.is_empty() {
                 let tried = next.attempt.as_ref().map_or(1, |tried| tried.commits);
-                let commits = state.queue.commits.iter().take(tried);
-                let commits = commits.map(|pending| (&pending.record, &pending.set));
-                *closed = self.0.gate.close(commits);
+                let commits = || state.queue.commits.iter().take(tried);
+                let replaced = || {
+                    commits()
+                        .flat_map(|one| in_place::given_up(&one.set))
+                        .collect()
+                };
+                let records = commits().map(|pending| (&pending.record, &pending.set));
+                *closed = self.0.gate.close(records, replaced);
             }
             let Some(mut pending) = state.queue.commits.pop_front() else {
                 break;

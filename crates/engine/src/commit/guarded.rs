@@ -26,7 +26,7 @@ use atomdir_format::record::{Cancellation, LogRecord};
 use crate::base::snapshot::{PAGE, SnapshotPoint};
 use crate::base::{Base, Place};
 use crate::commit::Validated;
-use crate::commit::keep::{Keeper, Snapshots};
+use crate::commit::keep::{Keeper, Older};
 use crate::error::{CommitError, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
@@ -151,13 +151,13 @@ impl<D: Disk> Guard<D> {
             return Ok(None);
         }
         let sequence = inner.gate.epoch();
-        let snapshots = Snapshots::of(&open, sequence, None);
+        let older = Older::than(sequence, &open, None);
         let mut unseen = HashSet::new();
         let mut keeping = Keeping {
             keeper: Keeper {
                 core,
                 sequence,
-                snapshots: &snapshots,
+                older,
                 unseen: &mut unseen,
                 at: None,
                 closed: HashSet::new(),

@@ -22,14 +22,18 @@
 //! Undoing a commit that replaced a file brings the old inode back. If somebody uses the present one
 //! by then, that is a conflict.
 //!
+//! Under a guard, programs have the files of the guard open, so it is asked as well: when the commit
+//! is checked, and right before its gate closes ([`crate::store::guard`]).
+//!
 //! A file that others only read, map privately or run is replaced, and they keep what they have
 //! opened. If the transaction itself has put another file in its place (`rename`), that has the
 //! same result as without a transaction, whoever has the old one open, but for invariant 4.
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, PartLock};
+use atomdir_disk::{Access, Disk, Errno, FileUsers, Identity, Kind, PartLock};
 use atomdir_types::TreePath;
 
 use crate::base::ahead::Found;
@@ -43,6 +47,7 @@ use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind, Poison, Store
 use crate::ranges::RangeSet;
 use crate::rules::Rule;
 use crate::store::Store;
+use crate::store::guard::Gate;
 use crate::view::View;
 use crate::write_set::{EntryWrite, Object, ObjectWrite, Overwrite, WriteSet};
 
@@ -61,10 +66,19 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Keeps the invariants.
-pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<(), CommitError> {
+/// Keeps the invariants. The gate of a guard is not closed.
+pub(crate) fn choose<D: Disk>(
+    view: &mut View<D>,
+    set: &mut WriteSet,
+    gate: &Gate,
+) -> Result<(), CommitError> {
     refuse_used_before_return(&view.core, set)?;
-    refuse_removed_and_locked(&view.core, set)?;
+    for (present, path) in given_back(set) {
+        if users(gate, present).is_in_use {
+            return Err(conflict(path, ConflictKind::PresentInUse));
+        }
+    }
+    refuse_removed_and_locked(&view.core, set, gate)?;
     let core = view.core.clone();
     let mut placements = Placements::new(&core);
     for index in 0..set.objects.len() {
@@ -74,9 +88,11 @@ pub(crate) fn choose<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<
         };
         let (identity, place) = object.base.identity_and_place();
         // No program can have opened what only an earlier commit has staged.
-        let is_used =
-            !core.ahead.has_made(identity) && is_in_use(&core, (identity, place), &object.path)?;
-        if is_used && core.part_lock(&object.base) == Some(PartLock::Exclusive) {
+        let guarded = users(gate, &object.base);
+        let is_used = !core.ahead.has_made(identity)
+            && (guarded.is_in_use || is_in_use(&core, (identity, place), &object.path)?);
+        let part_lock = || guarded.part_lock.or_else(|| core.part_lock(&object.base));
+        if is_used && part_lock() == Some(PartLock::Exclusive) {
             return Err(conflict(&object.path, ConflictKind::PartLocked));
         }
         if contents.replacement.is_some() {
@@ -131,13 +147,53 @@ pub(super) fn refuse_used_since<D: Disk>(
     refuse_used_before_return(core, set)
 }
 
-fn refuse_removed_and_locked<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
+/// The files that a commit gives other inodes: where they are, and their present inodes.
+pub(super) fn given_up(set: &WriteSet) -> Vec<(Vec<u8>, Identity)> {
+    let replaced = set.replaced();
+    let files = replaced.chain(given_back(set).map(|(present, _)| present));
+    files
+        .filter_map(|base| Some((base.path()?, base.identity())))
+        .collect()
+}
+
+/// Like [`refuse_used_since`], for those of [`given_up`] that programs use through a guard.
+pub(super) fn refuse_used(set: &WriteSet, used: &HashSet<Identity>) -> Result<(), CommitError> {
+    let is_used = |base: &Base| used.contains(&base.identity());
+    for object in &set.objects {
+        let contents = object.contents.as_ref();
+        if contents.is_some_and(|contents| contents.replacement.is_some()) && is_used(&object.base)
+        {
+            return Err(conflict(&object.path, ConflictKind::UsedSince));
+        }
+    }
+    match given_back(set).find(|(present, _)| is_used(present)) {
+        Some((_, path)) => Err(conflict(path, ConflictKind::PresentInUse)),
+        None => Ok(()),
+    }
+}
+
+/// How programs use a file through the guard, if there is one.
+fn users(gate: &Gate, base: &Base) -> FileUsers {
+    let path = match gate.is_guarded() {
+        true => base.path(),
+        false => None,
+    };
+    path.map_or_else(FileUsers::default, |path| {
+        gate.users(&path, base.identity())
+    })
+}
+
+fn refuse_removed_and_locked<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+    gate: &Gate,
+) -> Result<(), CommitError> {
     let removed = set.entries.iter().filter_map(|entry| {
         let before = entry.before.as_ref()?;
         (before.kind == Kind::File && set.is_dying(before)).then_some((before, &entry.path))
     });
     for (base, path) in removed {
-        if core.part_lock(base).is_some() {
+        if core.part_lock(base).is_some() || users(gate, base).part_lock.is_some() {
             return Err(conflict(path, ConflictKind::PartLocked));
         }
     }
@@ -147,34 +203,37 @@ fn refuse_removed_and_locked<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<
 /// Refuses to bring an older inode back in the place of one that is in use. Its contents are those of
 /// the file before a commit that replaced it, so changing the present one would not undo that.
 fn refuse_used_before_return<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
-    if set.restored.is_empty() {
-        return Ok(());
+    for (present, path) in given_back(set) {
+        // Of files of others an ordinary user's service cannot know.
+        let now = present.identity_and_place();
+        let is_known = || feasible::owned_by_another(core, now.clone()).is_none();
+        if is_known() && is_in_use(core, now.clone(), path)? {
+            return Err(conflict(path, ConflictKind::PresentInUse));
+        }
     }
+    Ok(())
+}
+
+/// The files in whose place an older inode comes back, and their paths.
+fn given_back(set: &WriteSet) -> impl Iterator<Item = (&Arc<Base>, &TreePath)> {
     let succeeded = set.successions.iter().map(|(present, _)| present.serial);
     let succeeded: HashSet<u64> = succeeded.collect();
-    for EntryWrite {
-        before,
-        after,
-        path,
-        ..
-    } in &set.entries
-    {
-        let Some(present) = before.as_ref().filter(|before| before.kind == Kind::File) else {
-            continue;
-        };
+    let entries = set.entries.iter().filter(|_| !set.restored.is_empty());
+    entries.filter_map(move |entry| {
+        let EntryWrite {
+            before,
+            after,
+            path,
+            ..
+        } = entry;
+        let present = before.as_ref().filter(|one| one.kind == Kind::File)?;
         let returns = match after {
             Some(Object::Base(after)) => set.restored.contains(&after.serial),
             _ => false,
         };
         let goes = succeeded.contains(&present.serial) || returns && set.is_dying(present);
-        // Of files of others an ordinary user's service cannot know.
-        let now = present.identity_and_place();
-        let is_known = || feasible::owned_by_another(core, now.clone()).is_none();
-        if goes && is_known() && is_in_use(core, now.clone(), path)? {
-            return Err(conflict(path, ConflictKind::PresentInUse));
-        }
-    }
-    Ok(())
+        goes.then_some((present, path))
+    })
 }
 
 /// After a commit has been applied: stores through mappings of the files that it has changed in

@@ -19,31 +19,33 @@ use crate::ranges::RangeSet;
 use crate::store::open_transactions::OpenTransactions;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
-/// The snapshots of open transactions, in ascending order.
-pub(crate) struct Snapshots(pub Vec<Sequence>);
+/// The newest snapshot of an open transaction that does not show a commit, if there is one. What
+/// the commit replaces is kept if this one shows it: the others show that, too, or have had their
+/// versions kept by an earlier commit.
+#[derive(Clone, Copy)]
+pub(crate) struct Older(Option<Sequence>);
 
-impl Snapshots {
-    /// Those that do not show the commit. A transaction that lands a part sees this commit, not the
-    /// versions before it. `but`: a transaction that has ended.
-    pub fn of<D: Disk>(
-        open: &OpenTransactions<D>,
+impl Older {
+    /// A transaction that lands a part sees this commit, not the versions before it. `but`: a
+    /// transaction that has ended.
+    pub fn than<D: Disk>(
         sequence: Sequence,
+        open: &OpenTransactions<D>,
         but: Option<TransactionId>,
-    ) -> Snapshots {
-        let older = open.with_snapshots().filter(|one| one.at() < sequence);
-        let older = older.filter(|one| Some(one.id()) != but);
-        let snapshots = older.flat_map(|transaction| transaction.snapshots());
-        let mut snapshots: Vec<Sequence> = snapshots.filter(|at| *at < sequence).collect();
-        snapshots.sort();
-        Snapshots(snapshots)
+    ) -> Older {
+        let others = open.with_snapshots().filter(|one| Some(one.id()) != but);
+        Older(others.filter_map(|one| one.snapshot_before(sequence)).max())
+    }
+
+    pub fn is_any(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Whether an open snapshot shows the version that began at `previous`, the end of the version
     /// before it.
     fn need_version(&self, previous: Option<Sequence>) -> bool {
         self.0
-            .iter()
-            .any(|at| previous.is_none_or(|previous| *at >= previous))
+            .is_some_and(|newest| previous.is_none_or(|previous| newest >= previous))
     }
 }
 
@@ -51,7 +53,7 @@ impl Snapshots {
 pub(crate) struct Keeper<'a, D: Disk> {
     pub core: &'a Core<D>,
     pub sequence: Sequence,
-    pub snapshots: &'a Snapshots,
+    pub older: Older,
     /// Objects that lose their last name, and inodes that are replaced, if no open
     /// snapshot shows them.
     pub unseen: &'a mut HashSet<Identity>,
@@ -203,7 +205,7 @@ impl<D: Disk> Keeper<'_, D> {
             return true;
         }
         let is_needed = self
-            .snapshots
+            .older
             .need_version(versions.last().map(|(until, _)| *until));
         if is_needed {
             push_version(versions, self.sequence, before);
@@ -234,7 +236,7 @@ impl<D: Disk> Keeper<'_, D> {
                 last.map(|(until, _)| *until),
             )
         };
-        if !self.snapshots.need_version(last) || last == Some(self.sequence) {
+        if !self.older.need_version(last) || last == Some(self.sequence) {
             return Ok(());
         }
         let old = match self.core.ahead.object(identity) {
@@ -306,7 +308,7 @@ impl<D: Disk> Keeper<'_, D> {
                 .for_each(|(start, end)| pages.insert(start, end));
             match changed.pages.last_mut() {
                 // No open snapshot lies between the two, so one entry serves both.
-                Some((last, merged)) if !self.snapshots.need_version(Some(*last)) => {
+                Some((last, merged)) if !self.older.need_version(Some(*last)) => {
                     *last = self.sequence;
                     pages
                         .iter()
@@ -339,7 +341,7 @@ impl<D: Disk> Keeper<'_, D> {
             return Ok(());
         }
         let is_replaced = contents.replacement.is_some();
-        let last = last.filter(|(until, _)| !self.snapshots.need_version(Some(*until)));
+        let last = last.filter(|(until, _)| !self.older.need_version(Some(*until)));
         if let Some((_, last)) = last {
             // No open snapshot shows the contents that came after that version.
             match &*last {

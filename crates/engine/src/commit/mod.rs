@@ -342,7 +342,7 @@ impl<D: Disk> Store<D> {
         if is_part {
             landing::refuse_merged(view, &set)?;
         }
-        in_place::choose(view, &mut set).map_err(|error| self.heed_flush(error))?;
+        in_place::choose(view, &mut set, &self.0.gate).map_err(|error| self.heed_flush(error))?;
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
         if let Some(user) = &view.restricted_to {

@@ -10,7 +10,7 @@ use crate::apply::{Apply, ApplyError, Desired, MOUNTED, TRIES_MAX, WritableFiles
 use crate::base::core::Core;
 use crate::base::{Base, OldBody, OwnStamp, Place, Stamp};
 use crate::commit::in_place;
-use crate::commit::keep::{Keeper, Snapshots, hold_unnamed};
+use crate::commit::keep::{Keeper, Older, hold_unnamed};
 use crate::commit::stalled::correct_places;
 use crate::error::{Obstacle, Poison, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
@@ -162,24 +162,24 @@ impl<D: Disk> Store<D> {
     /// Keeps the versions that the commit replaces, as far as open snapshots show them.
     fn keep(&self, pending: &Pending<D>) -> Result<Attempt, StoreError> {
         let sequence = Sequence(pending.record.sequence);
-        let snapshots = Snapshots::of(&lock(&self.0.open), sequence, None);
-        let kept = self.keep_for(pending, snapshots);
+        let older = Older::than(sequence, &lock(&self.0.open), None);
+        let kept = self.keep_for(pending, older);
         kept.map_err(|error| self.refuse_more(sequence, error))
     }
 
     pub(super) fn keep_for(
         &self,
         pending: &Pending<D>,
-        snapshots: Snapshots,
+        older: Older,
     ) -> Result<Attempt, ApplyError> {
         let sequence = Sequence(pending.record.sequence);
         let (mut unseen, mut closed) = (HashSet::new(), HashSet::new());
-        let keeps_old = !snapshots.0.is_empty();
+        let keeps_old = older.is_any();
         if keeps_old {
             let mut keeper = Keeper {
                 core: &self.0.core,
                 sequence,
-                snapshots: &snapshots,
+                older,
                 unseen: &mut unseen,
                 at: None,
                 closed: HashSet::new(),

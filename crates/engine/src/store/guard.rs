@@ -27,14 +27,15 @@
 //! 4. A call waits here only for `Closed` and `Paused`, and with no other lock held. Inside it takes
 //!    neither `commit` nor `applying`, nor the lock of a view, and it never waits for a flush of the log. So
 //!    the thread that closes the gate may hold these.
-//! 5. The thread that closes the gate makes no call through the guard.
+//! 5. The thread that closes the gate makes no call through the guard once it is closed, and waits
+//!    for none.
 //! 6. A snapshot's sequence is not before any commit or epoch that it shows, and before all others. So
 //!    a begin waits until no call is inside, and until a commit that has a sequence is on the way.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use atomdir_disk::{Disk, Identity, Name};
+use atomdir_disk::{Disk, FileUsers, Identity, Name};
 use atomdir_format::record::{CommitRecord, Locator};
 
 use crate::ids::Sequence;
@@ -61,6 +62,10 @@ pub struct Touched {
 
 /// What serves the base to programs outside transactions.
 pub trait Guarding: Send + Sync {
+    /// How programs use a file of the base that is at this path. Calls are let in meanwhile, as the
+    /// answer may need some.
+    fn users(&self, path: &[u8], file: Identity) -> FileUsers;
+
     /// Makes the kernel forget names, attributes, listings and contents. Called without the gate's lock.
     fn forget(&self, touched: &Touched);
     /// The commit is in the base, or (if not `applied`) was cancelled or stalled.
@@ -142,6 +147,9 @@ pub(crate) struct Paused<'a>(&'a Gate);
 pub(crate) struct Closed<'a> {
     gate: &'a Gate,
     guarding: Arc<dyn Guarding>,
+    /// The files that the commits are to give other inodes, and that programs used right before the
+    /// gate closed.
+    pub used: HashSet<Identity>,
     /// Whether the commit has got into the base.
     pub is_applied: bool,
 }
@@ -310,6 +318,12 @@ impl Gate {
         self.lock().guarding.is_some()
     }
 
+    /// How programs use a file of the base through the guard. The gate must not be closed.
+    pub fn users(&self, path: &[u8], file: Identity) -> FileUsers {
+        let guarding = self.lock().guarding.clone();
+        guarding.map_or_else(FileUsers::default, |guarding| guarding.users(path, file))
+    }
+
     /// Whether a call has left the object in limbo, or a link to it.
     fn has_left_object(&self, object: Identity) -> bool {
         let names = &self.lock().left.names;
@@ -317,12 +331,15 @@ impl Gate {
     }
 
     /// Closes the gate for commits that are applied as one. `None`: there is no guard. The caller holds
-    /// the commit lock, so there is one at a time.
+    /// the commit lock, so there is one at a time. `replaced`: the files that they give other inodes.
     pub fn close<'a>(
         &self,
         commits: impl IntoIterator<Item = (&'a CommitRecord, &'a WriteSet)>,
+        replaced: impl FnOnce() -> Vec<(Vec<u8>, Identity)>,
     ) -> Option<Closed<'_>> {
         let guarding = self.lock().guarding.clone()?;
+        let replaced = replaced();
+        let mut used = HashSet::new();
         let mut touched = Touched::default();
         for (record, set) in commits {
             note_touched(&mut touched, record);
@@ -345,6 +362,11 @@ impl Gate {
                 state = sync::wait(&self.changed, state);
             }
             drop(state);
+            // Before the kernel forgets their names, which would then have to be looked up.
+            let in_use = replaced
+                .iter()
+                .filter(|(path, file)| guarding.users(path, *file).is_in_use);
+            used = in_use.map(|(_, file)| *file).collect();
             guarding.forget(&touched);
             let mut state = self.lock();
             let is_forgotten = !matches!(state.phase, Phase::Closing { was_read: true, .. });
@@ -359,6 +381,7 @@ impl Gate {
         Some(Closed {
             gate: self,
             guarding,
+            used,
             is_applied: false,
         })
     }

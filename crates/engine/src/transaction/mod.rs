@@ -265,10 +265,13 @@ impl<D: Disk> Transaction<D> {
         self.outer.as_ref()
     }
 
-    /// The points in the commit order at which its view reads the base.
-    pub(crate) fn snapshots(&self) -> Vec<Sequence> {
+    /// The newest of the snapshots that it reads, and that does not show the commit. `None` if its
+    /// present one shows it.
+    pub(crate) fn snapshot_before(&self, commit: Sequence) -> Option<Sequence> {
+        let at = Some(self.at()).filter(|at| *at < commit)?;
         let landed = lock(&self.landed);
-        landed.iter().copied().chain([self.at()]).collect()
+        let landed = landed.iter().copied().filter(|one| *one < commit);
+        landed.chain([at]).max()
     }
 
     /// The newest commit in the snapshot.

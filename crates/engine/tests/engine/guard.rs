@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use atomdir_disk::{Disk, Identity, LinuxDisk, Name};
+use atomdir_disk::{Disk, FileUsers, Identity, LinuxDisk, Name};
 use atomdir_engine::{
     CommitError, Guard, Guarding, Leaving, Located, NameNow, NodeId, Sequence, Store, Touched,
     Transaction,
@@ -23,11 +23,23 @@ type LinuxGuard = Guard<LinuxDisk>;
 struct Kernel {
     forgotten: Mutex<Vec<HashSet<(Identity, Name)>>>,
     applied: Mutex<Vec<bool>>,
+    /// A program opens files for writing after so many questions about their users.
+    opens_after: Mutex<Option<u32>>,
     /// What a program reads when the kernel has just forgotten something for the first time.
     reads: Mutex<Option<(Arc<LinuxGuard>, Identity)>>,
 }
 
 impl Guarding for Kernel {
+    fn users(&self, _: &[u8], _: Identity) -> FileUsers {
+        let mut opens_after = self.opens_after.lock().expect("unlocked");
+        let is_in_use = *opens_after == Some(0);
+        *opens_after = opens_after.map(|left| left.saturating_sub(1));
+        FileUsers {
+            is_in_use,
+            part_lock: None,
+        }
+    }
+
     fn forget(&self, touched: &Touched) {
         let entries = touched.entries.clone();
         self.forgotten.lock().expect("unlocked").push(entries);
@@ -121,6 +133,25 @@ fn a_commit_waits_for_guarded_calls_and_makes_the_kernel_forget_before_it_change
     assert!(forgotten[0].iter().any(|(_, of)| *of == name));
     assert_eq!(*kernel.applied.lock().expect("unlocked"), [true]);
     assert!(guard.enter(None).may_be_cached);
+}
+
+/// Whenever a program opens the file: before the check, or between the check and the apply.
+#[test]
+fn a_file_that_a_program_has_open_through_a_guard_keeps_its_inode() {
+    for opens_after in [0, 1] {
+        let scratch = Scratch::new();
+        let (store, kernel, _guard) = store_with(&scratch, &["a"]);
+        let before = identity(&scratch.0.join("a"));
+        *kernel.opens_after.lock().expect("unlocked") = Some(opens_after);
+        let one = begin(&store);
+        write(&one, "a", b"new");
+        store.commit(&one).expect("nobody is in the way");
+        assert_eq!(fs::read(scratch.0.join("a")).expect("read"), b"new");
+        assert_eq!(identity(&scratch.0.join("a")), before);
+        let cancelled = vec![false; opens_after as usize];
+        let applied = [&cancelled[..], &[true]].concat();
+        assert_eq!(*kernel.applied.lock().expect("unlocked"), applied);
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use atomdir_disk::{Errno, Kind, Owner, Timestamp};
+use atomdir_disk::{Errno, FileUsers, Kind, Owner, Timestamp};
 use rustix::fs::{Mode, OFlags};
 
 use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
@@ -180,6 +180,14 @@ impl Barrier {
         let path = mountpoint.join(path);
         self.with_child(mountpoint, AfterError::Keep, |child| {
             child.open_directory(&path)
+        })
+    }
+
+    /// How programs use a file of the mount. `path`: below the mount point. A worker must not call
+    /// this.
+    pub fn users(&self, mountpoint: &Path, path: &[u8], inode: u64) -> Result<FileUsers> {
+        self.with_child(mountpoint, AfterError::Keep, |child| {
+            child.users(path, inode)
         })
     }
 

@@ -1,6 +1,7 @@
 //! A child process that waits for the mount, so that the session's process need not.
 //!
-//! It runs the barrier before a commit ([`super`]) and opens view roots. It is a fork
+//! It runs the barrier before a commit ([`super`]), opens view roots, and finds out how programs use
+//! files of the mount. It is a fork
 //! without exec of a program with several threads, so until it ends it may only make
 //! system calls and must not allocate. It obeys one order after another, answers each
 //! with an errno or 0, and ends when its parent does.
@@ -17,14 +18,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, FileUsers, LinuxDisk, PartLock};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+
+use rustix::path::DecInt;
 
 use super::NAME;
 use crate::filesystem::Result;
@@ -35,14 +38,22 @@ pub const STRIDE: usize = 8 << 20;
 
 /// Orders: begin a barrier; change its pages again; write them, which ends it; open the
 /// directory whose path follows; queue everything that was written; look up the path that
-/// follows.
+/// follows; say how programs use the file whose inode number and path below the mount follow.
 const BEGIN: u8 = 0;
 const CHANGE: u8 = 1;
 const WRITE: u8 = 2;
 const OPEN: u8 = 3;
 const SYNC: u8 = 4;
 const LOOK: u8 = 5;
+const USERS: u8 = 6;
 const ORDER_LENGTH_MAX: usize = 4096;
+
+/// Bits of the answer to [`USERS`], of which the last is always there. The answer is negative,
+/// unlike an error.
+const IN_USE: i32 = 1;
+const PART_SHARED: i32 = 2;
+const PART_EXCLUSIVE: i32 = 4;
+const KNOWN: i32 = 8;
 
 /// The size of the buffer for getdents(2).
 const LISTED_LENGTH: usize = 4 << 10;
@@ -68,13 +79,17 @@ impl BarrierProcess {
     pub fn start(mountpoint: &Path, pages_count: usize) -> Result<BarrierProcess> {
         // The path is made before the fork, since the child must not allocate.
         let file = mountpoint.join(OsStr::from_bytes(NAME));
-        let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+        let of = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        let paths = (of(mountpoint), of(&file));
+        let (Ok(mountpoint), Ok(file)) = paths else {
+            return Err(Errno::INVAL);
+        };
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (channel, child) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         // SAFETY: the child only makes system calls and ends in `serve`.
         match unsafe { libc::fork() } {
             -1 => Err(Errno::AGAIN),
-            0 => serve(&child, &file, pages_count),
+            0 => serve(&child, (&mountpoint, &file), pages_count),
             process => Ok(BarrierProcess {
                 channel: Arc::new(channel),
                 process,
@@ -128,15 +143,39 @@ impl BarrierProcess {
         self.order_at(LOOK, path).map(|_| ())
     }
 
+    /// How programs use a file of the mount. `path`: below the mount point.
+    pub fn users(&self, path: &[u8], inode: u64) -> Result<FileUsers> {
+        let order = [&[USERS], &inode.to_ne_bytes()[..], path].concat();
+        let (answer, _) = self.ask(&checked(order)?)?;
+        let has = |bit| -answer & bit != 0;
+        if answer >= 0 {
+            return Err(Errno::from_raw_os_error(answer));
+        }
+        Ok(FileUsers {
+            is_in_use: has(IN_USE),
+            part_lock: match has(PART_EXCLUSIVE) {
+                true => Some(PartLock::Exclusive),
+                false => has(PART_SHARED).then_some(PartLock::Shared),
+            },
+        })
+    }
+
     fn order_at(&self, order: u8, path: &Path) -> Result<Option<OwnedFd>> {
-        let path = path.as_os_str().as_bytes();
-        if path.len() >= ORDER_LENGTH_MAX - 1 || path.contains(&0) {
+        let order = [&[order], path.as_os_str().as_bytes()].concat();
+        if order[1..].contains(&0) {
             return Err(Errno::NAMETOOLONG);
         }
-        self.order(&[&[order], path].concat())
+        self.order(&checked(order)?)
     }
 
     fn order(&self, order: &[u8]) -> Result<Option<OwnedFd>> {
+        match self.ask(order)? {
+            (0, opened) => Ok(opened),
+            (errno, _) => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+
+    fn ask(&self, order: &[u8]) -> Result<(i32, Option<OwnedFd>)> {
         retry(|| rustix::io::write(&self.channel, order))?;
         let mut answer = [0; 4];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -153,10 +192,15 @@ impl BarrierProcess {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
             _ => None,
         });
-        match i32::from_ne_bytes(answer) {
-            0 => Ok(opened),
-            errno => Err(Errno::from_raw_os_error(errno)),
-        }
+        Ok((i32::from_ne_bytes(answer), opened))
+    }
+}
+
+/// An order with room for the byte that ends it.
+fn checked(order: Vec<u8>) -> Result<Vec<u8>> {
+    match order.len() < ORDER_LENGTH_MAX {
+        true => Ok(order),
+        false => Err(Errno::NAMETOOLONG),
     }
 }
 
@@ -192,7 +236,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 /// Everything that the child does.
-fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
+fn serve(channel: &OwnedFd, (mountpoint, file): (&CString, &CString), pages_count: usize) -> ! {
     close_connections();
     // SAFETY: descriptors of this process's own table; `channel` is moved to
     // 0, and nothing here uses any other afterwards.
@@ -210,6 +254,10 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
         match wanted {
             Order::Open(path) => answer_with(channel, open_directory(path)),
             Order::Look(path) => answer(channel, look(path).as_ref().map(|_| ())),
+            Order::Users(inode, path) => {
+                let bits = users(mountpoint, path, inode);
+                answer_number(channel, bits.unwrap_or_else(Errno::raw_os_error));
+            }
             Order::Begin => run_barrier(channel, file, pages_count),
             // Its barrier has failed.
             Order::Change | Order::Write => answer(channel, Err(&Errno::INVAL)),
@@ -271,6 +319,8 @@ enum Order<'a> {
     Write,
     Open(&'a CStr),
     Look(&'a CStr),
+    /// An inode number, and a path below the mount point.
+    Users(u64, &'a CStr),
     Sync,
 }
 
@@ -282,10 +332,14 @@ fn wait_for_order<'a>(
     // The last byte stays 0 and ends the longest path.
     order.fill(0);
     let length = retry(|| rustix::io::read(channel, &mut order[..ORDER_LENGTH_MAX - 1])).ok()?;
-    let path = CStr::from_bytes_until_nul(&order[1..]).ok()?;
+    let path_from = |start: usize| CStr::from_bytes_until_nul(&order[start..]).ok();
     Some(match *order[..length].first()? {
-        OPEN => Order::Open(path),
-        LOOK => Order::Look(path),
+        OPEN => Order::Open(path_from(1)?),
+        LOOK => Order::Look(path_from(1)?),
+        USERS => {
+            let inode = order[1..].first_chunk()?;
+            Order::Users(u64::from_ne_bytes(*inode), path_from(1 + size_of::<u64>())?)
+        }
         SYNC => Order::Sync,
         BEGIN => Order::Begin,
         CHANGE => Order::Change,
@@ -303,6 +357,39 @@ fn look(path: &CStr) -> Result<()> {
     rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::TYPE).map(|_| ())
 }
 
+/// The answer to [`USERS`]. The path may lead to another object by now, perhaps a device or another
+/// file system: that is not opened.
+fn users(mountpoint: &CStr, path: &CStr, inode: u64) -> Result<i32> {
+    let found = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let root = rustix::fs::open(mountpoint, found | OFlags::DIRECTORY, Mode::empty())?;
+    let object = rustix::fs::openat2(&root, path, found, Mode::empty(), beneath)?;
+    let stat = rustix::fs::fstat(&object)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file || stat.st_ino != inode {
+        return Err(Errno::STALE);
+    }
+    let own = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let own = rustix::fs::open(c"/proc/self/fd", own, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let users = match rustix::fs::openat(&own, DecInt::from_fd(&object), flags, Mode::empty()) {
+        Ok(file) => LinuxDisk::users(&file),
+        // Somebody who has it open for writing holds a lease on it.
+        Err(Errno::AGAIN) => FileUsers {
+            is_in_use: true,
+            part_lock: None,
+        },
+        Err(errno) => return Err(errno),
+    };
+    let in_use = if users.is_in_use { IN_USE } else { 0 };
+    let part = match users.part_lock {
+        None => 0,
+        Some(PartLock::Shared) => PART_SHARED,
+        Some(PartLock::Exclusive) => PART_EXCLUSIVE,
+    };
+    Ok(-(KNOWN | in_use | part))
+}
+
 fn answer_with(channel: BorrowedFd<'_>, opened: Result<OwnedFd>) {
     let opened = match &opened {
         Ok(opened) => [opened.as_fd()],
@@ -318,7 +405,11 @@ fn answer_with(channel: BorrowedFd<'_>, opened: Result<OwnedFd>) {
 
 fn answer(channel: BorrowedFd<'_>, result: std::result::Result<(), &Errno>) {
     let errno = result.map_or_else(|errno| errno.raw_os_error(), |()| 0);
-    let _ = retry(|| rustix::io::write(channel, &errno.to_ne_bytes()));
+    answer_number(channel, errno);
+}
+
+fn answer_number(channel: BorrowedFd<'_>, number: i32) {
+    let _ = retry(|| rustix::io::write(channel, &number.to_ne_bytes()));
 }
 
 /// Makes the kernel queue everything that was written. Returns the session's file, open.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use atomdir_disk::{LinuxDisk, Name, Timestamp};
+use atomdir_disk::{FileUsers, Identity, LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Guarding, HistoryLimits,
     Isolation, LOG_STEP, Options, Privileges, Store, Touched, Transaction,
@@ -26,6 +26,10 @@ struct Kernel {
 }
 
 impl Guarding for Kernel {
+    fn users(&self, path: &[u8], file: Identity) -> FileUsers {
+        self.known.users(path, file)
+    }
+
     fn forget(&self, touched: &Touched) {
         self.known.forget(touched);
     }
