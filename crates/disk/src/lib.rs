@@ -161,6 +161,15 @@ pub trait Disk: Send + Sync + 'static {
     fn xattr_names_at(&self, directory: &Self::Handle, name: &Name) -> Result<Vec<Vec<u8>>> {
         self.xattr_names(&self.open(directory, name, Access::Path)?)
     }
+    /// All extended attributes of an object that need not be open. Never follows a symbolic link.
+    fn xattrs_at(&self, directory: &Self::Handle, name: &Name) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.xattrs(&self.open(directory, name, Access::Path)?)
+    }
+    /// All extended attributes.
+    fn xattrs(&self, object: &Self::Handle) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let names = self.xattr_names(object)?;
+        types::with_values(names, |name| self.xattr(object, name))
+    }
     fn set_xattr(&self, object: &Self::Handle, name: &[u8], value: &[u8]) -> Result<()>;
     fn remove_xattr(&self, object: &Self::Handle, name: &[u8]) -> Result<()>;
 

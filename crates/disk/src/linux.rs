@@ -203,6 +203,15 @@ impl Disk for LinuxDisk {
         }
     }
 
+    fn xattrs_at(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        match xattrs::all_at(directory, name) {
+            Err(Errno::NOSYS | Errno::PERM) => {
+                self.xattrs(&self.open(directory, name, Access::Path)?)
+            }
+            xattrs => xattrs,
+        }
+    }
+
     fn set_xattr(&self, object: &OwnedFd, name: &[u8], value: &[u8]) -> Result<()> {
         xattrs::set(object, name, value)
     }

@@ -1,4 +1,4 @@
-use crate::Name;
+use crate::{Errno, Name, Result};
 use atomdir_types::{Kind, Timestamp};
 use rustix::fs::RenameFlags;
 
@@ -219,4 +219,19 @@ impl Placement {
         let is_plain = directory.encryption.is_none();
         fits_project && (is_plain || directory.encryption == self.encryption)
     }
+}
+
+/// Extended attributes and their values. One that is removed while they are read is left out.
+pub(crate) fn with_values(
+    names: Vec<Vec<u8>>,
+    read: impl Fn(&[u8]) -> Result<Vec<u8>>,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut xattrs = Vec::with_capacity(names.len());
+    for name in names {
+        match read(&name) {
+            Err(Errno::NODATA) => {}
+            value => xattrs.push((name, value?)),
+        }
+    }
+    Ok(xattrs)
 }

@@ -130,6 +130,12 @@ impl Seen {
         self.objects.get(&base.serial).copied()
     }
 
+    /// What validation saw of it, also if it only gets or loses names.
+    pub fn stat_of_any(&self, base: &Base) -> Option<Stat> {
+        let renamed = self.renamed.get(&base.serial);
+        self.stat(base).or(renamed.map(|renamed| renamed.stat))
+    }
+
     pub fn note_contested(&mut self, path: &TreePath) {
         self.contested.insert(path.to_bytes());
     }

@@ -157,6 +157,9 @@ pub(super) fn xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
         names.retain(|name| name.starts_with(b"user."));
         names.sort();
         assert_eq!(names, [&b"user.one"[..], b"user.\xfftwo"]);
+        let all = ok(disk.xattrs(object));
+        assert!(all.contains(&(b"user.one".to_vec(), large.clone())));
+        assert!(all.contains(&(b"user.\xfftwo".to_vec(), b"\0second\0".to_vec())));
         ok(disk.remove_xattr(object, b"user.one"));
         ok(disk.remove_xattr(object, b"user.\xfftwo"));
     }
@@ -171,6 +174,12 @@ pub(super) fn xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     assert_eq!(ok(disk.xattr_names_at(directory, &n("file"))), names);
     assert!(!ok(disk.xattr_names_at(directory, &n("directory"))).contains(&many[0]));
     refused(disk.xattr_names_at(directory, &n("absent")), Errno::NOENT);
+    let longer = vec![b'v'; 300];
+    ok(disk.set_xattr(&handles[0], b"user.longer", &longer));
+    let by_name = ok(disk.xattrs_at(directory, &n("file")));
+    assert_eq!(by_name, ok(disk.xattrs(&handles[0])));
+    assert!(by_name.contains(&(b"user.longer".to_vec(), longer)));
+    refused(disk.xattrs_at(directory, &n("absent")), Errno::NOENT);
     refused(
         disk.set_xattr(&handles[0], b"nonsense.one", b""),
         Errno::OPNOTSUPP,
@@ -194,6 +203,8 @@ pub(super) fn symlink_xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handl
         assert!(ok(disk.xattr_names(&object)).contains(&b"trusted.own".to_vec()));
         let names = ok(disk.xattr_names_at(directory, &n(name)));
         assert!(names.contains(&b"trusted.own".to_vec()));
+        let own = (b"trusted.own".to_vec(), name.as_bytes().to_vec());
+        assert!(ok(disk.xattrs_at(directory, &n(name))).contains(&own));
         refused(disk.xattr(&file, b"trusted.own"), Errno::NODATA);
     }
     ok(disk.set_xattr(&file, b"trusted.own", b"file"));

@@ -1,6 +1,6 @@
 //! Reading and setting the attributes that stat shows.
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
     Access as AccessBits, AtFlags, CWD, FileType, Gid, IFlags, Mode, Statx, StatxAttributes,
     StatxFlags, StatxTimestamp, Timespec, Timestamps, UTIME_NOW, Uid,
@@ -99,7 +99,13 @@ fn birth(raw: &StatxTimestamp) -> u64 {
 }
 
 pub(super) fn set_mode(object: &OwnedFd, mode: u32) -> Result<()> {
+    let bits = mode;
     let mode = Mode::from_raw_mode(mode);
+    match retry_on_intr(|| change_mode(object, bits)) {
+        // The kernel is older than 6.6, or a container forbids the call.
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        result => return result,
+    }
     match retry_on_intr(|| rustix::fs::fchmod(object, mode)) {
         Err(Errno::BADF) => {}
         result => return result,
@@ -109,6 +115,29 @@ pub(super) fn set_mode(object: &OwnedFd, mode: u32) -> Result<()> {
         return Err(Errno::OPNOTSUPP);
     }
     by_path(object, |path| rustix::fs::chmod(path, mode))
+}
+
+/// fchmodat2(2), which also takes a handle that was opened with [`Access::Path`](crate::Access::Path).
+/// It is as old as Linux 6.6, and rustix does not have it yet.
+fn change_mode(object: &OwnedFd, mode: u32) -> Result<()> {
+    const FCHMODAT2: libc::c_long = 452;
+    // SAFETY: the kernel reads the name, which is empty.
+    let changed = unsafe {
+        libc::syscall(
+            FCHMODAT2,
+            object.as_raw_fd(),
+            c"".as_ptr(),
+            mode,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    match changed {
+        0 => Ok(()),
+        _ => {
+            let error = std::io::Error::last_os_error();
+            Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        }
+    }
 }
 
 pub(super) fn set_owner(object: &OwnedFd, owner: Owner) -> Result<()> {

@@ -8,7 +8,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::retry_on_intr;
 
 use super::attributes::by_path;
-use crate::{Errno, Name, Result};
+use crate::{Errno, Name, Result, types};
 
 /// Long enough for most values and lists, so that few need a buffer of the greatest length.
 const USUAL_LENGTH: usize = 256;
@@ -53,15 +53,65 @@ pub(super) fn names_at(directory: &OwnedFd, name: &Name) -> Result<Vec<Vec<u8>>>
                 space.len(),
             )
         };
-        let Ok(length) = usize::try_from(length) else {
-            let error = std::io::Error::last_os_error();
-            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        };
+        let length = length_or_error(length)?;
         // SAFETY: the kernel has written so many bytes.
         unsafe { list.set_len(length) };
         Ok(length)
     })?;
     Ok(split(&list))
+}
+
+/// Of an object that need not be open: listxattrat(2), and getxattrat(2) for each.
+pub(super) fn all_at(directory: &OwnedFd, name: &Name) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let names = names_at(directory, name)?;
+    types::with_values(names, |xattr| get_at(directory, name, xattr))
+}
+
+/// struct xattr_args of `linux/xattr.h`.
+#[repr(C, align(8))]
+struct XattrArguments {
+    value: u64,
+    size: u32,
+    flags: u32,
+}
+
+/// getxattrat(2), as old as listxattrat(2).
+fn get_at(directory: &OwnedFd, name: &Name, xattr: &[u8]) -> Result<Vec<u8>> {
+    const GETXATTRAT: libc::c_long = 464;
+    let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    let xattr = CString::new(xattr).map_err(|_| Errno::INVAL)?;
+    read(|value| {
+        let space = value.spare_capacity_mut();
+        let mut arguments = XattrArguments {
+            value: space.as_mut_ptr() as u64,
+            size: space.len() as u32,
+            flags: 0,
+        };
+        // SAFETY: the kernel reads both names up to their NUL and the arguments, and writes at most
+        // the given length to where they point.
+        let length = unsafe {
+            libc::syscall(
+                GETXATTRAT,
+                directory.as_raw_fd(),
+                name.as_ptr(),
+                libc::AT_SYMLINK_NOFOLLOW,
+                xattr.as_ptr(),
+                &raw mut arguments,
+                size_of::<XattrArguments>(),
+            )
+        };
+        let length = length_or_error(length)?;
+        // SAFETY: the kernel has written so many bytes.
+        unsafe { value.set_len(length) };
+        Ok(length)
+    })
+}
+
+fn length_or_error(returned: libc::c_long) -> Result<usize> {
+    usize::try_from(returned).map_err(|_| {
+        let error = std::io::Error::last_os_error();
+        Errno::from_io_error(&error).unwrap_or(Errno::IO)
+    })
 }
 
 fn split(list: &[u8]) -> Vec<Vec<u8>> {

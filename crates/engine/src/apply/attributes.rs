@@ -1,7 +1,7 @@
 //! Sets attributes of an object as an update asks for, with the rights of the commit's user
 //! (`actor`).
 
-use atomdir_disk::{Access, Disk, Errno, Kind, NewNode, Owner, Times};
+use atomdir_disk::{Access, Disk, Errno, Kind, NewNode, Owner, Stat, Times};
 use atomdir_format::record::AttributesChange;
 
 use super::desired::WantedUpdate;
@@ -16,21 +16,22 @@ const RIGHTS_OF_GROUP: u32 = 0o070;
 
 impl<D: Disk> Apply<'_, D> {
     /// Sets attributes with the user's rights. A part that this user may not set any more, or that
-    /// finds no space, is left out.
+    /// finds no space, is left out. `stat`: what the object looks like now.
     pub(super) fn try_set(
         &self,
-        object: &D::Handle,
+        (object, stat): (&D::Handle, &Stat),
         attributes: AttributesChange,
         wanted: &WantedUpdate,
     ) -> Result<(), Errno> {
         let disk = &self.core.disk;
-        let stat = disk.stat(object)?;
         let (present, kind) = (stat.attributes, stat.kind);
         let owner = owner_to_be(attributes, present.owner);
+        let mut now = present;
         if owner != present.owner {
             self.unless_left(|| disk.set_owner(object, owner))?;
+            now = disk.stat(object)?.attributes;
         }
-        let given = disk.stat(object)?.attributes.owner;
+        let given = now.owner;
         let meant = wanted.owner.map_or(owner, |of| owner_to_be(attributes, of));
         let is_meant = given == meant;
         if wanted.is_whole {
@@ -59,9 +60,12 @@ impl<D: Disk> Apply<'_, D> {
             // Without the list, the bits of its mask would be the group's rights.
             (_, false) => mode & !SET_ID & (present.mode | !RIGHTS_OF_GROUP),
         });
+        // An access control list changes the mode, too. A new owner has cleared the set-id bits.
+        if wanted_mode.is_some() && (wanted.is_whole || !wanted.xattrs.is_empty()) {
+            now = disk.stat(object)?.attributes;
+        }
         if let Some(mode) = wanted_mode
-            // Writing to another owner's file has cleared its set-id bits, and so has a new owner.
-            && disk.stat(object)?.attributes.mode != mode
+            && now.mode != mode
         {
             self.unless_left(|| disk.set_mode(object, mode))?;
         }

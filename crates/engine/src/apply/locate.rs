@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Stat};
 
 use super::desired::Spot;
 use super::{Apply, ApplyError, EntryPlace, MOUNTED, Outcome, Parent};
@@ -31,6 +31,44 @@ impl<D: Disk> Apply<'_, D> {
             }
         }
         Ok(Some((found, false)))
+    }
+
+    /// The place of a new object that gets one name and that apply has not moved yet. No look is
+    /// needed: nobody else changes what is staged.
+    pub(super) fn still_staged(&self, object: Identity) -> Option<EntryPlace> {
+        let is_moved = self.replays || self.progress.extra_spots.contains_key(&object);
+        let is_it =
+            !is_moved && self.desired.is_staged(object) && self.desired.homes(object).len() == 1;
+        is_it.then(|| place_of_spot(self.desired.spots(object).first()?))?
+    }
+
+    /// Opens the object for its attributes, with one look, if it is where it is expected first.
+    /// `None`: it is to be looked for.
+    pub(super) fn open_where_expected(
+        &mut self,
+        object: Identity,
+    ) -> Option<(EntryPlace, D::Handle, Stat)> {
+        let (place, parent) = self.first_place(object)?;
+        let disk = &self.core.disk;
+        let handle = disk.open(&parent, &place.name, Access::Path).ok()?;
+        let stat = disk.stat(&handle).ok()?;
+        (stat.identity == object).then_some((place, handle, stat))
+    }
+
+    /// The attributes of the object, if it is where it is expected first.
+    pub(super) fn stat_where_expected(&mut self, object: Identity) -> Option<Stat> {
+        let (place, parent) = self.first_place(object)?;
+        let stat = self.core.disk.stat_at(&parent, &place.name).ok()?;
+        (stat.identity == object && !stat.mount_point).then_some(stat)
+    }
+
+    fn first_place(&mut self, object: Identity) -> Option<(EntryPlace, Arc<D::Handle>)> {
+        if self.progress.closed.contains(&object) {
+            return None;
+        }
+        let place = place_of_spot(self.desired.spots(object).first()?)?;
+        let parent = self.parent(place.parent).ok()??;
+        Some((place, parent))
     }
 
     /// Homes are filled from the front, so the missing ones are at the back.

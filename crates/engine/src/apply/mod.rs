@@ -293,6 +293,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             parent: Parent::Directory(directory),
             name: name.clone(),
         };
+        let mut staged = self.still_staged(object);
         for tries_left in (0..TRIES_MAX).rev() {
             let occupant = self.occupant_of(directory, &handle, name)?;
             if occupant.is_some_and(|(identity, _)| identity == object) {
@@ -303,7 +304,11 @@ impl<'a, D: Disk> Apply<'a, D> {
                 self.progress.left.insert(object);
                 break;
             }
-            let Some((source, may_move)) = self.source(object)? else {
+            let source = match staged.take() {
+                Some(staged) => Some((staged, true)),
+                None => self.source(object)?,
+            };
+            let Some((source, may_move)) = source else {
                 let missing = self.missing(object, name, "the object to be put there");
                 return missing.map(|()| Attached::Done);
             };

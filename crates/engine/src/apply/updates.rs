@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind};
+use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Stat};
 use atomdir_format::record::{ContentChange, Run, Source};
 
 use super::attributes::is_list;
@@ -29,6 +29,8 @@ const RIGHTS_OF_OWNER: u32 = 0o700;
 /// An object that is to be changed.
 enum Target<'a, D: Disk> {
     Opened(Arc<D::Handle>),
+    /// It was opened just now, and had these attributes.
+    Seen(D::Handle, Stat),
     /// It was opened before the record was logged.
     Writer(&'a D::Handle),
 }
@@ -39,7 +41,17 @@ impl<D: Disk> Deref for Target<'_, D> {
     fn deref(&self) -> &D::Handle {
         match self {
             Target::Opened(handle) => handle,
+            Target::Seen(handle, _) => handle,
             Target::Writer(handle) => handle,
+        }
+    }
+}
+
+impl<D: Disk> Target<'_, D> {
+    fn stat(&self, disk: &D) -> Result<Stat, Errno> {
+        match self {
+            Target::Seen(_, stat) => Ok(*stat),
+            _ => disk.stat(self),
         }
     }
 }
@@ -178,17 +190,27 @@ impl<'a, D: Disk> Apply<'a, D> {
             let root = Target::Opened(self.core.root.clone());
             return Ok(Some((None, root)));
         }
-        let Some(place) = self.find(identity)? else {
-            let name = names::limbo(identity);
-            self.missing(identity, &name, "the object to be changed")?;
-            return Ok(None);
+        let writer = self.writers.get(&identity);
+        let seen = match access {
+            Access::Path if writer.is_none() => self.open_where_expected(identity),
+            _ => None,
         };
-        let writers = self.writers;
-        let target = match writers.get(&identity) {
-            Some(writer) => Some(Target::Writer(writer)),
-            None => self
-                .open(&place, access)?
-                .map(|opened| Target::Opened(Arc::new(opened))),
+        let (place, target) = match seen {
+            Some((place, handle, stat)) => (place, Some(Target::Seen(handle, stat))),
+            None => {
+                let Some(place) = self.find(identity)? else {
+                    let name = names::limbo(identity);
+                    self.missing(identity, &name, "the object to be changed")?;
+                    return Ok(None);
+                };
+                let target = match writer {
+                    Some(writer) => Some(Target::Writer(writer)),
+                    None => self
+                        .open(&place, access)?
+                        .map(|opened| Target::Opened(Arc::new(opened))),
+                };
+                (place, target)
+            }
         };
         let reached = self.require_reach(place.parent);
         let reached = reached.and_then(|()| match (&target, access) {
@@ -208,38 +230,19 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     /// Leaves the rights that the object has and shall have.
     fn narrow_one(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
+        // Most changes take no right away.
+        let seen = self.stat_where_expected(wanted.object);
+        if seen.is_some_and(|stat| narrowed_mode(wanted, &stat).is_none()) {
+            return Ok(());
+        }
         let Some((place, object)) = self.target(wanted, Access::Path)? else {
             return Ok(());
         };
         let disk = &self.core.disk;
         let narrow = || -> Result<(), Errno> {
-            let stat = disk.stat(&object)?;
-            let Some(mode) = wanted
-                .attributes
-                .mode
-                .filter(|_| stat.kind != Kind::Symlink)
-            else {
-                return Ok(());
-            };
-            let present = stat.attributes;
-            let mut left = present.mode & mode;
-            if stat.kind == Kind::Directory {
-                left |= (present.mode | mode) & STICKY;
-            }
-            if wanted
-                .attributes
-                .user
-                .is_some_and(|user| user != present.owner.user)
-            {
-                left &= !(RIGHTS_OF_OWNER | SET_ID);
-            }
-            let is_of_group = |group| group != present.owner.group;
-            if sets_list(wanted) || wanted.attributes.group.is_some_and(is_of_group) {
-                left &= !RIGHTS_OF_GROUP;
-            }
-            match left == present.mode {
-                true => Ok(()),
-                false => match self.as_user(|| disk.set_mode(&object, left)) {
+            match narrowed_mode(wanted, &object.stat(disk)?) {
+                None => Ok(()),
+                Some(left) => match self.as_user(|| disk.set_mode(&object, left)) {
                     // Another owner's file: the kernel takes the set-id bits when it is written.
                     Err(Errno::PERM) if wanted.content.is_some() => Ok(()),
                     set => set,
@@ -295,7 +298,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         if let Some(mode) = attributes.mode {
             self.note_mode(wanted.object, mode);
         }
-        self.try_set(&object, attributes, wanted)
+        let stat = object.stat(&self.core.disk);
+        stat.and_then(|stat| self.try_set((&object, &stat), attributes, wanted))
             .map_err(|errno| self.failed_at(&place, errno))
     }
 
@@ -303,7 +307,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         if let Some(mode) = wanted.attributes.mode {
             self.note_mode(wanted.object, mode);
         }
-        self.try_set(object, wanted.attributes, wanted)
+        let stat = self.core.disk.stat(object);
+        stat.and_then(|stat| self.try_set((object, &stat), wanted.attributes, wanted))
             .map_err(|errno| self.failure(path, CANNOT_BE_SET, Some(errno)))
     }
 
@@ -381,6 +386,26 @@ fn access_for(wanted: &WantedUpdate) -> Access {
 /// Whether the update may take rights away before everything else.
 fn narrows(wanted: &WantedUpdate) -> bool {
     wanted.attributes.mode.is_some() && !wanted.follows_others
+}
+
+/// The mode with only those rights that the object has and shall have; `None`: that is its mode.
+fn narrowed_mode(wanted: &WantedUpdate, stat: &Stat) -> Option<u32> {
+    let mode = wanted.attributes.mode;
+    let mode = mode.filter(|_| stat.kind != Kind::Symlink)?;
+    let present = stat.attributes;
+    let mut left = present.mode & mode;
+    if stat.kind == Kind::Directory {
+        left |= (present.mode | mode) & STICKY;
+    }
+    let is_other = |user| user != present.owner.user;
+    if wanted.attributes.user.is_some_and(is_other) {
+        left &= !(RIGHTS_OF_OWNER | SET_ID);
+    }
+    let is_of_group = |group| group != present.owner.group;
+    if sets_list(wanted) || wanted.attributes.group.is_some_and(is_of_group) {
+        left &= !RIGHTS_OF_GROUP;
+    }
+    (left != present.mode).then_some(left)
 }
 
 fn sets_list(wanted: &WantedUpdate) -> bool {

@@ -129,6 +129,11 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         version_at(versions, self.at_of(base)).map(|old| old.stat)
     }
 
+    /// The attributes of an object that had these when somebody has just looked at it in the base.
+    pub fn stat_of_present(&self, base: &Base, present: &Stat) -> Stat {
+        self.old_stat(base).unwrap_or(*present)
+    }
+
     /// Finds the object at a path, without following symbolic links.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<(Arc<Base>, Stat)>> {
         let mut base = self.core.root_base.clone();
@@ -411,17 +416,8 @@ impl<'a, D: Disk> Snapshot<'a, D> {
 }
 
 pub(crate) fn read_xattrs<D: Disk>(disk: &D, handle: &D::Handle) -> Result<Xattrs> {
-    let names = match disk.xattr_names(handle) {
-        Err(Errno::OPNOTSUPP) => Vec::new(),
-        names => names?,
-    };
-    let mut xattrs = Vec::with_capacity(names.len());
-    for name in names {
-        match disk.xattr(handle, &name) {
-            Ok(value) => xattrs.push((name, value)),
-            Err(Errno::NODATA) => {}
-            Err(error) => return Err(error),
-        }
+    match disk.xattrs(handle) {
+        Err(Errno::OPNOTSUPP) => Ok(Xattrs::new()),
+        xattrs => xattrs,
     }
-    Ok(xattrs)
 }

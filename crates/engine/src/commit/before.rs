@@ -56,7 +56,7 @@ pub(crate) fn look_before<D: Disk>(
     let lengths = in_place.clone().map(|object| {
         let contents = object.contents.as_ref();
         contents.map_or(Ok(0), |contents| {
-            let stat = look.stat(&object.base)?;
+            let stat = look.stat_validated(&object.base)?;
             let extents = overwritten(contents, stat.length);
             Ok(extents.iter().map(|extent| extent.length).sum::<u64>())
         })
@@ -139,21 +139,17 @@ struct Look<'a, D: Disk> {
 }
 
 impl<D: Disk> Look<'_, D> {
-    fn stat(&self, base: &Base) -> Result<Stat, Errno> {
-        self.core.stat_now(base)
-    }
-
     /// The attributes that validation read hold until the commit is applied; otherwise the commit
     /// is cancelled.
     fn stat_validated(&self, base: &Base) -> Result<Stat, Errno> {
         let validated = self.validated.stat(base);
-        validated.map_or_else(|| self.stat(base), Ok)
+        validated.map_or_else(|| self.core.stat_now(base), Ok)
     }
 
     fn add_object(&mut self, object: &ObjectWrite, carries: bool) -> Outcome<()> {
         self.noted.insert(object.base.serial);
         let failed = |errno| failed(&object.path, errno);
-        let mut former = former(&self.stat(&object.base).map_err(failed)?);
+        let mut former = former(&self.stat_validated(&object.base).map_err(failed)?);
         former.xattrs = self.xattrs(object).map_err(failed)?;
         if let Some(contents) = &object.contents {
             former.extents = overwritten(contents, former.length);

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{
-    Access, Attributes, Disk, Errno, Identity, Kind, Name, NewNode, Owner, RenameMode,
+    Access, Attributes, Disk, Errno, Identity, Kind, Name, NewNode, Owner, RenameMode, Stat,
 };
 use atomdir_types::TreePath;
 use atomdir_types::path::AnyPath;
@@ -38,11 +38,12 @@ type Outcome<T> = Result<T, CommitError>;
 /// For [`Disk::may_access`].
 const WRITE: u32 = 2;
 const ENTER: u32 = 1;
+const STICKY: u32 = 0o1000;
 const CHANGE_NAMES: &str = "create, rename or remove names in";
 const REMOVE: &str = "remove, rename or replace";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, seen: &Seen) -> Outcome<()> {
-    check_again(core, (set, &Found::default()), seen)?;
+    check_obstacles(core, (set, &Found::default()), (seen, When::Validated))?;
     check_link_counts(core, set)?;
     for object in &set.objects {
         if !object.xattrs.is_empty() && !has_new_inode(object) {
@@ -83,7 +84,31 @@ pub(super) fn check_again<D: Disk>(
     (set, found): (&WriteSet, &Found),
     seen: &Seen,
 ) -> Outcome<()> {
-    let now = (core, found);
+    check_obstacles(core, (set, found), (seen, When::Later))
+}
+
+/// When objects are looked at for obstacles.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Right after validation, whose looks serve here as well. What changes after them is found later.
+    Validated,
+    /// Right before the commit is applied. Each object is looked at anew.
+    Later,
+}
+
+fn check_obstacles<D: Disk>(
+    core: &Core<D>,
+    (set, found): (&WriteSet, &Found),
+    (seen, when): (&Seen, When),
+) -> Outcome<()> {
+    let mut looks = Looks {
+        core,
+        found,
+        seen,
+        when,
+        looked_at: HashSet::new(),
+        asked_in: HashMap::new(),
+    };
     let mut directories = HashSet::new();
     let mut placements = Placements::new(core);
     for entry in &set.entries {
@@ -97,18 +122,18 @@ pub(super) fn check_again<D: Disk>(
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
                 let path = InBase(directory);
-                check_changeable(now, seen, (directory, &path), CHANGE_NAMES)?;
+                looks.check_changeable((directory, &path), CHANGE_NAMES)?;
                 check_open(core, directory, &path)?;
             }
             if let Some(before) = &entry.before
                 && !found.is_made(&core.ahead, before)
             {
-                check_changeable(now, seen, (before, &entry.path), REMOVE)?;
-                check_removable(core, (directory, &entry.name), &entry.path)?;
+                looks.check_changeable((before, &entry.path), REMOVE)?;
+                looks.check_removable((directory, &entry.name), &entry.path)?;
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
-            check_changeable(now, seen, (after, &InBase(after)), "rename or link")?;
+            looks.check_changeable((after, &InBase(after)), "rename or link")?;
         }
     }
     for removed in &set.removed_directories {
@@ -116,16 +141,16 @@ pub(super) fn check_again<D: Disk>(
     }
     let in_base = |base: &Base| !found.is_made(&core.ahead, base);
     for base in set.dying.values().filter(|base| in_base(base)) {
-        check_changeable(now, seen, (base, &InBase(base)), "remove")?;
+        looks.check_changeable((base, &InBase(base)), "remove")?;
     }
     for object in set.objects.iter().filter(|object| in_base(&object.base)) {
-        check_changeable(now, seen, (&object.base, &object.path), "change")?;
-        check_own(now, object)?;
+        let present = looks.check_changeable((&object.base, &object.path), "change")?;
+        check_own((core, found), object, present)?;
         let (_, place) = found.of(&object.base);
         if has_new_inode(object)
             && let Place::Entry { parent, name } = place
         {
-            check_removable(core, (&parent, &name), &object.path)?;
+            looks.check_removable((&parent, &name), &object.path)?;
         }
     }
     Ok(())
@@ -174,37 +199,93 @@ fn has_new_inode(object: &ObjectWrite) -> bool {
     contents.is_some_and(|contents| contents.replacement.is_some())
 }
 
-/// Refuses to change an object that the kernel lets nobody change, or that an outside writer has
-/// changed since validation.
-fn check_changeable<D: Disk>(
-    (core, found): (&Core<D>, &Found),
-    seen: &Seen,
-    (base, path): (&Base, &(impl AnyPath + ?Sized)),
-    step: &'static str,
-) -> Outcome<()> {
-    let (identity, place) = found.of(base);
-    match core.stat_place(&place, identity) {
-        Err(Errno::STALE) if core.is_covered(base) => Err(CommitError::MountPoint {
-            step,
-            path: shown(path),
-        }),
-        Ok(stat) if stat.immutable => Err(CommitError::Immutable {
-            step,
-            path: shown(path),
-        }),
-        // The root may be a mount point; nothing moves it.
-        Ok(stat) if stat.mount_point && base.serial != 0 => Err(CommitError::MountPoint {
-            step,
-            path: shown(path),
-        }),
-        present => seen.compare(base, path, &present),
+/// One pass over what the commit changes.
+struct Looks<'a, D: Disk> {
+    core: &'a Core<D>,
+    found: &'a Found,
+    seen: &'a Seen,
+    when: When,
+    /// By serial. A pass looks at each object once.
+    looked_at: HashSet<u64>,
+    /// By serial: directories in which the kernel was asked about a name, and whether the answer may
+    /// be another one for other names.
+    asked_in: HashMap<u64, bool>,
+}
+
+impl<D: Disk> Looks<'_, D> {
+    /// Refuses to change an object that the kernel lets nobody change, or that an outside writer has
+    /// changed since validation. Returns what it looks like, unless this pass had looked at it before.
+    fn check_changeable(
+        &mut self,
+        (base, path): (&Base, &(impl AnyPath + ?Sized)),
+        step: &'static str,
+    ) -> Outcome<Option<Stat>> {
+        if !self.looked_at.insert(base.serial) {
+            return Ok(None);
+        }
+        let core = self.core;
+        let validated = match self.when {
+            When::Validated => self.seen.stat_of_any(base),
+            When::Later => None,
+        };
+        let look = || {
+            let (identity, place) = self.found.of(base);
+            core.stat_place(&place, identity)
+        };
+        match validated.map_or_else(look, Ok) {
+            Err(Errno::STALE) if core.is_covered(base) => Err(CommitError::MountPoint {
+                step,
+                path: shown(path),
+            }),
+            Ok(stat) if stat.immutable => Err(CommitError::Immutable {
+                step,
+                path: shown(path),
+            }),
+            // The root may be a mount point; nothing moves it.
+            Ok(stat) if stat.mount_point && base.serial != 0 => Err(CommitError::MountPoint {
+                step,
+                path: shown(path),
+            }),
+            present => {
+                self.seen.compare(base, path, &present)?;
+                Ok(present.ok())
+            }
+        }
+    }
+
+    /// Refuses to take a name away that the kernel does not let go. In the second pass one name
+    /// stands for all of its directory: mounts and flags of the objects are looked for anyway, and
+    /// a swap file was one in the first pass already, unless root has just made it one. Only in a
+    /// sticky directory the answer depends on the object's owner, and not for root.
+    fn check_removable(
+        &mut self,
+        (directory, name): (&Arc<Base>, &Name),
+        path: &TreePath,
+    ) -> Outcome<()> {
+        if self.when == When::Later {
+            match self.asked_in.get(&directory.serial) {
+                Some(false) => return Ok(()),
+                Some(true) => {}
+                None => {
+                    let is_sticky = |stat: Stat| stat.attributes.mode & STICKY != 0;
+                    let depends = !self.core.options.privileges.all
+                        && self.core.stat_now(directory).is_ok_and(is_sticky);
+                    self.asked_in.insert(directory.serial, depends);
+                }
+            }
+        }
+        check_removable(self.core, (directory, name), path)
     }
 }
 
 /// Refuses to set attributes that only the owner may set, if somebody else is the owner. The check
 /// ignores the side effects of a write. The kernel repeats these when apply writes: it removes
 /// set-id bits and capabilities, and sets the times.
-fn check_own<D: Disk>((core, found): (&Core<D>, &Found), object: &ObjectWrite) -> Outcome<()> {
+fn check_own<D: Disk>(
+    (core, found): (&Core<D>, &Found),
+    object: &ObjectWrite,
+    present: Option<Stat>,
+) -> Outcome<()> {
     let refused = || CommitError::io("set the attributes of", &object.path, Errno::PERM);
     let mut xattrs = object.xattrs.iter().map(|(name, _)| name);
     let is_capability = |name: &Vec<u8>| name == CAPABILITY;
@@ -212,7 +293,11 @@ fn check_own<D: Disk>((core, found): (&Core<D>, &Found), object: &ObjectWrite) -
     if !core.options.privileges.all && object.contents.is_none() && xattrs.any(is_capability) {
         return Err(refused());
     }
-    let Some(present) = owned_by_another(core, found.of(&object.base)) else {
+    let anothers = match present {
+        Some(stat) => anothers(core, stat.attributes),
+        None => owned_by_another(core, found.of(&object.base)),
+    };
+    let Some(present) = anothers else {
         return Ok(());
     };
     let wanted = &object.attributes;
@@ -242,8 +327,14 @@ pub(super) fn owned_by_another<D: Disk>(
     if privileges.all {
         return None;
     }
-    let attributes = core.stat_place(&place, identity).ok()?.attributes;
-    (attributes.owner.user != privileges.user).then_some(attributes)
+    anothers(core, core.stat_place(&place, identity).ok()?.attributes)
+}
+
+/// The attributes, if they are those of an object with another owner.
+fn anothers<D: Disk>(core: &Core<D>, attributes: Attributes) -> Option<Attributes> {
+    let privileges = &core.options.privileges;
+    let is_own = privileges.all || attributes.owner.user == privileges.user;
+    (!is_own).then_some(attributes)
 }
 
 /// Refuses to change names in a directory that its owner has closed to this process. If that is this

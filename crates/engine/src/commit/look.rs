@@ -12,14 +12,16 @@ use crate::base::credentials::Credentials;
 use crate::commit::merge;
 use crate::error::CommitError;
 use crate::log::record_builder::Present;
+use crate::seen::Seen;
 use crate::write_set::{Object, WriteSet};
 
 /// Opens every file that will be changed in place while there is still a way back, keeps up to
 /// `writers_max` of them open for apply, and looks up the facts about the base that the record must
-/// contain.
+/// contain. The attributes that validation read hold until the commit is applied; otherwise the commit
+/// is cancelled.
 pub(crate) fn look_at_base<D: Disk>(
     core: &Core<D>,
-    set: &WriteSet,
+    (set, validated): (&WriteSet, &Seen),
     writers_max: usize,
     acting: Option<&Credentials>,
 ) -> Result<(Present, WritableFiles<D>), CommitError> {
@@ -35,7 +37,8 @@ pub(crate) fn look_at_base<D: Disk>(
     let timed: HashSet<u64> = timed.map(|object| object.base.serial).collect();
     for object in &set.objects {
         if object.writes_attributes() {
-            let stat = core.stat_now(&object.base).ok();
+            let stat = validated.stat(&object.base);
+            let stat = stat.or_else(|| core.stat_now(&object.base).ok());
             let owner = stat.map(|stat| (object.base.serial, stat.attributes.owner));
             present.owners.extend(owner);
         }

@@ -46,6 +46,9 @@ pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
         let Some((parent, name)) = view.base_place(node) else {
             continue;
         };
+        if base.state().place.is_entry(&parent, &name) {
+            continue;
+        }
         let core = &view.core;
         let present = core
             .directory(&parent)

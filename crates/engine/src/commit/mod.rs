@@ -389,7 +389,8 @@ impl<D: Disk> Store<D> {
         let held = state.queue.commits.iter();
         let held: usize = held.map(|pending| pending.writers.len()).sum();
         let writers_max = (core.options.handles_max / 4).saturating_sub(held);
-        let (mut present, writers) = look_at_base(core, &set, writers_max, acting.as_ref())?;
+        let (mut present, writers) =
+            look_at_base(core, (&set, &seen), writers_max, acting.as_ref())?;
         for (directory, modified) in &mut present.directory_times {
             if Rule::GroupDirectoryTimes.holds() {
                 *modified = core.on_the_way.modified(*directory).unwrap_or(*modified);

@@ -4,6 +4,7 @@
 //! The check comes before the record is logged, and once more right before it is applied. Apply
 //! then acts with the user's rights (`apply::actor`).
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Attributes, Disk, Errno, Kind};
@@ -47,15 +48,22 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, user: &Credentials)
         let acting = core.disk.act_as(user.user, &user.groups);
         drop(acting.map_err(refused(&TreePath::from(&b".atomdir"[..])))?);
     }
-    let may_change = |directory: &Arc<Base>| {
-        require(core, directory, user, &[Permission::Write])?;
-        require(core, directory, user, &[Permission::Search])
+    // By serial: one look at a directory, and at those above it, serves all that changes in it.
+    let (mut changeable, mut searchable) = (HashSet::new(), HashSet::new());
+    let mut may_change = |directory: &Arc<Base>| match changeable.insert(directory.serial) {
+        true => {
+            require(core, directory, user, &[Permission::Write])?;
+            require(core, directory, user, &[Permission::Search])
+        }
+        false => Ok(()),
     };
+    let mut sticky = Sticky::default();
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory {
             may_change(directory).map_err(refused(&entry.path))?;
             if let Some(before) = &entry.before {
-                check_sticky(core, (directory, before), user).map_err(refused(&entry.path))?;
+                let checked = sticky.check(core, (directory, before), user);
+                checked.map_err(refused(&entry.path))?;
             }
         }
     }
@@ -68,7 +76,8 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, user: &Credentials)
     }
     for object in set.objects.iter().filter(|object| !object.is_implied) {
         let parent = above(&object.base).next();
-        if let Some(parent) = parent.filter(|parent| parent.kind == Kind::Directory) {
+        let parent = parent.filter(|parent| parent.kind == Kind::Directory);
+        if let Some(parent) = parent.filter(|parent| searchable.insert(parent.serial)) {
             require(core, &parent, user, &[Permission::Search]).map_err(refused(&object.path))?;
         }
         check_object(core, object, user).map_err(refused(&object.path))?;
@@ -79,25 +88,41 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet, user: &Credentials)
         {
             may_change(&parent).map_err(refused(&object.path))?;
             let replaced = (&parent, &object.base);
-            check_sticky(core, replaced, user).map_err(refused(&object.path))?;
+            let checked = sticky.check(core, replaced, user);
+            checked.map_err(refused(&object.path))?;
         }
     }
     Ok(())
 }
 
-/// In a sticky directory only the object's owner and the directory's may take a name away.
-fn check_sticky<D: Disk>(
-    core: &Core<D>,
-    (directory, object): (&Arc<Base>, &Arc<Base>),
-    user: &Credentials,
-) -> Result<(), Errno> {
-    let above = core.stat_now(directory)?.attributes;
-    if above.mode & STICKY == 0 || above.owner.user == user.user {
-        return Ok(());
-    }
-    match core.stat_now(object) {
-        Ok(stat) if stat.attributes.owner.user != user.user => Err(Errno::PERM),
-        _ => Ok(()),
+/// By serial: whether the user may only take names of their own objects from the directory.
+#[derive(Default)]
+struct Sticky(HashMap<u64, bool>);
+
+impl Sticky {
+    /// In a sticky directory only the object's owner and the directory's may take a name away.
+    fn check<D: Disk>(
+        &mut self,
+        core: &Core<D>,
+        (directory, object): (&Arc<Base>, &Arc<Base>),
+        user: &Credentials,
+    ) -> Result<(), Errno> {
+        let is_sticky = match self.0.get(&directory.serial) {
+            Some(known) => *known,
+            None => {
+                let above = core.stat_now(directory)?.attributes;
+                let is_sticky = above.mode & STICKY != 0 && above.owner.user != user.user;
+                self.0.insert(directory.serial, is_sticky);
+                is_sticky
+            }
+        };
+        if !is_sticky {
+            return Ok(());
+        }
+        match core.stat_now(object) {
+            Ok(stat) if stat.attributes.owner.user != user.user => Err(Errno::PERM),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -193,12 +193,15 @@ impl<D: Disk> View<D> {
     pub fn unlink(&mut self, parent: NodeId, name: &[u8]) -> Result<()> {
         self.unplace_before_removal()?;
         let name = parse_name(name)?;
-        let id = self.child(parent, &name)?.ok_or(Errno::NOENT)?;
+        let (id, found) = self.find_child(parent, &name)?.ok_or(Errno::NOENT)?;
         if self.node(id)?.kind == Kind::Directory {
             return Err(Errno::ISDIR);
         }
         self.refuse_mount_point(id, Errno::BUSY)?;
-        self.refuse_part_locked(parent, &name)?;
+        self.refuse_part_locked(parent, (&name, id))?;
+        if let Some(found) = found {
+            self.own_as_found(id, &found)?;
+        }
         self.drop_link(id)?;
         self.set_entry(parent, &name, None)?;
         self.drop_if_unneeded(id);
@@ -207,13 +210,15 @@ impl<D: Disk> View<D> {
 
     /// A database removes the files beside it when its last user closes it, and in a view it does not see
     /// the locks of the users outside.
-    fn refuse_part_locked(&mut self, parent: NodeId, name: &Name) -> Result<()> {
-        let Some(file) = self.old_file(parent, name)? else {
+    fn refuse_part_locked(&mut self, parent: NodeId, (name, id): (&Name, NodeId)) -> Result<()> {
+        let Some(file) = self.old_file(id)? else {
             return Ok(());
         };
         let mut protecting = vec![file];
         for name in database::locked_for(name) {
-            protecting.extend(self.old_file(parent, &name)?);
+            if let Some(id) = self.child(parent, &name)? {
+                protecting.extend(self.old_file(id)?);
+            }
         }
         let mut locks = protecting.iter().map(|file| self.core.part_lock(file));
         match locks.any(|lock| lock.is_some()) {
@@ -222,10 +227,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    fn old_file(&mut self, parent: NodeId, name: &Name) -> Result<Option<Arc<Base>>> {
-        let Some(id) = self.child(parent, name)? else {
-            return Ok(None);
-        };
+    fn old_file(&self, id: NodeId) -> Result<Option<Arc<Base>>> {
         let node = self.node(id)?;
         Ok(node.base.clone().filter(|base| base.kind == Kind::File))
     }
@@ -298,9 +300,9 @@ impl<D: Disk> View<D> {
         if self.is_ancestor(source, to.0)? {
             return Err(Errno::INVAL);
         }
-        let replaces = target.is_some_and(|target| target != source);
-        if replaces && mode == RenameMode::Replace {
-            self.refuse_part_locked(to.0, &to.1)?;
+        let replaced = target.filter(|target| *target != source);
+        if let Some(replaced) = replaced.filter(|_| mode == RenameMode::Replace) {
+            self.refuse_part_locked(to.0, (&to.1, replaced))?;
         }
         let now = self.now();
         // These nodes now hold changes, so they stay when other nodes are dropped

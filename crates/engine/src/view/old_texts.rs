@@ -304,7 +304,7 @@ impl<D: Disk> View<D> {
         if !is_short(&stat) || !self.old_texts.wants(base, &stat) {
             return Ok(());
         }
-        let length = self.snapshot_stat(base)?.length;
+        let length = self.snapshot().stat_of_present(base, &stat).length;
         if length > LENGTH_MAX {
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl<D: Disk> View<D> {
             return Err(Errno::STALE);
         }
         // Commits of others may have changed it since the begin.
-        found.stat = self.snapshot_stat(base)?;
+        found.stat = self.snapshot().stat_of_present(base, &stat);
         self.old_texts
             .keep(found, base.serial, &self.core.old_text_bytes);
         Ok(())

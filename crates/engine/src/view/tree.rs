@@ -137,7 +137,7 @@ impl<D: Disk> View<D> {
     }
 
     /// Finds the child, and its state in the snapshot if that was read.
-    fn find_child(
+    pub(super) fn find_child(
         &mut self,
         parent: NodeId,
         name: &Name,
@@ -291,24 +291,34 @@ impl<D: Disk> View<D> {
             self.refuse_mount_point(id, Errno::ROFS)?;
             let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
             let stat = self.shown_stat(&base)?;
-            self.watch_stores(id, &stat);
-            let own = Own {
-                attributes: self.core.inode_numbers.attributes_of(&stat),
-                touched: Touched::default(),
-                stamp: Some(Stamp::of(&stat)),
-                xattrs: Default::default(),
-                body: OwnBody::Unchanged,
-                staged: None,
-                dress: Dress::Bare,
-            };
-            self.node_mut(id)?.own = Some(Arc::new(own));
-            self.note_changed(id);
+            self.own_as_found(id, &stat)?;
         }
         let own = self.own_in_place(id)?;
         if own.dress == Dress::Complete {
             own.dress = Dress::Outdated;
         }
         Ok(own)
+    }
+
+    /// For a node of the base that was just found to be so, unless it has changes of its own already.
+    pub(super) fn own_as_found(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
+        let node = self.node(id)?;
+        if node.own.is_some() || node.base.is_none() {
+            return Ok(());
+        }
+        self.watch_stores(id, stat);
+        let own = Own {
+            attributes: self.core.inode_numbers.attributes_of(stat),
+            touched: Touched::default(),
+            stamp: Some(Stamp::of(stat)),
+            xattrs: Default::default(),
+            body: OwnBody::Unchanged,
+            staged: None,
+            dress: Dress::Bare,
+        };
+        self.node_mut(id)?.own = Some(Arc::new(own));
+        self.note_changed(id);
+        Ok(())
     }
 
     /// Returns the changes of a node that has some, for callers that keep its

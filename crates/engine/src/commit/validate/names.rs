@@ -142,6 +142,18 @@ impl<D: Disk> Validation<'_, D> {
         Ok(true)
     }
 
+    /// The same for an object at which the caller has just looked itself.
+    pub(super) fn is_reachable_above(&mut self, base: &Arc<Base>) -> Result<bool> {
+        let place = base.state().place.clone();
+        match place {
+            _ if !Rule::DirectoryMovedOutside.holds() => Ok(true),
+            Place::Entry { parent, .. } => self.is_reachable(&parent),
+            Place::Root => Ok(true),
+            Place::Limbo(_) => Ok(self.restored.contains(&base.serial)),
+            Place::Held => Ok(false),
+        }
+    }
+
     /// Whether a directory above the object has been removed with everything in it, and by which
     /// commit.
     pub(super) fn removed_above(&self, base: &Arc<Base>) -> Option<Option<Sequence>> {

@@ -69,7 +69,7 @@ impl<D: Disk> Validation<'_, D> {
             }
             Err(error) => return Err(error),
         };
-        if !self.is_reachable(base)? {
+        if !self.is_reachable_above(base)? {
             // An outside writer has moved a directory above it away.
             self.conflict(Rule::DirectoryMovedOutside, path, above_gone, None);
             return Ok(());

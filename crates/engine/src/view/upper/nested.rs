@@ -144,7 +144,7 @@ impl<D: Disk> View<D> {
         Ok(Copied {
             node,
             contents,
-            xattrs: OverlayAttributes::read(disk, &object, prefix)?.xattrs,
+            xattrs: OverlayAttributes::of(disk.xattrs(&object)?, prefix).xattrs,
         })
     }
 

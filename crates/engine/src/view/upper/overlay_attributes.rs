@@ -1,8 +1,6 @@
 //! Overlay attributes: extended attributes in which overlayfs records what it
 //! did to the objects of its upper layer (fs/overlayfs/overlayfs.h).
 
-use atomdir_disk::{Disk, Errno, Result};
-
 use crate::base::Xattrs;
 use crate::ids::NodeId;
 use crate::options::Privileges;
@@ -78,17 +76,10 @@ pub(super) struct Origin {
 }
 
 impl OverlayAttributes {
-    pub fn read<D: Disk>(
-        disk: &D,
-        object: &D::Handle,
-        overlay_prefix: OverlayPrefix,
-    ) -> Result<OverlayAttributes> {
+    /// `xattrs`: all extended attributes of an object of the upper layer.
+    pub fn of(xattrs: Xattrs, overlay_prefix: OverlayPrefix) -> OverlayAttributes {
         let mut overlay = OverlayAttributes::default();
-        for name in disk.xattr_names(object)? {
-            let value = match disk.xattr(object, &name) {
-                Err(Errno::NODATA) => continue,
-                value => value?,
-            };
+        for (name, value) in xattrs {
             let Some(attribute) = name.strip_prefix(overlay_prefix.as_bytes()) else {
                 overlay.xattrs.push((name, value));
                 continue;
@@ -103,7 +94,7 @@ impl OverlayAttributes {
             }
             overlay.names.push(name);
         }
-        Ok(overlay)
+        overlay
     }
 }
 

@@ -60,10 +60,34 @@ impl<D: Disk> Reading<'_, D> {
 
     pub(super) fn overlay_attributes(&self, object: &D::Handle) -> Result<OverlayAttributes> {
         let disk = &self.new.core.disk;
-        let read = || OverlayAttributes::read(disk, object, self.overlay_prefix);
-        match self.opens_up {
+        let read = || disk.xattrs(object);
+        let xattrs = match self.opens_up {
             true => with_rights(disk, &[object], read),
             false => read(),
+        };
+        Ok(OverlayAttributes::of(xattrs?, self.overlay_prefix))
+    }
+
+    /// Those of an object that is no directory; `None` if it is gone.
+    fn overlay_attributes_at(
+        &self,
+        above: &D::Handle,
+        name: &Name,
+    ) -> Result<Option<OverlayAttributes>> {
+        let disk = &self.new.core.disk;
+        // While programs work in the layer, each look at the name could be at another object.
+        if !self.is_live {
+            match disk.xattrs_at(above, name) {
+                Err(Errno::ACCESS) if self.opens_up => {}
+                xattrs => {
+                    let overlay = OverlayAttributes::of(xattrs?, self.overlay_prefix);
+                    return Ok(Some(overlay));
+                }
+            }
+        }
+        match self.unless_gone(disk.open(above, name, Access::Path))? {
+            Some(handle) => self.overlay_attributes(&handle).map(Some),
+            None => Ok(None),
         }
     }
 
@@ -168,11 +192,10 @@ impl<D: Disk> Reading<'_, D> {
             };
         }
         let overlay = if may_be_copy {
-            let opened = self.new.core.disk.open(above, &item.name, Access::Path);
-            let Some(handle) = self.unless_gone(opened)? else {
-                return Ok(());
-            };
-            self.overlay_attributes(&handle)?
+            match self.overlay_attributes_at(above, &item.name)? {
+                Some(overlay) => overlay,
+                None => return Ok(()),
+            }
         } else {
             OverlayAttributes {
                 names: self.overlay_names_of_new(above, &item.name)?,
