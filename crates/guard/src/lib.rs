@@ -6,6 +6,8 @@
 //!
 //! Modules
 //! - `filesystem`: passes each call to the base
+//! - `serving`: what such calls have in common
+//! - `flushing`: changes that are durable when their calls return
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
 //! - `acting`: new objects belong to the caller
@@ -25,7 +27,9 @@
 mod acting;
 mod calls;
 mod filesystem;
+mod flushing;
 mod nodes;
+mod serving;
 
 use std::sync::Arc;
 
@@ -45,6 +49,7 @@ pub struct Guarded {
     disk: LinuxDisk,
     /// The control directory's name, if it is in the root.
     hidden: Option<Name>,
+    flushing: flushing::Flushing,
 }
 
 /// What the kernel knows of the base, for the engine.
@@ -131,6 +136,7 @@ impl Guarded {
             known,
             disk: LinuxDisk::new(),
             hidden,
+            flushing: flushing::Flushing::default(),
         }
     }
 

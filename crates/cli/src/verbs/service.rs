@@ -220,6 +220,13 @@ impl Show for Status {
                 writeln!(painter, "views         none: {failure}")?;
             }
         }
+        if let Some(guard) = &status.guard {
+            let how = match guard.syncs {
+                true => format!("mounted, flushes each change ({} flushes)", guard.flushes),
+                false => "mounted".to_owned(),
+            };
+            writeln!(painter, "guard         {how}")?;
+        }
         let (open, connections) = (status.open_transactions, status.connections);
         writeln!(painter, "transactions  {open} open")?;
         writeln!(painter, "clients       {connections}")?;
@@ -285,6 +292,7 @@ struct StatusJson<'a> {
     no_views_because: Option<&'a str>,
     views_over: Option<&'a str>,
     view_requests: u64,
+    guard: Option<GuardJson>,
     connections: u64,
     open_transactions: u64,
     idle_seconds: Option<f64>,
@@ -294,6 +302,12 @@ struct StatusJson<'a> {
     history: Option<json::History>,
     poisoned: Option<&'a str>,
     stalled: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct GuardJson {
+    sync: bool,
+    flushes: u64,
 }
 
 #[derive(Serialize)]
@@ -321,6 +335,10 @@ impl Serialize for Status {
             no_views_because: status.views.as_ref().err().map(|failure| &*failure.message),
             views_over: status.views.as_ref().ok().map(|_| way_of_requests(status)),
             view_requests: status.view_requests,
+            guard: status.guard.map(|guard| GuardJson {
+                sync: guard.syncs,
+                flushes: guard.flushes,
+            }),
             connections: status.connections,
             open_transactions: status.open_transactions,
             idle_seconds: status.idle_ms.map(|idle_ms| idle_ms as f64 / 1000.0),
