@@ -47,8 +47,8 @@ impl Notifier {
         }
     }
 
-    /// Tries the requests again that the file system answered with `ERESTART`. This may be
-    /// called from anywhere and with any lock held.
+    /// Tries the requests again that the file system answered with `ERESTART` or `EINPROGRESS`. This
+    /// may be called from anywhere and with any lock held.
     pub fn retry(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.waiting.retry();

@@ -1,8 +1,8 @@
 //! Passes each call to the base.
 
 use atomdir_disk::{
-    Disk, FileSystemStatus, Kind, ListEntry, Name, NewNode, NodeAttributes, RenameMode,
-    SetAttributes, sync,
+    Disk, FileSystemStatus, Kind, ListEntry, NewNode, NodeAttributes, RenameMode, SetAttributes,
+    sync,
 };
 use atomdir_engine::{Leaving, NameNow};
 use atomdir_fuse::{Entry, Filesystem, Notifier, ROOT_NODE, Request, Result, Seek, Validity};
@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use crate::acting::{Acting, set_umask};
 use crate::nodes::STAND_IN;
-use crate::serving::valid;
+use crate::serving::{named, valid};
+use crate::waits::Planned;
 use crate::{Guarded, calls};
 
 /// Only root sees attributes of such names.
@@ -44,6 +45,10 @@ impl Filesystem for Guarded {
         }
     }
 
+    fn gave_up(&self, unique: u64) {
+        self.stop_waiting(unique);
+    }
+
     fn forget(&self, node: u64, count: u64) {
         self.known.nodes.forget(node, count);
     }
@@ -63,8 +68,8 @@ impl Filesystem for Guarded {
         node: u64,
         change: SetAttributes,
     ) -> Result<(NodeAttributes, Validity)> {
-        let section = self.enter();
         let node = self.node(node)?;
+        let section = self.enter_to_change(request, &self.plan_of(&node, &change)?)?;
         node.require_there()?;
         match change.length {
             Some(length) => self.keep_contents(&node, length, u64::MAX)?,
@@ -107,8 +112,10 @@ impl Filesystem for Guarded {
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
-        let section = self.enter();
         let directory = self.directory(parent, name)?;
+        let to_change = named(name)?;
+        let section = self.enter_to_change(request, &[Planned::Name(&directory, &to_change)])?;
+        directory.require_there()?;
         self.keep_name(&directory, name, Leaving::Moves)?;
         let acting = Acting::begin(&self.disk, request)?;
         set_umask(umask)?;
@@ -137,10 +144,16 @@ impl Filesystem for Guarded {
         self.entry(&section, object)
     }
 
-    fn link(&self, _: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
-        let section = self.enter();
+    fn link(&self, request: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
         let (node, directory) = (self.node(node)?, self.directory(parent, name)?);
+        let to_change = named(name)?;
+        let planned = [
+            Planned::Name(&directory, &to_change),
+            Planned::Attributes(&node),
+        ];
+        let section = self.enter_to_change(request, &planned)?;
         node.require_there()?;
+        directory.require_there()?;
         self.keep_attributes(&node)?;
         self.keep_name(&directory, name, Leaving::Moves)?;
         calls::link(&node.object, &directory.object, name)?;
@@ -150,23 +163,26 @@ impl Filesystem for Guarded {
         Ok(made)
     }
 
-    fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        let section = self.enter();
-        let directory = self.directory(parent, name)?;
+    fn unlink(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        let (directory, to_change) = (self.directory(parent, name)?, named(name)?);
+        let planned = [Planned::Leaving(&directory, &to_change)];
+        let section = self.enter_to_change(request, &planned)?;
+        directory.require_there()?;
         self.keep_name(&directory, name, Leaving::Loses { directory: false })?;
-        let name = Name::new(name).map_err(|_| Errno::INVAL)?;
+        let name = to_change;
         self.disk.unlink(&directory.object, &name)?;
         drop(section);
         self.flush_changed(&[&directory])
     }
 
-    fn remove_directory(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        let section = self.enter();
-        let directory = self.directory(parent, name)?;
+    fn remove_directory(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        let (directory, to_change) = (self.directory(parent, name)?, named(name)?);
+        let planned = [Planned::Leaving(&directory, &to_change)];
+        let section = self.enter_to_change(request, &planned)?;
+        directory.require_there()?;
         let kept = self.keep_name(&directory, name, Leaving::Loses { directory: true })?;
         if kept == NameNow::Stays {
-            let name = Name::new(name).map_err(|_| Errno::INVAL)?;
-            self.disk.remove_directory(&directory.object, &name)?;
+            self.disk.remove_directory(&directory.object, &to_change)?;
         }
         drop(section);
         self.flush_changed(&[&directory])
@@ -174,16 +190,18 @@ impl Filesystem for Guarded {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        let section = self.enter();
         let old = self.directory(from.0, from.1)?;
         let new = self.directory(to.0, to.1)?;
-        let name = |name: &[u8]| Name::new(name).map_err(|_| Errno::INVAL);
-        let (from, to) = (name(from.1)?, name(to.1)?);
+        let (from, to) = (named(from.1)?, named(to.1)?);
+        let planned = [Planned::Leaving(&old, &from), Planned::Leaving(&new, &to)];
+        let section = self.enter_to_change(request, &planned)?;
+        old.require_there()?;
+        new.require_there()?;
         let kept = self.keep_names((&old, &from), (&new, &to), mode)?;
         if kept != Some(NameNow::IsGone) {
             self.disk
@@ -214,6 +232,23 @@ impl Filesystem for Guarded {
         data: &[u8],
         kill_set_id: bool,
     ) -> Result<()> {
+        let node = self.node(number)?;
+        let end = offset.saturating_add(data.len() as u64);
+        let section = self.enter_to_change(request, &[Planned::Write(&node, offset, end)])?;
+        self.put(request, number, offset, (data, kill_set_id))?;
+        drop(section);
+        self.flush_changed(&[&node])
+    }
+
+    /// It does not wait for locks: the program has made its change already.
+    fn write_back(
+        &self,
+        request: &Request,
+        number: u64,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<()> {
         let section = self.enter();
         let node = self.put(request, number, offset, (data, kill_set_id))?;
         drop(section);
@@ -229,9 +264,16 @@ impl Filesystem for Guarded {
         data: &[u8],
         kill_set_id: bool,
     ) -> Result<()> {
-        let section = self.enter();
-        let end = self.stat(&*self.node(number)?)?.length;
-        let node = self.put(request, number, end, (data, kill_set_id))?;
+        let node = self.node(number)?;
+        // From its end on, wherever that is by then.
+        let planned = [Planned::Write(
+            &node,
+            offset,
+            offset.saturating_add(data.len() as u64),
+        )];
+        let section = self.enter_to_change(request, &planned)?;
+        let end = self.stat(&node)?.length;
+        self.put(request, number, end, (data, kill_set_id))?;
         if end != offset {
             self.known.forget_later(number);
         }
@@ -247,8 +289,9 @@ impl Filesystem for Guarded {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        let section = self.enter();
         let node = self.node(node)?;
+        let planned = [Planned::Contents(&node, offset, u64::MAX)];
+        let section = self.enter_to_change(request, &planned)?;
         // Some modes move what follows.
         self.keep_contents(&node, offset, u64::MAX)?;
         let (file, acting) = self.open_for(&node, request)?;
@@ -309,15 +352,15 @@ impl Filesystem for Guarded {
 
     fn set_xattr(
         &self,
-        _: &Request,
+        request: &Request,
         node: u64,
         name: &[u8],
         value: &[u8],
         flags: u32,
         kill_set_group_id: bool,
     ) -> Result<()> {
-        let section = self.enter();
         let node = self.node(node)?;
+        let section = self.enter_to_change(request, &[Planned::Attributes(&node)])?;
         node.require_there()?;
         self.keep_attributes(&node)?;
         calls::set_xattr(&node.object, name, value, flags)?;
@@ -328,9 +371,9 @@ impl Filesystem for Guarded {
         self.flush_changed(&[&node])
     }
 
-    fn remove_xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
-        let section = self.enter();
+    fn remove_xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<()> {
         let node = self.node(node)?;
+        let section = self.enter_to_change(request, &[Planned::Attributes(&node)])?;
         node.require_there()?;
         self.keep_attributes(&node)?;
         self.disk.remove_xattr(&node.object, name)?;

@@ -8,6 +8,8 @@
 //! - `filesystem`: passes each call to the base
 //! - `serving`: what such calls have in common
 //! - `flushing`: changes that are durable when their calls return
+//! - `forgetting`: makes the kernel forget, also what it keeps locked for calls that wait
+//! - `waits`: calls that wait for locks of transactions
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
 //! - `acting`: new objects belong to the caller
@@ -28,19 +30,24 @@ mod acting;
 mod calls;
 mod filesystem;
 mod flushing;
+mod forgetting;
 mod nodes;
 mod serving;
+mod waits;
 
 use std::sync::Arc;
 
-use atomdir_disk::{LinuxDisk, Name, reason, sync};
+use atomdir_disk::{Identity, LinuxDisk, Name, reason, sync};
 use atomdir_engine::{Guard, Guarding, Touched};
 use atomdir_fuse::{Notifier, ROOT_NODE};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use nodes::{Node, Nodes};
+pub use waits::Holds;
+use waits::Waits;
 
 /// The base, as programs outside transactions see it.
 pub struct Guarded {
@@ -50,6 +57,7 @@ pub struct Guarded {
     /// The control directory's name, if it is in the root.
     hidden: Option<Name>,
     flushing: flushing::Flushing,
+    holds: OnceLock<Holds>,
 }
 
 /// What the kernel knows of the base, for the engine.
@@ -60,6 +68,9 @@ pub struct Known {
     notifier: Mutex<Option<Notifier>>,
     /// What the commit that is about to change the base takes away.
     dying: Mutex<Vec<Arc<Node>>>,
+    waits: Arc<Waits>,
+    /// Whether calls may wait for locks.
+    locks: OnceLock<Arc<AtomicBool>>,
 }
 
 impl Known {
@@ -70,7 +81,15 @@ impl Known {
             nodes: Nodes::new(calls::path_descriptor(root)?)?,
             notifier: Mutex::default(),
             dying: Mutex::default(),
+            waits: Arc::default(),
+            locks: OnceLock::new(),
         })
+    }
+
+    /// Whether calls may wait for locks of transactions.
+    fn may_wait(&self) -> bool {
+        let locks = self.locks.get();
+        locks.is_some_and(|locks| locks.load(Ordering::Acquire))
     }
 
     /// The base's own file system; others may be mounted in it.
@@ -105,18 +124,26 @@ impl Guarding for Known {
         *sync::lock(&self.dying) = dying.collect();
         let entries = touched.entries.iter().filter_map(|(directory, name)| {
             let node = self.nodes.of_identity(*directory)?;
-            Some((node, name))
+            Some((*directory, node, name))
         });
-        let entries: Vec<(u64, &Name)> = entries.collect();
+        let entries: Vec<(Identity, u64, &Name)> = entries.collect();
         // Before the objects: this waits for answers that are on their way to these directories, and
         // that may make objects known.
-        for (directory, name) in entries {
-            self.notify(|notifier| notifier.invalidate_entry(directory, name.as_bytes()));
-        }
+        self.forget_names(&entries, touched);
         for object in &touched.objects {
             if let Some(node) = self.nodes.of_identity(*object) {
-                self.notify(|notifier| notifier.invalidate_inode(node, 0, 0));
+                self.forget_object(node, *object);
             }
+        }
+    }
+
+    fn begin(&self, may_wait: Arc<AtomicBool>) {
+        let _ = self.locks.set(may_wait);
+    }
+
+    fn retry(&self) {
+        if let Some(notifier) = &*sync::lock(&self.notifier) {
+            notifier.retry();
         }
     }
 
@@ -137,6 +164,7 @@ impl Guarded {
             disk: LinuxDisk::new(),
             hidden,
             flushing: flushing::Flushing::default(),
+            holds: OnceLock::new(),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Kind, Name, NodeAttributes, RenameMode, Stat};
+use atomdir_disk::{Disk, Kind, Name, NodeAttributes, RenameMode, SetAttributes, Stat};
 use atomdir_engine::{Leaving, NameNow, Section};
 use atomdir_fuse::{Entry, ROOT_NODE, Request, Result, Validity};
 use rustix::fs::OFlags;
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::acting::Acting;
 use crate::nodes::{Node, STAND_IN};
+use crate::waits::Planned;
 use crate::{Guarded, calls};
 
 pub fn valid(section: &Section<'_>) -> Validity {
@@ -21,7 +22,30 @@ pub fn valid(section: &Section<'_>) -> Validity {
     }
 }
 
+pub fn named(name: &[u8]) -> Result<Name> {
+    Name::new(name).map_err(|_| Errno::INVAL)
+}
+
 impl Guarded {
+    /// What a change of attributes changes.
+    pub(crate) fn plan_of<'a>(
+        &self,
+        node: &'a Node,
+        change: &SetAttributes,
+    ) -> Result<Vec<Planned<'a>>> {
+        let times = change.accessed.is_some() || change.modified.is_some();
+        let mut planned = Vec::new();
+        if let Some(length) = change.length {
+            let start = length.min(self.stat(node)?.length);
+            planned.push(Planned::Contents(node, start, u64::MAX));
+        }
+        let others = change.mode.is_some() || change.user.is_some() || change.group.is_some();
+        if others || (times && change.length.is_none()) {
+            planned.push(Planned::Attributes(node));
+        }
+        Ok(planned)
+    }
+
     /// Begins a call that changes or only looks.
     pub(crate) fn enter(&self) -> Section<'_> {
         self.guard.enter(None)

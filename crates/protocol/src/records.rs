@@ -248,6 +248,8 @@ pub struct GuardStatus {
     pub syncs: bool,
     /// How often something was flushed for that.
     pub flushes: u64,
+    /// How many calls wait for locks of transactions.
+    pub waiting: u64,
 }
 
 /// The service's limits. Those with `user_` in their names do not apply to root and the

@@ -222,10 +222,14 @@ impl Show for Status {
         }
         if let Some(guard) = &status.guard {
             let how = match guard.syncs {
-                true => format!("mounted, flushes each change ({} flushes)", guard.flushes),
-                false => "mounted".to_owned(),
+                true => format!(", flushes each change ({} flushes)", guard.flushes),
+                false => String::new(),
             };
-            writeln!(painter, "guard         {how}")?;
+            let waiting = counted(guard.waiting, "call");
+            writeln!(
+                painter,
+                "guard         mounted{how}; {waiting} waiting for locks"
+            )?;
         }
         let (open, connections) = (status.open_transactions, status.connections);
         writeln!(painter, "transactions  {open} open")?;
@@ -308,6 +312,7 @@ struct StatusJson<'a> {
 struct GuardJson {
     sync: bool,
     flushes: u64,
+    waiting: u64,
 }
 
 #[derive(Serialize)]
@@ -338,6 +343,7 @@ impl Serialize for Status {
             guard: status.guard.map(|guard| GuardJson {
                 sync: guard.syncs,
                 flushes: guard.flushes,
+                waiting: guard.waiting,
             }),
             connections: status.connections,
             open_transactions: status.open_transactions,

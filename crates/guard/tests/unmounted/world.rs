@@ -1,6 +1,7 @@
 //! A store with a guard over it, and without a mount.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{LinuxDisk, Name, Timestamp};
@@ -28,6 +29,14 @@ struct Kernel {
 impl Guarding for Kernel {
     fn forget(&self, touched: &Touched) {
         self.known.forget(touched);
+    }
+
+    fn begin(&self, may_wait: Arc<AtomicBool>) {
+        self.known.begin(may_wait);
+    }
+
+    fn retry(&self) {
+        self.known.retry();
     }
 
     fn changed(&self, applied: bool) {

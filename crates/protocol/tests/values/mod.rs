@@ -57,6 +57,7 @@ pub fn service_status() -> ServiceStatus {
         guard: Some(GuardStatus {
             syncs: true,
             flushes: 301,
+            waiting: 302,
         }),
         connections: 7,
         open_transactions: 8,

@@ -48,6 +48,7 @@ impl GuardMount {
         served.map(|one| GuardStatus {
             syncs: one.guarded.flushes_changes(),
             flushes: one.guarded.flushes(),
+            waiting: one.guarded.waiting() as u64,
         })
     }
 
@@ -151,6 +152,10 @@ fn make(service: &Service, syncs: bool) -> Result<Mounted, Failure> {
     let hidden = hidden.and_then(Result::ok);
     let guarded = Arc::new(Guarded::new(guard, known, hidden));
     guarded.flush_changes(syncs);
+    let transactions = Arc::clone(&service.transactions);
+    guarded.tell_holders(Box::new(move |transaction, process| {
+        transactions.is_held_by(transaction, process)
+    }));
     let options = MountOptions {
         source: GUARD_SOURCE.to_owned(),
         others_allowed: true,
