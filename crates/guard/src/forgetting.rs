@@ -92,7 +92,7 @@ impl Known {
                 .filter(|one| !one.is_done.load(Ordering::Acquire));
             let left: Vec<&Directory> = left.collect();
             let is_held = |one: &&Directory| waiting.contains(&one.identity);
-            let held = left.iter().filter(|one| is_held(*one)).count();
+            let held = left.iter().filter(|one| is_held(one)).count();
             if taken >= names.directories.len() {
                 return held == left.len();
             }

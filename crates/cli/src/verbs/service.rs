@@ -221,14 +221,12 @@ impl Show for Status {
             }
         }
         if let Some(guard) = &status.guard {
-            let how = match guard.syncs {
-                true => format!(", flushes each change ({} flushes)", guard.flushes),
-                false => String::new(),
-            };
+            let flushes = format!("; {} flushes after changes", guard.flushes);
+            let flushes = if guard.syncs { &flushes } else { "" };
             let waiting = counted(guard.waiting, "call");
             writeln!(
                 painter,
-                "guard         mounted{how}; {waiting} waiting for locks"
+                "guard         mounted; {waiting} waiting for locks{flushes}"
             )?;
         }
         let (open, connections) = (status.open_transactions, status.connections);

@@ -305,7 +305,8 @@ fn waits_that_hold_up_others_are_limited() {
     let holder = tree.begin();
     assert!(tree.lock(&holder, LockMode::Exclusive, LockScope::Subtree, "d"));
     // The kernel begins no other rename between directories meanwhile.
-    let (from, to): ((u64, &[u8]), (u64, &[u8])) = ((tree.d, b"f"), (ROOT, b"f"));
+    let name: &[u8] = b"f";
+    let (from, to) = ((tree.d, name), (ROOT, name));
     let renamed = Filesystem::rename(guarded, &request(2), from, to, RenameMode::Replace);
     assert_eq!(renamed, Err(Errno::BUSY));
     // Names.
