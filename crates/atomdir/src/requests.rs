@@ -312,14 +312,15 @@ impl Connection {
         self.nothing(&Request::Sync)
     }
 
-    /// Mounts the guard over the store's own path, unless it is mounted.
-    pub fn mount_guard(&mut self) -> Result<(), RequestError> {
-        self.nothing(&Request::Guard { mounted: true })
+    /// Mounts the guard over the store's own path, unless it is mounted. `syncs`: from now on,
+    /// what a call through it changes is flushed before the call returns.
+    pub fn mount_guard(&mut self, syncs: bool) -> Result<(), RequestError> {
+        self.nothing(&Request::MountGuard { syncs })
     }
 
     /// Unmounts the guard. Fails if there is none.
     pub fn unmount_guard(&mut self) -> Result<(), RequestError> {
-        self.nothing(&Request::Guard { mounted: false })
+        self.nothing(&Request::UnmountGuard)
     }
 
     /// Flushes the base and drops the log's tail.

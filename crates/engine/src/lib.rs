@@ -68,6 +68,7 @@ pub use progress::Progress;
 pub use recovery::adopt::{Adoption, Placed};
 pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use recovery::{Discarded, Recovery};
+pub use requests::guarded::{Change as GuardedChange, MustWait};
 pub use requests::history::Marks;
 pub use requests::survive::PastHold;
 pub use store::aside::SetAside;

@@ -53,7 +53,9 @@ pub enum Seek {
 /// file system.
 ///
 /// Any method may return `ERESTART` if it cannot answer yet. The request is then tried
-/// again after the next [`Notifier::retry`].
+/// again after the next [`Notifier::retry`]. `EINPROGRESS` means the same, but a signal to the program
+/// ends the wait: it gets `EINTR`, and the file system learns by [`gave_up`](Filesystem::gave_up) that
+/// the request will not be tried again.
 pub trait Filesystem: Send + Sync + 'static {
     /// A connection begins. Its kernel side knows no node yet.
     fn mounted(&self, _notifier: Notifier) {}
@@ -61,6 +63,8 @@ pub trait Filesystem: Send + Sync + 'static {
     /// `Ok(None)`: there is no such name, and the kernel may cache that.
     /// `Err(ENOENT)`: there is no such name, and the kernel must ask again.
     fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>>;
+    /// A request that this answered with `EINPROGRESS` has been interrupted. `unique`: the request's.
+    fn gave_up(&self, _unique: u64) {}
     /// Lowers the node's lookup count.
     fn forget(&self, node: u64, count: u64);
 
@@ -117,6 +121,18 @@ pub trait Filesystem: Send + Sync + 'static {
     /// as the kernel knows it. A file system whose files grow behind the kernel's back writes at their
     /// end.
     fn append(
+        &self,
+        request: &Request,
+        node: u64,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<()> {
+        self.write(request, node, offset, data, kill_set_id)
+    }
+    /// Like [`write`](Filesystem::write), of pages that a program has changed in memory. No program
+    /// waits for it.
+    fn write_back(
         &self,
         request: &Request,
         node: u64,

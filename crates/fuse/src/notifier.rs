@@ -47,8 +47,8 @@ impl Notifier {
         }
     }
 
-    /// Tries the requests again that the file system answered with `ERESTART`. This may be
-    /// called from anywhere and with any lock held.
+    /// Tries the requests again that the file system answered with `ERESTART` or `EINPROGRESS`. This
+    /// may be called from anywhere and with any lock held.
     pub fn retry(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.waiting.retry();
@@ -58,11 +58,13 @@ impl Notifier {
     /// How programs use a regular file of the mount: who has it open for writing or has locked it is
     /// known to the kernel only. `path`: below the mount point; `inode`: the number that the file system
     /// gives it. Fails with `ESTALE` if another object is there, and with `ENOTCONN` once the session
-    /// ends.
-    pub fn users(&self, path: &[u8], inode: u64) -> Result<FileUsers, Errno> {
+    /// ends. Without `may_wait` it fails with `EAGAIN` if a directory's lock is needed to find the file:
+    /// a call that is not answered yet may hold that lock.
+    pub fn users(&self, path: &[u8], inode: u64, may_wait: bool) -> Result<FileUsers, Errno> {
         let shared = self.shared.upgrade().filter(|shared| !shared.is_ended());
         let shared = shared.ok_or(Errno::NOTCONN)?;
-        shared.barrier.users(shared.mountpoint(), path, inode)
+        let barrier = &shared.barrier;
+        barrier.users(shared.mountpoint(), path, (inode, may_wait))
     }
 
     /// Invalidates a name: it may lead to another object now, or to none.

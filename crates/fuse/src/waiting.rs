@@ -11,10 +11,15 @@
 //! 2. `is_due` is cleared before the requests are tried, so an event during the attempt makes them
 //!    due again.
 //!
+//! A request that waits for something else (`Obstacle::Other`) can be interrupted. The kernel says so
+//! once, perhaps while a worker still has the request: so interrupts of requests that do not wait here
+//! are remembered.
+//!
 //! The kernel announces the end of a lease only to an open that blocks. So while a
 //! request waits for a lease, and only then, all requests are also tried at intervals.
 
 use atomdir_disk::sync;
+use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -29,6 +34,8 @@ const LEASE_PAUSE: Duration = Duration::from_millis(5);
 /// at once. The kernel ends a lease after 45 seconds unless an administrator has changed
 /// that.
 const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
+/// How many interrupts are remembered: those that come while one worker serves one request.
+const INTERRUPTS_MAX: usize = 4096;
 /// FUSE_WRITE of `linux/fuse.h`.
 const WRITE: u32 = 16;
 
@@ -48,6 +55,8 @@ struct State {
     /// How often all requests were tried.
     tries: u64,
     is_over: bool,
+    /// Requests that were interrupted and do not wait here, the newest last.
+    interrupted: VecDeque<u64>,
 }
 
 /// Why a request cannot be served yet.
@@ -57,6 +66,8 @@ pub enum Obstacle {
     Commit,
     /// Another process holds a lease on a file of the base.
     Lease,
+    /// The file system says when. A signal ends the wait.
+    Other,
 }
 
 pub struct Deferred {
@@ -64,6 +75,7 @@ pub struct Deferred {
     pub message: Vec<u8>,
     /// When the request stops waiting for a lease.
     lease_ends: Option<Instant>,
+    is_interruptible: bool,
 }
 
 /// A request that has waited too long for a lease.
@@ -75,26 +87,28 @@ pub struct Expired {
 impl Deferred {
     pub fn new(addressee: Addressee, message: Vec<u8>, obstacle: Obstacle) -> Deferred {
         let lease_ends = match obstacle {
-            Obstacle::Commit => None,
+            Obstacle::Commit | Obstacle::Other => None,
             Obstacle::Lease => Some(Instant::now() + LEASE_TIME_MAX),
         };
         Deferred {
             addressee,
             message,
             lease_ends,
+            is_interruptible: obstacle == Obstacle::Other,
         }
+    }
+
+    pub fn unique(&self) -> u64 {
+        wire::decode_header(&self.message).map_or(0, |(header, _)| header.unique)
     }
 
     /// The request could not be served this time either.
     pub fn again(self, obstacle: Obstacle) -> Result<Deferred, Expired> {
         match (obstacle, self.lease_ends) {
-            (Obstacle::Lease, Some(end)) if end <= Instant::now() => {
-                let header = wire::decode_header(&self.message);
-                Err(Expired {
-                    addressee: self.addressee,
-                    unique: header.map_or(0, |(header, _)| header.unique),
-                })
-            }
+            (Obstacle::Lease, Some(end)) if end <= Instant::now() => Err(Expired {
+                unique: self.unique(),
+                addressee: self.addressee,
+            }),
             (Obstacle::Lease, Some(_)) => Ok(self),
             (obstacle, _) => Ok(Deferred::new(self.addressee, self.message, obstacle)),
         }
@@ -105,21 +119,58 @@ impl Deferred {
     }
 }
 
+impl State {
+    fn take(&mut self, request: Deferred) -> Option<Deferred> {
+        if request.is_interruptible && !self.interrupted.is_empty() {
+            let unique = request.unique();
+            let found = self.interrupted.iter().position(|one| *one == unique);
+            if let Some(found) = found {
+                self.interrupted.remove(found);
+                return Some(request);
+            }
+        }
+        if !self.is_over {
+            self.requests.push(request);
+        }
+        None
+    }
+}
+
 impl Waiting {
-    /// Takes a request that a worker could not serve.
-    pub fn defer(&self, request: Deferred) {
+    /// Takes a request that a worker could not serve. Returns it if it was interrupted meanwhile.
+    #[must_use]
+    pub fn defer(&self, request: Deferred) -> Option<Deferred> {
         let mut state = sync::lock(&self.state);
-        if !state.is_over {
-            state.requests.push(request);
+        let interrupted = state.take(request);
+        if interrupted.is_none() && !state.is_over {
             self.make_due(&mut state);
         }
+        interrupted
     }
 
-    /// Takes back a request that could not be served when it was tried again.
-    pub fn put_back(&self, request: Deferred) {
+    /// Takes back a request that could not be served when it was tried again. Returns it if it was
+    /// interrupted meanwhile.
+    #[must_use]
+    pub fn put_back(&self, request: Deferred) -> Option<Deferred> {
+        sync::lock(&self.state).take(request)
+    }
+
+    /// Returns the request, which nobody tries again, if it waits here and can be interrupted.
+    pub fn interrupt(&self, unique: u64) -> Option<Deferred> {
         let mut state = sync::lock(&self.state);
-        if !state.is_over {
-            state.requests.push(request);
+        let found = state.requests.iter().position(|one| one.unique() == unique);
+        match found {
+            Some(found) if state.requests[found].is_interruptible => {
+                Some(state.requests.remove(found))
+            }
+            Some(_) => None,
+            None => {
+                if state.interrupted.len() == INTERRUPTS_MAX {
+                    state.interrupted.pop_front();
+                }
+                state.interrupted.push_back(unique);
+                None
+            }
         }
     }
 

@@ -63,7 +63,9 @@ impl<F: Filesystem> Worker<F> {
                     let message = message.to_vec();
                     let addressee = transport.put_off();
                     let deferred = Deferred::new(addressee, message, obstacle);
-                    self.shared.waiting.defer(deferred);
+                    if let Some(interrupted) = self.shared.waiting.defer(deferred) {
+                        self.dispatcher.give_up(&interrupted);
+                    }
                 }
                 Served::Refused(unique, errno) => {
                     if transport.refuse(unique, errno) == Next::Stop {
@@ -83,7 +85,11 @@ impl<F: Filesystem> Worker<F> {
                 self.take_back(answer, delivered);
             }
             Served::Later(obstacle) => match request.again(obstacle) {
-                Ok(request) => self.shared.waiting.put_back(request),
+                Ok(request) => {
+                    if let Some(interrupted) = self.shared.waiting.put_back(request) {
+                        self.dispatcher.give_up(&interrupted);
+                    }
+                }
                 Err(expired) => {
                     let _ = expired.addressee.answer(expired.unique, Err(Errno::AGAIN));
                 }
@@ -132,10 +138,11 @@ impl<F: Filesystem> Worker<F> {
         tracing::trace!(opcode = header.opcode, node = header.node, ?answer);
         match answer {
             Ok(Answer::Silence) => Served::Silence,
-            Err(errno @ (Errno::RESTART | Errno::AGAIN)) => {
+            Err(errno @ (Errno::RESTART | Errno::AGAIN | Errno::INPROGRESS)) => {
                 self.dispatcher.withdraw(&mut self.scratch);
                 Served::Later(match errno {
                     Errno::RESTART => Obstacle::Commit,
+                    Errno::INPROGRESS => Obstacle::Other,
                     _ => Obstacle::Lease,
                 })
             }

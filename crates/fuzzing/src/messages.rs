@@ -125,7 +125,8 @@ fn about_the_service(transaction: TransactionId) -> Vec<Request> {
     let open = WhileOpen::Keep;
     vec![
         Request::Sync,
-        Request::Guard { mounted: true },
+        Request::MountGuard { syncs: true },
+        Request::UnmountGuard,
         Request::Checkpoint,
         Request::Check,
         Request::Prune {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use atomdir_disk::{NewNode, NodeAttributes, SetAttributes, SetTime, Stat};
+use atomdir_disk::{Kind, NewNode, NodeAttributes, SetAttributes, SetTime, Stat};
 use atomdir_fuse::{Result, Seek};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps,
@@ -190,10 +190,10 @@ pub fn set_xattr(object: &OwnedFd, name: &[u8], value: &[u8], flags: u32) -> Res
 }
 
 /// Makes a file or directory durable.
-pub fn flush(object: &OwnedFd, is_directory: bool) -> Result<()> {
-    let flags = match is_directory {
-        true => OFlags::RDONLY | OFlags::DIRECTORY,
-        false => OFlags::RDONLY,
+pub fn flush(object: &OwnedFd, kind: Kind) -> Result<()> {
+    let flags = match kind {
+        Kind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+        _ => OFlags::RDONLY,
     };
     rustix::fs::fsync(&open(object, flags)?)
 }

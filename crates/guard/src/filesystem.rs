@@ -1,171 +1,21 @@
 //! Passes each call to the base.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use atomdir_disk::{
-    Disk, FileSystemStatus, Kind, ListEntry, Name, NewNode, NodeAttributes, RenameMode,
-    SetAttributes, Stat, sync,
+    Disk, FileSystemStatus, Kind, ListEntry, NewNode, NodeAttributes, RenameMode, SetAttributes,
+    sync,
 };
-use atomdir_engine::{Leaving, NameNow, Section};
+use atomdir_engine::{Leaving, NameNow};
 use atomdir_fuse::{Entry, Filesystem, Notifier, ROOT_NODE, Request, Result, Seek, Validity};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::acting::{Acting, set_umask};
-use crate::nodes::{Node, STAND_IN};
+use crate::nodes::STAND_IN;
+use crate::serving::{named, valid};
+use crate::waits::Planned;
 use crate::{Guarded, calls};
 
 /// Only root sees attributes of such names.
 const TRUSTED: &[u8] = b"trusted.";
-
-fn valid(section: &Section<'_>) -> Validity {
-    match section.may_be_cached {
-        true => Validity::Forever,
-        false => Validity::No,
-    }
-}
-
-impl Guarded {
-    /// Begins a call that changes or only looks.
-    fn enter(&self) -> Section<'_> {
-        self.guard.enter(None)
-    }
-
-    fn node(&self, number: u64) -> Result<Arc<Node>> {
-        match number {
-            STAND_IN => Err(Errno::PERM),
-            number => self.known.nodes.get(number),
-        }
-    }
-
-    /// A directory in which a name is to change.
-    fn directory(&self, number: u64, name: &[u8]) -> Result<Arc<Node>> {
-        if self.is_hidden(number, name) {
-            return Err(Errno::PERM);
-        }
-        let node = self.node(number)?;
-        node.require_there()?;
-        Ok(node)
-    }
-
-    fn entry(&self, section: &Section<'_>, object: OwnedFd) -> Result<Entry> {
-        let (node, stat) = self.known.nodes.give(object)?;
-        let valid = valid(section);
-        Ok(Entry {
-            node,
-            generation: 0,
-            valid,
-            attributes: self.shown(&stat),
-            attributes_valid: valid,
-        })
-    }
-
-    fn stat(&self, node: &Node) -> Result<Stat> {
-        self.disk.stat(&node.object)
-    }
-
-    /// Programs do not see the name of a removed file, or a removed directory, that is kept for
-    /// snapshots.
-    fn shown(&self, stat: &Stat) -> NodeAttributes {
-        let mut attributes = calls::attributes_of(stat);
-        if stat.device == self.known.device() && self.guard.has_in_limbo(stat.identity) {
-            attributes.links = match stat.kind {
-                Kind::Directory => 0,
-                _ => stat.links.saturating_sub(1),
-            };
-        }
-        attributes
-    }
-
-    /// What the kernel sees of the control directory before the real one is mounted on it.
-    fn stand_in(&self) -> Result<NodeAttributes> {
-        let root = self.known.nodes.get(ROOT_NODE)?;
-        let stat = self.stat(&root)?;
-        Ok(NodeAttributes {
-            inode: u64::MAX >> 12,
-            mode: 0o500,
-            links: 2,
-            length: 0,
-            blocks: 0,
-            ..calls::attributes_of(&stat)
-        })
-    }
-
-    fn keep_attributes(&self, node: &Node) -> Result<()> {
-        self.guard
-            .keep_attributes(&node.located(&self.known).as_ref())
-    }
-
-    /// From `start` to `end`, in bytes.
-    fn keep_contents(&self, node: &Node, start: u64, end: u64) -> Result<()> {
-        let located = node.located(&self.known);
-        self.guard.keep_contents(&located.as_ref(), start, end)
-    }
-
-    fn keep_name(&self, directory: &Node, name: &[u8], leaving: Leaving) -> Result<NameNow> {
-        let name = Name::new(name).map_err(|_| Errno::INVAL)?;
-        let located = directory.located(&self.known);
-        self.guard.keep_name(&located.as_ref(), &name, leaving)
-    }
-
-    /// Keeps what a rename changes. `None`: it changes nothing, since both are names of one object.
-    fn keep_names(
-        &self,
-        (old, from): (&Node, &Name),
-        (new, to): (&Node, &Name),
-        mode: RenameMode,
-    ) -> Result<Option<NameNow>> {
-        let stat = self.disk.stat_at(&old.object, from)?;
-        let target = self.disk.stat_at(&new.object, to);
-        if target.is_ok_and(|target| target.identity == stat.identity) {
-            return Ok(None);
-        }
-        if mode == RenameMode::Replace && stat.kind == Kind::Directory {
-            let (old, new) = (old.located(&self.known), new.located(&self.known));
-            let (from, to) = ((&old.as_ref(), from), (&new.as_ref(), to));
-            return self.guard.replace_directory(from, to).map(Some);
-        }
-        let leaving = match mode {
-            RenameMode::Replace => Leaving::Loses { directory: false },
-            RenameMode::NoReplace | RenameMode::Exchange => Leaving::Moves,
-        };
-        self.keep_name(old, from.as_bytes(), Leaving::Moves)?;
-        self.keep_name(new, to.as_bytes(), leaving).map(Some)
-    }
-
-    fn put(
-        &self,
-        request: &Request,
-        number: u64,
-        offset: u64,
-        (data, kill_set_id): (&[u8], bool),
-    ) -> Result<()> {
-        let node = self.node(number)?;
-        node.require_there()?;
-        self.keep_contents(&node, offset, offset.saturating_add(data.len() as u64))?;
-        // First, so that nobody runs what is written with rights that the file had.
-        let was_set_id =
-            kill_set_id && calls::kill_set_id(&node.object, &self.stat(&node)?, false)?;
-        let (file, acting) = self.open_for(&node, request)?;
-        calls::write(&file, offset, data)?;
-        drop(acting);
-        if was_set_id {
-            // After a write the kernel keeps the mode it has cached.
-            self.known
-                .notify(|notifier| notifier.invalidate_inode(number, -1, 0));
-        }
-        Ok(())
-    }
-
-    /// Opens a file for a change of its contents, at the caller's expense.
-    fn open_for(&self, node: &Node, request: &Request) -> Result<(OwnedFd, Acting)> {
-        node.require_there()?;
-        let file = calls::open(&node.object, OFlags::WRONLY)?;
-        let acting = Acting::begin(&self.disk, request)?;
-        Ok((file, acting))
-    }
-}
 
 impl Filesystem for Guarded {
     fn mounted(&self, notifier: Notifier) {
@@ -195,6 +45,10 @@ impl Filesystem for Guarded {
         }
     }
 
+    fn gave_up(&self, unique: u64) {
+        self.stop_waiting(unique);
+    }
+
     fn forget(&self, node: u64, count: u64) {
         self.known.nodes.forget(node, count);
     }
@@ -214,8 +68,8 @@ impl Filesystem for Guarded {
         node: u64,
         change: SetAttributes,
     ) -> Result<(NodeAttributes, Validity)> {
-        let section = self.enter();
         let node = self.node(node)?;
+        let section = self.enter_to_change(request, &self.plan_of(&node, &change)?)?;
         node.require_there()?;
         match change.length {
             Some(length) => self.keep_contents(&node, length, u64::MAX)?,
@@ -238,7 +92,10 @@ impl Filesystem for Guarded {
             calls::set_times(&node.object, &change)?;
         }
         let stat = self.stat(&node)?;
-        Ok((self.shown(&stat), valid(&section)))
+        let shown = (self.shown(&stat), valid(&section));
+        drop(section);
+        self.flush_changed(&[&node])?;
+        Ok(shown)
     }
 
     fn read_link(&self, _: &Request, node: u64) -> Result<Vec<u8>> {
@@ -255,14 +112,19 @@ impl Filesystem for Guarded {
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
-        let section = self.enter();
         let directory = self.directory(parent, name)?;
+        let to_change = named(name)?;
+        let section = self.enter_to_change(request, &[Planned::Name(&directory, &to_change)])?;
+        directory.require_there()?;
         self.keep_name(&directory, name, Leaving::Moves)?;
         let acting = Acting::begin(&self.disk, request)?;
         set_umask(umask)?;
         calls::make(&directory.object, name, &what, mode)?;
         drop(acting);
-        self.entry(&section, calls::find(&directory.object, name)?)
+        let made = self.entry(&section, calls::find(&directory.object, name)?)?;
+        drop(section);
+        self.flush_new(&made, &directory)?;
+        Ok(made)
     }
 
     fn create_unnamed(
@@ -282,47 +144,64 @@ impl Filesystem for Guarded {
         self.entry(&section, object)
     }
 
-    fn link(&self, _: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
-        let section = self.enter();
+    fn link(&self, request: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
         let (node, directory) = (self.node(node)?, self.directory(parent, name)?);
+        let to_change = named(name)?;
+        let planned = [
+            Planned::Name(&directory, &to_change),
+            Planned::Attributes(&node),
+        ];
+        let section = self.enter_to_change(request, &planned)?;
         node.require_there()?;
+        directory.require_there()?;
         self.keep_attributes(&node)?;
         self.keep_name(&directory, name, Leaving::Moves)?;
         calls::link(&node.object, &directory.object, name)?;
-        self.entry(&section, calls::find(&directory.object, name)?)
+        let made = self.entry(&section, calls::find(&directory.object, name)?)?;
+        drop(section);
+        self.flush_new(&made, &directory)?;
+        Ok(made)
     }
 
-    fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        let _section = self.enter();
-        let directory = self.directory(parent, name)?;
+    fn unlink(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        let (directory, to_change) = (self.directory(parent, name)?, named(name)?);
+        let planned = [Planned::Leaving(&directory, &to_change)];
+        let section = self.enter_to_change(request, &planned)?;
+        directory.require_there()?;
         self.keep_name(&directory, name, Leaving::Loses { directory: false })?;
-        let name = Name::new(name).map_err(|_| Errno::INVAL)?;
-        self.disk.unlink(&directory.object, &name)
+        let name = to_change;
+        self.disk.unlink(&directory.object, &name)?;
+        drop(section);
+        self.flush_changed(&[&directory])
     }
 
-    fn remove_directory(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        let _section = self.enter();
-        let directory = self.directory(parent, name)?;
-        if self.keep_name(&directory, name, Leaving::Loses { directory: true })? == NameNow::IsGone
-        {
-            return Ok(());
+    fn remove_directory(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        let (directory, to_change) = (self.directory(parent, name)?, named(name)?);
+        let planned = [Planned::Leaving(&directory, &to_change)];
+        let section = self.enter_to_change(request, &planned)?;
+        directory.require_there()?;
+        let kept = self.keep_name(&directory, name, Leaving::Loses { directory: true })?;
+        if kept == NameNow::Stays {
+            self.disk.remove_directory(&directory.object, &to_change)?;
         }
-        let name = Name::new(name).map_err(|_| Errno::INVAL)?;
-        self.disk.remove_directory(&directory.object, &name)
+        drop(section);
+        self.flush_changed(&[&directory])
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        let _section = self.enter();
         let old = self.directory(from.0, from.1)?;
         let new = self.directory(to.0, to.1)?;
-        let name = |name: &[u8]| Name::new(name).map_err(|_| Errno::INVAL);
-        let (from, to) = (name(from.1)?, name(to.1)?);
+        let (from, to) = (named(from.1)?, named(to.1)?);
+        let planned = [Planned::Leaving(&old, &from), Planned::Leaving(&new, &to)];
+        let section = self.enter_to_change(request, &planned)?;
+        old.require_there()?;
+        new.require_there()?;
         let kept = self.keep_names((&old, &from), (&new, &to), mode)?;
         if kept != Some(NameNow::IsGone) {
             self.disk
@@ -334,7 +213,9 @@ impl Filesystem for Guarded {
                 self.guard.moved(&old.located(&self.known).as_ref(), &from);
             }
         }
-        Ok(())
+        drop(section);
+        // The new name first: after a crash the object has a name.
+        self.flush_changed(&[&new, &old])
     }
 
     fn read(&self, _: &Request, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -351,8 +232,27 @@ impl Filesystem for Guarded {
         data: &[u8],
         kill_set_id: bool,
     ) -> Result<()> {
-        let _section = self.enter();
-        self.put(request, number, offset, (data, kill_set_id))
+        let node = self.node(number)?;
+        let end = offset.saturating_add(data.len() as u64);
+        let section = self.enter_to_change(request, &[Planned::Write(&node, offset, end)])?;
+        self.put(request, number, offset, (data, kill_set_id))?;
+        drop(section);
+        self.flush_changed(&[&node])
+    }
+
+    /// It does not wait for locks: the program has made its change already.
+    fn write_back(
+        &self,
+        request: &Request,
+        number: u64,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<()> {
+        let section = self.enter();
+        let node = self.put(request, number, offset, (data, kill_set_id))?;
+        drop(section);
+        self.flush_changed(&[&node])
     }
 
     /// A commit may have made the file longer since the kernel has looked.
@@ -364,13 +264,21 @@ impl Filesystem for Guarded {
         data: &[u8],
         kill_set_id: bool,
     ) -> Result<()> {
-        let _section = self.enter();
-        let end = self.stat(&*self.node(number)?)?.length;
+        let node = self.node(number)?;
+        // From its end on, wherever that is by then.
+        let planned = [Planned::Write(
+            &node,
+            offset,
+            offset.saturating_add(data.len() as u64),
+        )];
+        let section = self.enter_to_change(request, &planned)?;
+        let end = self.stat(&node)?.length;
         self.put(request, number, end, (data, kill_set_id))?;
         if end != offset {
             self.known.forget_later(number);
         }
-        Ok(())
+        drop(section);
+        self.flush_changed(&[&node])
     }
 
     fn allocate(
@@ -381,12 +289,15 @@ impl Filesystem for Guarded {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        let _section = self.enter();
         let node = self.node(node)?;
+        let planned = [Planned::Contents(&node, offset, u64::MAX)];
+        let section = self.enter_to_change(request, &planned)?;
         // Some modes move what follows.
         self.keep_contents(&node, offset, u64::MAX)?;
-        let (file, _acting) = self.open_for(&node, request)?;
-        calls::allocate(&file, mode, offset, length)
+        let (file, acting) = self.open_for(&node, request)?;
+        calls::allocate(&file, mode, offset, length)?;
+        drop((acting, section));
+        self.flush_changed(&[&node])
     }
 
     fn seek(&self, _: &Request, node: u64, offset: u64, what: Seek) -> Result<u64> {
@@ -441,36 +352,39 @@ impl Filesystem for Guarded {
 
     fn set_xattr(
         &self,
-        _: &Request,
+        request: &Request,
         node: u64,
         name: &[u8],
         value: &[u8],
         flags: u32,
         kill_set_group_id: bool,
     ) -> Result<()> {
-        let _section = self.enter();
         let node = self.node(node)?;
+        let section = self.enter_to_change(request, &[Planned::Attributes(&node)])?;
         node.require_there()?;
         self.keep_attributes(&node)?;
         calls::set_xattr(&node.object, name, value, flags)?;
         if kill_set_group_id {
             calls::kill_set_id(&node.object, &self.stat(&node)?, true)?;
         }
-        Ok(())
+        drop(section);
+        self.flush_changed(&[&node])
     }
 
-    fn remove_xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
-        let _section = self.enter();
+    fn remove_xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<()> {
         let node = self.node(node)?;
+        let section = self.enter_to_change(request, &[Planned::Attributes(&node)])?;
         node.require_there()?;
         self.keep_attributes(&node)?;
-        self.disk.remove_xattr(&node.object, name)
+        self.disk.remove_xattr(&node.object, name)?;
+        drop(section);
+        self.flush_changed(&[&node])
     }
 
     /// Makes the object durable as the file system does without the guard.
     fn flush(&self, _: &Request, node: u64) -> Result<()> {
         let node = self.node(node)?;
-        calls::flush(&node.object, node.kind == Kind::Directory)
+        calls::flush(&node.object, node.kind)
     }
 
     fn status(&self, _: &Request, node: u64) -> Result<FileSystemStatus> {

@@ -6,6 +6,10 @@
 //!
 //! Modules
 //! - `filesystem`: passes each call to the base
+//! - `serving`: what such calls have in common
+//! - `flushing`: changes that are durable when their calls return
+//! - `forgetting`: makes the kernel forget, also what it keeps locked for calls that wait
+//! - `waits`: calls that wait for locks of transactions
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
 //! - `acting`: new objects belong to the caller
@@ -25,7 +29,11 @@
 mod acting;
 mod calls;
 mod filesystem;
+mod flushing;
+mod forgetting;
 mod nodes;
+mod serving;
+mod waits;
 
 use std::sync::Arc;
 
@@ -34,9 +42,12 @@ use atomdir_engine::{Guard, Guarding, Touched};
 use atomdir_fuse::{Notifier, ROOT_NODE};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use nodes::{Node, Nodes};
+pub use waits::Holds;
+use waits::Waits;
 
 /// The base, as programs outside transactions see it.
 pub struct Guarded {
@@ -45,6 +56,8 @@ pub struct Guarded {
     disk: LinuxDisk,
     /// The control directory's name, if it is in the root.
     hidden: Option<Name>,
+    flushing: flushing::Flushing,
+    holds: OnceLock<Holds>,
 }
 
 /// What the kernel knows of the base, for the engine.
@@ -55,6 +68,9 @@ pub struct Known {
     notifier: Mutex<Option<Notifier>>,
     /// What the commit that is about to change the base takes away.
     dying: Mutex<Vec<Arc<Node>>>,
+    waits: Arc<Waits>,
+    /// Whether calls may wait for locks.
+    locks: OnceLock<Arc<AtomicBool>>,
 }
 
 impl Known {
@@ -65,7 +81,15 @@ impl Known {
             nodes: Nodes::new(calls::path_descriptor(root)?)?,
             notifier: Mutex::default(),
             dying: Mutex::default(),
+            waits: Arc::default(),
+            locks: OnceLock::new(),
         })
+    }
+
+    /// Whether calls may wait for locks of transactions.
+    fn may_wait(&self) -> bool {
+        let locks = self.locks.get();
+        locks.is_some_and(|locks| locks.load(Ordering::Acquire))
     }
 
     /// The base's own file system; others may be mounted in it.
@@ -98,8 +122,12 @@ impl Guarding for Known {
         if self.nodes.of_identity(file).is_none() {
             return FileUsers::default();
         }
+        // A call that waits for the commit may hold the lock of the file's directory.
+        let may_wait = self.waits.count() == 0;
         let notifier = sync::lock(&self.notifier).clone();
-        let users = notifier.map_or(Err(Errno::NOTCONN), |one| one.users(path, file.inode));
+        let users = notifier.map_or(Err(Errno::NOTCONN), |one| {
+            one.users(path, file.inode, may_wait)
+        });
         users.unwrap_or_else(|errno| {
             tracing::debug!(errno = %reason(errno), "who uses a file of the guard is not known");
             FileUsers::default()
@@ -113,18 +141,26 @@ impl Guarding for Known {
         *sync::lock(&self.dying) = dying.collect();
         let entries = touched.entries.iter().filter_map(|(directory, name)| {
             let node = self.nodes.of_identity(*directory)?;
-            Some((node, name))
+            Some((*directory, node, name))
         });
-        let entries: Vec<(u64, &Name)> = entries.collect();
+        let entries: Vec<(Identity, u64, &Name)> = entries.collect();
         // Before the objects: this waits for answers that are on their way to these directories, and
         // that may make objects known.
-        for (directory, name) in entries {
-            self.notify(|notifier| notifier.invalidate_entry(directory, name.as_bytes()));
-        }
+        self.forget_names(&entries, touched);
         for object in &touched.objects {
             if let Some(node) = self.nodes.of_identity(*object) {
-                self.notify(|notifier| notifier.invalidate_inode(node, 0, 0));
+                self.forget_object(node, *object);
             }
+        }
+    }
+
+    fn begin(&self, may_wait: Arc<AtomicBool>) {
+        let _ = self.locks.set(may_wait);
+    }
+
+    fn retry(&self) {
+        if let Some(notifier) = &*sync::lock(&self.notifier) {
+            notifier.retry();
         }
     }
 
@@ -144,6 +180,8 @@ impl Guarded {
             known,
             disk: LinuxDisk::new(),
             hidden,
+            flushing: flushing::Flushing::default(),
+            holds: OnceLock::new(),
         }
     }
 

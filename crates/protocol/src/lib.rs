@@ -44,13 +44,13 @@ pub use messages::{
     Past, PastView, Portion, Readiness, RefreshRequest, Reply, Request, Restore, Sides,
 };
 pub use records::{
-    Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,
-    StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen, Within,
+    Begun, Committed, EndedTransaction, GuardStatus, Layers, Limits, Others, Progress,
+    ServiceStatus, StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen, Within,
 };
 pub use surroundings::Surroundings;
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 34;
+pub const VERSION: u32 = 35;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -113,10 +113,12 @@ pub enum Request {
     Annotate(Annotate),
     /// Makes lazy commits durable.
     Sync,
-    /// Mounts the guard over the store's own path, or unmounts it.
-    Guard {
-        mounted: bool,
+    /// Mounts the guard over the store's own path, unless it is mounted.
+    MountGuard {
+        /// What a call through it changes is flushed before the call returns.
+        syncs: bool,
     },
+    UnmountGuard,
     /// Makes everything in the view of a transaction durable that survives its service.
     Flush {
         transaction: TransactionId,

@@ -218,6 +218,8 @@ pub struct ServiceStatus {
     pub views_over_io_uring: bool,
     /// How many requests the views' file systems have got since they were mounted.
     pub view_requests: u64,
+    /// The guard, if one is mounted.
+    pub guard: Option<GuardStatus>,
     pub connections: u64,
     pub open_transactions: u64,
     /// It ends after this time without a transaction or a connection; `None`: it stays.
@@ -238,6 +240,16 @@ pub struct ServiceStatus {
     pub stalled: Option<String>,
     /// The report of the recovery when the service opened the store.
     pub recovery: RecoveryReport,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardStatus {
+    /// What a call changes is flushed before the call returns.
+    pub syncs: bool,
+    /// How often something was flushed for that.
+    pub flushes: u64,
+    /// How many calls wait for locks of transactions.
+    pub waiting: u64,
 }
 
 /// The service's limits. Those with `user_` in their names do not apply to root and the

@@ -172,7 +172,8 @@ fn requests() -> Vec<Request> {
         log(),
         Request::Show { sequence: SEQUENCE },
         Request::Sync,
-        Request::Guard { mounted: true },
+        Request::MountGuard { syncs: true },
+        Request::UnmountGuard,
         Request::Checkpoint,
         Request::Check,
         Request::Prune {

@@ -66,7 +66,7 @@ pub(crate) struct Service {
     pub(crate) guard: GuardMount,
     /// The socket on which it listens for programs in views.
     pub(crate) inner_socket: Option<Vec<u8>>,
-    pub(crate) transactions: Transactions,
+    pub(crate) transactions: Arc<Transactions>,
     /// Commits into native views that are under way.
     pub(crate) merges: Merges,
     pub(crate) notices: Notices,

@@ -16,17 +16,23 @@ use std::path::PathBuf;
 /// root's. docs/guard.md says what it promises.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  atomdir mount /srv/site")]
+  atomdir mount /srv/site
+  atomdir mount --sync /srv/site")]
 pub struct Arguments {
     /// The store; by default the one that holds the current directory
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
+    /// Flush what each call through the guard changes before the call returns. Over a store that has
+    /// a guard, `mount` sets this anew
+    #[arg(long)]
+    pub sync: bool,
 }
 
 #[derive(Serialize)]
 struct Guard<'a> {
     store: Text<'a>,
     mounted: bool,
+    sync: bool,
 }
 
 impl Show for Guard<'_> {
@@ -37,7 +43,11 @@ impl Show for Guard<'_> {
             "no longer lies"
         };
         let store = quoted(self.store.0);
-        writeln!(painter, "a guard {done} over {store}")
+        writeln!(painter, "a guard {done} over {store}")?;
+        match self.sync {
+            true => writeln!(painter, "what a call changes is flushed before it returns"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -50,8 +60,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         ));
     }
     let mut connected = context.connect_at(&directory)?;
-    connected.connection.mount_guard()?;
-    show(&connected.root, true, context)
+    connected.connection.mount_guard(arguments.sync)?;
+    show(&connected.root, (true, arguments.sync), context)
 }
 
 /// The directory that the user names.
@@ -62,8 +72,16 @@ pub fn directory(arguments: &Arguments, context: &Context) -> PathBuf {
     }
 }
 
-pub fn show(store: &std::path::Path, mounted: bool, context: &Context) -> Result<ExitCode, Error> {
+pub fn show(
+    store: &std::path::Path,
+    (mounted, sync): (bool, bool),
+    context: &Context,
+) -> Result<ExitCode, Error> {
     let store = Text(store.as_os_str().as_bytes());
-    context.output.confirm(&Guard { store, mounted })?;
+    context.output.confirm(&Guard {
+        store,
+        mounted,
+        sync,
+    })?;
     Ok(SUCCESS)
 }

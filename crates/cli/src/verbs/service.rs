@@ -220,6 +220,15 @@ impl Show for Status {
                 writeln!(painter, "views         none: {failure}")?;
             }
         }
+        if let Some(guard) = &status.guard {
+            let flushes = format!("; {} flushes after changes", guard.flushes);
+            let flushes = if guard.syncs { &flushes } else { "" };
+            let waiting = counted(guard.waiting, "call");
+            writeln!(
+                painter,
+                "guard         mounted; {waiting} waiting for locks{flushes}"
+            )?;
+        }
         let (open, connections) = (status.open_transactions, status.connections);
         writeln!(painter, "transactions  {open} open")?;
         writeln!(painter, "clients       {connections}")?;
@@ -285,6 +294,7 @@ struct StatusJson<'a> {
     no_views_because: Option<&'a str>,
     views_over: Option<&'a str>,
     view_requests: u64,
+    guard: Option<GuardJson>,
     connections: u64,
     open_transactions: u64,
     idle_seconds: Option<f64>,
@@ -294,6 +304,13 @@ struct StatusJson<'a> {
     history: Option<json::History>,
     poisoned: Option<&'a str>,
     stalled: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct GuardJson {
+    sync: bool,
+    flushes: u64,
+    waiting: u64,
 }
 
 #[derive(Serialize)]
@@ -321,6 +338,11 @@ impl Serialize for Status {
             no_views_because: status.views.as_ref().err().map(|failure| &*failure.message),
             views_over: status.views.as_ref().ok().map(|_| way_of_requests(status)),
             view_requests: status.view_requests,
+            guard: status.guard.map(|guard| GuardJson {
+                sync: guard.syncs,
+                flushes: guard.flushes,
+                waiting: guard.waiting,
+            }),
             connections: status.connections,
             open_transactions: status.open_transactions,
             idle_seconds: status.idle_ms.map(|idle_ms| idle_ms as f64 / 1000.0),

@@ -21,11 +21,12 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let store = arguments.store.clone();
-    let directory = mount::directory(&mount::Arguments { store }, context);
+    let named = mount::Arguments { store, sync: false };
+    let directory = mount::directory(&named, context);
     if let Some(cleared) = clear_dead_guard(&directory) {
-        return mount::show(&cleared, false, context);
+        return mount::show(&cleared, (false, false), context);
     }
     let mut connected = context.connect_at(&directory)?;
     connected.connection.unmount_guard()?;
-    mount::show(&connected.root, false, context)
+    mount::show(&connected.root, (false, false), context)
 }

@@ -4,6 +4,8 @@ mod frozen;
 mod killed;
 #[path = "../model/operation.rs"]
 mod operation;
+mod synced;
+mod waits;
 mod whole;
 
 use std::fs;

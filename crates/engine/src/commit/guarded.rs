@@ -18,11 +18,12 @@
 //!    waiting commit. That one keeps nothing then that is kept already.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, RenameMode, Result};
 use atomdir_format::record::{Cancellation, LogRecord};
 
+use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, SnapshotPoint};
 use crate::base::{Base, Place};
 use crate::commit::Validated;
@@ -30,6 +31,7 @@ use crate::commit::keep::{Keeper, Older};
 use crate::error::{CommitError, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
+use crate::locks::Wake;
 use crate::names;
 use crate::ranges::RangeSet;
 use crate::store::Store;
@@ -143,7 +145,7 @@ impl<D: Disk> Guard<D> {
 
     /// `None`: no snapshot needs anything.
     fn keep<T>(&self, act: impl FnOnce(&mut Keeping<'_, D>) -> Result<T>) -> Result<Option<T>> {
-        let inner = &*self.0.0;
+        let inner = &*self.store.0;
         let core = &*inner.core;
         let open = lock(&inner.open);
         // One that is published early has stalled since before there was a guard.
@@ -193,38 +195,8 @@ struct Keeping<'a, D: Disk> {
 }
 
 impl<D: Disk> Keeping<'_, D> {
-    /// The base object; `None` if it is not in the base.
     fn base(&mut self, object: &Located<'_>) -> Result<Option<Arc<Base>>> {
-        let core = self.keeper.core;
-        let known = core.known(object.identity);
-        let is_there = |known: &Arc<Base>| {
-            let (identity, place) = known.identity_and_place();
-            // It may have lost the name by which it was known, and have others.
-            !matches!(place, Place::Held) && core.stat_place(&place, identity).is_ok()
-        };
-        if let Some(known) = known.as_ref().filter(|known| is_there(known)) {
-            return Ok(Some(known.clone()));
-        }
-        match (object.path)().map(|path| self.walk(&path)) {
-            Some(Ok(base)) if base.identity() == object.identity => Ok(Some(base)),
-            Some(Err(errno)) if known.is_none() && errno != Errno::NOENT => Err(errno),
-            _ => Ok(known),
-        }
-    }
-
-    fn walk(&self, path: &[u8]) -> Result<Arc<Base>> {
-        let core = self.keeper.core;
-        let mut base = core.root_base.clone();
-        for part in path.split(|byte| *byte == b'/') {
-            if part.is_empty() {
-                continue;
-            }
-            let name = Name::new(part).map_err(|_| Errno::INVAL)?;
-            let handle = core.directory(&base)?;
-            let stat = core.stat_entry(&handle, &name)?;
-            base = core.intern(&stat, &base, &name);
-        }
-        Ok(base)
+        located(self.keeper.core, object)
     }
 
     fn attributes(&mut self, base: &Arc<Base>) -> Result<()> {
@@ -366,6 +338,38 @@ impl<D: Disk> Keeping<'_, D> {
     }
 }
 
+/// The base object; `None` if it is not in the base.
+pub(crate) fn located<D: Disk>(core: &Core<D>, object: &Located<'_>) -> Result<Option<Arc<Base>>> {
+    let known = core.known(object.identity);
+    let is_there = |known: &Arc<Base>| {
+        let (identity, place) = known.identity_and_place();
+        // It may have lost the name by which it was known, and have others.
+        !matches!(place, Place::Held) && core.stat_place(&place, identity).is_ok()
+    };
+    if let Some(known) = known.as_ref().filter(|known| is_there(known)) {
+        return Ok(Some(known.clone()));
+    }
+    match (object.path)().map(|path| walk(core, &path)) {
+        Some(Ok(base)) if base.identity() == object.identity => Ok(Some(base)),
+        Some(Err(errno)) if known.is_none() && errno != Errno::NOENT => Err(errno),
+        _ => Ok(known),
+    }
+}
+
+fn walk<D: Disk>(core: &Core<D>, path: &[u8]) -> Result<Arc<Base>> {
+    let mut base = core.root_base.clone();
+    for part in path.split(|byte| *byte == b'/') {
+        if part.is_empty() {
+            continue;
+        }
+        let name = Name::new(part).map_err(|_| Errno::INVAL)?;
+        let handle = core.directory(&base)?;
+        let stat = core.stat_entry(&handle, &name)?;
+        base = core.intern(&stat, &base, &name);
+    }
+    Ok(base)
+}
+
 impl<D: Disk> Store<D> {
     /// From now on commits wait for guarded calls. `None`: the store has a guard.
     pub fn guard(&self, guarding: Arc<dyn Guarding>) -> Option<Guard<D>> {
@@ -375,8 +379,20 @@ impl<D: Disk> Store<D> {
             lock(&self.0.commit)
         });
         let newest = committing.journal.newest;
-        let is_first = self.0.gate.guard(guarding, newest);
-        is_first.then(|| Guard(self.clone()))
+        let is_first = self.0.gate.guard(guarding.clone(), newest);
+        is_first.then(|| self.guard_of(guarding))
+    }
+
+    fn guard_of(&self, guarding: Arc<dyn Guarding>) -> Guard<D> {
+        let locks = &self.0.contention.locks;
+        guarding.begin(locks.table().in_use());
+        let wake: Wake = Arc::new(move || guarding.retry());
+        locks.keep_waking(wake.clone());
+        Guard {
+            store: self.clone(),
+            waiting: Mutex::default(),
+            wake,
+        }
     }
 
     /// Appends the record of a commit, behind those of all epochs before it.

@@ -13,6 +13,9 @@
 //!
 //! `table` states the invariants. How a request is granted is in `requests::lock`.
 //!
+//! Calls of programs outside that go through a guard are requests as well (`requests::guarded`): they
+//! take their turn among the others, and are never granted anything.
+//!
 //! A request that must wait looks again only when something has changed (`waiters`):
 //! when a lock ends, a request comes or goes, or the store is poisoned.
 
@@ -33,6 +36,7 @@ pub use table::Waits;
 pub(crate) use target::{Extent, Target};
 
 use self::table::LockTable;
+pub(crate) use self::waiters::Wake;
 use self::waiters::{Waiters, Waiting};
 use crate::error::{Conflict, StoreError};
 use crate::ids::TransactionId;
@@ -111,6 +115,14 @@ impl Locks {
     /// Calls `wake` whenever the table changes, until the result is dropped.
     pub fn add_waiter(&self, wake: &Arc<dyn Fn() + Send + Sync>) -> Waiting<'_> {
         self.waiters.add(wake)
+    }
+
+    pub fn keep_waking(&self, wake: Wake) {
+        self.waiters.keep(wake);
+    }
+
+    pub fn stop_waking(&self, wake: &Wake) {
+        self.waiters.remove(wake);
     }
 
     /// Returns the locks of others that forbid these changes.

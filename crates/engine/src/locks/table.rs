@@ -12,6 +12,8 @@
 //!    that is tried again becomes the oldest in the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atomdir_types::{ChangedBy, Conflict, ConflictKind, LockMode};
 
@@ -116,11 +118,22 @@ pub(crate) struct LockTable {
     next_ticket: u64,
     /// How many locks each transaction holds.
     counts: HashMap<TransactionId, usize>,
+    /// Whether somebody holds a lock, or waits.
+    in_use: Arc<AtomicBool>,
 }
 
 impl LockTable {
     pub fn is_empty(&self) -> bool {
         self.held.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether somebody holds a lock, or waits, from now on.
+    pub fn in_use(&self) -> Arc<AtomicBool> {
+        self.in_use.clone()
+    }
+
+    fn note_use(&self) {
+        self.in_use.store(!self.is_empty(), Ordering::Release);
     }
 
     /// Asks for locks; [`LockTable::progress`] returns the outcome.
@@ -133,7 +146,19 @@ impl LockTable {
             deadlock: None,
         };
         self.waiting.insert(ticket, request);
+        self.note_use();
         ticket
+    }
+
+    /// Whether a request that has asked has its turn. It is granted nothing: it is over then.
+    pub fn pass(&mut self, ticket: Ticket) -> bool {
+        let has_turn = self.waiting.get(&ticket).is_none_or(|request| {
+            self.holders_of(request).is_empty() && !self.must_queue(ticket, request)
+        });
+        if has_turn {
+            self.withdraw(ticket);
+        }
+        has_turn
     }
 
     /// Returns the state of a request. Call it again whenever the table has
@@ -164,6 +189,7 @@ impl LockTable {
     /// Gives up the request.
     pub fn withdraw(&mut self, ticket: Ticket) {
         self.waiting.remove(&ticket);
+        self.note_use();
     }
 
     /// The locks of others that a waiting request waits for. Each holder is listed once.
@@ -213,6 +239,7 @@ impl LockTable {
                 self.counts.remove(&transaction);
             }
         }
+        self.note_use();
         released
     }
 
@@ -235,6 +262,7 @@ impl LockTable {
     }
 
     fn grant(&mut self, request: Request) {
+        self.in_use.store(true, Ordering::Release);
         let holder = request.asker.transaction;
         let in_the_way = self.holders_of(&request);
         assert!(in_the_way.is_empty(), "granted beside {in_the_way:?}");

@@ -7,7 +7,7 @@
 use crate::lock;
 use std::sync::{Arc, Mutex};
 
-type Wake = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 pub(crate) struct Waiters(Mutex<Vec<Wake>>);
@@ -22,6 +22,17 @@ impl Waiters {
         }
     }
 
+    /// Adds one that is woken until it is removed.
+    pub fn keep(&self, wake: Wake) {
+        lock(&self.0).push(wake);
+    }
+
+    pub fn remove(&self, wake: &Wake) {
+        let mut waiters = lock(&self.0);
+        let own = waiters.iter().position(|one| Arc::ptr_eq(one, wake));
+        own.map(|own| waiters.swap_remove(own));
+    }
+
     pub fn wake_all(&self) {
         lock(&self.0).iter().for_each(|wake| wake());
     }
@@ -34,8 +45,6 @@ pub(crate) struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut waiters = lock(&self.waiters.0);
-        let own = waiters.iter().position(|one| Arc::ptr_eq(one, &self.wake));
-        own.map(|own| waiters.swap_remove(own));
+        self.waiters.remove(&self.wake);
     }
 }

@@ -106,6 +106,8 @@ impl<D: Disk> Store<D> {
         loop {
             let sound = self.refuse_if_poisoned();
             let locked = sound.and_then(|()| self.lock_without_pending());
+            // No call through a guard is between its look at the table and its change.
+            let paused = locked.is_ok().then(|| self.0.gate.pause());
             let mut table = locks.table();
             if locked.is_err() {
                 // Nobody may wait for a request that has been given up.
@@ -128,8 +130,9 @@ impl<D: Disk> Store<D> {
                 }
                 RequestState::Waiting => {}
             }
-            drop(state);
             drop(table);
+            drop(paused);
+            drop(state);
             if !(patience.wait)() {
                 return Err(self.give_up(ticket));
             }

@@ -1,6 +1,6 @@
 //! The requests that an open store serves besides commits: beginning a transaction (`begin`),
-//! nested transactions and savepoints (`nesting`), locks on parts of the base (`lock`), outliving the
-//! service (`survive`), and listing past commits (`history`).
+//! nested transactions and savepoints (`nesting`), locks on parts of the base (`lock`), for which
+//! calls through a guard wait (`guarded`), outliving the service (`survive`), and listing past commits (`history`).
 //!
 //! Invariants
 //! 1. A transaction's snapshot shows every commit that returned before its begin. They are in the
@@ -10,6 +10,7 @@
 //!    only if nothing that it covers has changed since its holder's snapshot.
 
 mod begin;
+pub(crate) mod guarded;
 pub(crate) mod history;
 mod lock;
 mod nesting;

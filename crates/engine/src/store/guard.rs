@@ -32,14 +32,17 @@
 //! 6. A snapshot's sequence is not before any commit or epoch that it shows, and before all others. So
 //!    a begin waits until no call is inside, and until a commit that has a sequence is on the way.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use atomdir_disk::{Disk, FileUsers, Identity, Name};
 use atomdir_format::record::{CommitRecord, Locator};
 
-use crate::ids::Sequence;
+use crate::ids::{Sequence, TransactionId};
 use crate::lock;
+use crate::locks::Wake;
+use crate::locks::table::Ticket;
 use crate::names;
 use crate::store::Store;
 use crate::sync;
@@ -58,6 +61,8 @@ pub struct Touched {
     pub objects: HashSet<Identity>,
     /// Objects that lose their last name.
     pub dying: Vec<Identity>,
+    /// Those that commit.
+    pub transactions: HashSet<TransactionId>,
 }
 
 /// What serves the base to programs outside transactions.
@@ -68,6 +73,12 @@ pub trait Guarding: Send + Sync {
 
     /// Makes the kernel forget names, attributes, listings and contents. Called without the gate's lock.
     fn forget(&self, touched: &Touched);
+    /// The guard begins. While `may_wait`, transactions hold locks, and calls may wait for them; the
+    /// kernel then keeps the directory locked in which such a call is to change a name, and the pages
+    /// that it is to write. So what forgets names or pages must not wait for these.
+    fn begin(&self, _may_wait: Arc<AtomicBool>) {}
+    /// Calls that wait may have their turn. Called with locks held.
+    fn retry(&self) {}
     /// The commit is in the base, or (if not `applied`) was cancelled or stalled.
     fn changed(&self, applied: bool);
 }
@@ -130,7 +141,12 @@ impl GateState {
 }
 
 /// As long as it exists, calls of programs outside transactions go through the gate.
-pub struct Guard<D: Disk>(pub(crate) Store<D>);
+pub struct Guard<D: Disk> {
+    pub(crate) store: Store<D>,
+    /// The calls that wait for locks, each by a number of its own.
+    pub(crate) waiting: Mutex<HashMap<u64, Ticket>>,
+    pub(crate) wake: Wake,
+}
 
 /// A call that is inside the gate.
 #[must_use = "the call is inside as long as this lives"]
@@ -157,23 +173,30 @@ pub(crate) struct Closed<'a> {
 impl<D: Disk> Guard<D> {
     /// The root directory of the base.
     pub fn root(&self) -> Arc<D::Handle> {
-        self.0.0.core.root.clone()
+        self.store.0.core.root.clone()
     }
 
     /// Begins a call. `reads`: the object whose contents or entries the kernel will cache.
     pub fn enter(&self, reads: Option<Identity>) -> Section<'_> {
-        self.0.0.gate.enter(reads)
+        self.store.0.gate.enter(reads)
     }
 
     /// Whether an earlier call has left the object in limbo for snapshots, or a link to it.
     pub fn has_in_limbo(&self, object: Identity) -> bool {
-        self.0.0.gate.has_left_object(object)
+        self.store.0.gate.has_left_object(object)
     }
 }
 
 impl<D: Disk> Drop for Guard<D> {
     fn drop(&mut self) {
-        self.0.0.gate.lock().guarding = None;
+        let locks = &self.store.0.contention.locks;
+        locks.stop_waking(&self.wake);
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        let mut table = locks.table();
+        waiting.into_values().for_each(|call| table.withdraw(call));
+        locks.wake_all();
+        drop(table);
+        self.store.0.gate.lock().guarding = None;
     }
 }
 
@@ -343,6 +366,9 @@ impl Gate {
         let mut touched = Touched::default();
         for (record, set) in commits {
             note_touched(&mut touched, record);
+            touched
+                .transactions
+                .insert(TransactionId(record.transaction));
             let replaced = set.replaced().map(|base| base.identity());
             let dying = set.dying.values().map(|base| base.identity());
             touched.dying.extend(dying.chain(replaced));

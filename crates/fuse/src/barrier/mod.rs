@@ -185,9 +185,14 @@ impl Barrier {
 
     /// How programs use a file of the mount. `path`: below the mount point. A worker must not call
     /// this.
-    pub fn users(&self, mountpoint: &Path, path: &[u8], inode: u64) -> Result<FileUsers> {
+    pub fn users(
+        &self,
+        mountpoint: &Path,
+        path: &[u8],
+        (inode, may_wait): (u64, bool),
+    ) -> Result<FileUsers> {
         self.with_child(mountpoint, AfterError::Keep, |child| {
-            child.users(path, inode)
+            child.users(path, inode, may_wait)
         })
     }
 

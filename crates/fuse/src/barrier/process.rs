@@ -144,8 +144,9 @@ impl BarrierProcess {
     }
 
     /// How programs use a file of the mount. `path`: below the mount point.
-    pub fn users(&self, path: &[u8], inode: u64) -> Result<FileUsers> {
-        let order = [&[USERS], &inode.to_ne_bytes()[..], path].concat();
+    pub fn users(&self, path: &[u8], inode: u64, may_wait: bool) -> Result<FileUsers> {
+        let head = [USERS, u8::from(may_wait)];
+        let order = [&head, &inode.to_ne_bytes()[..], path].concat();
         let (answer, _) = self.ask(&checked(order)?)?;
         let has = |bit| -answer & bit != 0;
         if answer >= 0 {
@@ -254,8 +255,8 @@ fn serve(channel: &OwnedFd, (mountpoint, file): (&CString, &CString), pages_coun
         match wanted {
             Order::Open(path) => answer_with(channel, open_directory(path)),
             Order::Look(path) => answer(channel, look(path).as_ref().map(|_| ())),
-            Order::Users(inode, path) => {
-                let bits = users(mountpoint, path, inode);
+            Order::Users(may_wait, inode, path) => {
+                let bits = users(mountpoint, path, (inode, may_wait));
                 answer_number(channel, bits.unwrap_or_else(Errno::raw_os_error));
             }
             Order::Begin => run_barrier(channel, file, pages_count),
@@ -319,8 +320,8 @@ enum Order<'a> {
     Write,
     Open(&'a CStr),
     Look(&'a CStr),
-    /// An inode number, and a path below the mount point.
-    Users(u64, &'a CStr),
+    /// Whether to wait for locks of directories, an inode number, and a path below the mount point.
+    Users(bool, u64, &'a CStr),
     Sync,
 }
 
@@ -337,8 +338,9 @@ fn wait_for_order<'a>(
         OPEN => Order::Open(path_from(1)?),
         LOOK => Order::Look(path_from(1)?),
         USERS => {
-            let inode = order[1..].first_chunk()?;
-            Order::Users(u64::from_ne_bytes(*inode), path_from(1 + size_of::<u64>())?)
+            let inode = order[2..].first_chunk()?;
+            let path = path_from(2 + size_of::<u64>())?;
+            Order::Users(order[1] != 0, u64::from_ne_bytes(*inode), path)
         }
         SYNC => Order::Sync,
         BEGIN => Order::Begin,
@@ -359,11 +361,16 @@ fn look(path: &CStr) -> Result<()> {
 
 /// The answer to [`USERS`]. The path may lead to another object by now, perhaps a device or another
 /// file system: that is not opened.
-fn users(mountpoint: &CStr, path: &CStr, inode: u64) -> Result<i32> {
+fn users(mountpoint: &CStr, path: &CStr, (inode, may_wait): (u64, bool)) -> Result<i32> {
     let found = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let root = rustix::fs::open(mountpoint, found | OFlags::DIRECTORY, Mode::empty())?;
-    let object = rustix::fs::openat2(&root, path, found, Mode::empty(), beneath)?;
+    let find = |how| rustix::fs::openat2(&root, path, found, Mode::empty(), how);
+    // What the kernel has cached it finds without a lock of a directory.
+    let object = match find(beneath | ResolveFlags::CACHED) {
+        Err(Errno::AGAIN) if may_wait => find(beneath)?,
+        object => object?,
+    };
     let stat = rustix::fs::fstat(&object)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !is_file || stat.st_ino != inode {

@@ -13,6 +13,7 @@ use crate::barrier;
 use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
 use crate::listings::Listings;
 use crate::shared::Shared;
+use crate::waiting::Deferred;
 use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
 
 /// How many bytes one request copies at most, so that it does not keep its thread for long.
@@ -95,6 +96,12 @@ impl<F: Filesystem> Dispatcher<F> {
                 ReplyWriter::new(&mut scratch.reply).entry(&self.shared.barrier.entry());
                 return Ok(Answer::Reply);
             }
+            Operation::Interrupt { unique } => {
+                if let Some(request) = self.shared.waiting.interrupt(unique) {
+                    self.give_up(&request);
+                }
+                return Ok(Answer::Silence);
+            }
             _ => {}
         }
         let call = Call {
@@ -145,6 +152,13 @@ impl<F: Filesystem> Dispatcher<F> {
             _ => return Err(Errno::NOSYS),
         }
         Ok(Answer::Reply)
+    }
+
+    /// Answers a request that waits and that was interrupted.
+    pub fn give_up(&self, request: &Deferred) {
+        let unique = request.unique();
+        self.filesystem.gave_up(unique);
+        let _ = request.addressee.answer(unique, Err(Errno::INTR));
     }
 
     /// Undoes the lookup counts that an answer raised, if nobody received it.
@@ -234,7 +248,7 @@ impl<F: Filesystem> Call<'_, F> {
             // OPEN, OPENDIR (every open succeeds and caches are kept), CREATE
             // (MKNOD and an open that needs no release), FLUSH (success, after
             // dirty pages were written), ACCESS (permissions were checked),
-            // COPY_FILE_RANGE_64 (COPY_FILE_RANGE), INTERRUPT, POLL, STATX.
+            // COPY_FILE_RANGE_64 (COPY_FILE_RANGE), POLL, STATX.
             Operation::Other(_) => return Err(Errno::NOSYS),
             change_of_names => self.change_names(change_of_names, scratch)?,
         }
@@ -280,10 +294,13 @@ impl<F: Filesystem> Call<'_, F> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let kill_set_id = flags & flags::WRITE_KILL_SET_ID != 0;
-        let appends = flags & flags::WRITE_FROM_CACHE == 0
-            && OFlags::from_bits_retain(open_flags).contains(OFlags::APPEND);
+        let is_from_cache = flags & flags::WRITE_FROM_CACHE != 0;
+        let appends = OFlags::from_bits_retain(open_flags).contains(OFlags::APPEND);
         let (filesystem, request, node) = (self.filesystem, &self.request, self.node);
         match appends {
+            _ if is_from_cache => {
+                filesystem.write_back(request, node, offset, data, kill_set_id)?;
+            }
             true => filesystem.append(request, node, offset, data, kill_set_id)?,
             false => filesystem.write(request, node, offset, data, kill_set_id)?,
         }

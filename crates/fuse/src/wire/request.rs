@@ -116,6 +116,10 @@ pub enum Operation<'a> {
     SyncFileSystem,
     /// FSYNC and FSYNCDIR.
     Flush,
+    /// A signal has come to the program that waits for the answer to this request.
+    Interrupt {
+        unique: u64,
+    },
     /// An operation that this file system leaves to the kernel, by its opcode.
     Other(u32),
 }
@@ -168,6 +172,10 @@ pub fn decode_operation<'a>(opcode: u32, body: &'a [u8]) -> Result<Operation<'a>
     Ok(match opcode {
         opcode::INIT => Operation::Init(Init::decode(reader)?),
         opcode::DESTROY => Operation::Destroy,
+        opcode::INTERRUPT => {
+            let unique = reader.u64()?;
+            Operation::Interrupt { unique }
+        }
         opcode::FORGET => {
             let count = reader.u64()?;
             Operation::Forget { count }

@@ -5,4 +5,5 @@ mod found;
 mod histories;
 mod model;
 mod program;
+mod waits;
 mod world;

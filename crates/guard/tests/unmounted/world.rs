@@ -1,6 +1,7 @@
 //! A store with a guard over it, and without a mount.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{FileUsers, Identity, LinuxDisk, Name, Timestamp};
@@ -32,6 +33,14 @@ impl Guarding for Kernel {
 
     fn forget(&self, touched: &Touched) {
         self.known.forget(touched);
+    }
+
+    fn begin(&self, may_wait: Arc<AtomicBool>) {
+        self.known.begin(may_wait);
+    }
+
+    fn retry(&self) {
+        self.known.retry();
     }
 
     fn changed(&self, applied: bool) {

@@ -54,6 +54,11 @@ pub fn service_status() -> ServiceStatus {
         views: Err(failure()),
         views_over_io_uring: false,
         view_requests: 300,
+        guard: Some(GuardStatus {
+            syncs: true,
+            flushes: 301,
+            waiting: 302,
+        }),
         connections: 7,
         open_transactions: 8,
         idle_ms: Some(30_000),

@@ -184,7 +184,7 @@ impl Running {
             views,
             guard: GuardMount::default(),
             inner_socket: inner.as_ref().map(InnerSocket::path),
-            transactions: Transactions::default(),
+            transactions: Arc::new(Transactions::default()),
             merges: Merges::default(),
             notices,
             budgets: Budgets::default(),

@@ -27,11 +27,12 @@ pub(crate) fn handle(
             service.idle_time.set(idle_ms.map(Duration::from_millis));
             Answer::Nothing
         }
-        Request::Guard { mounted } => {
-            match mounted {
-                true => guard::mount(service, peer)?,
-                false => guard::unmount(service, peer)?,
-            }
+        Request::MountGuard { syncs } => {
+            guard::mount(service, peer, syncs)?;
+            Answer::Nothing
+        }
+        Request::UnmountGuard => {
+            guard::unmount(service, peer)?;
             Answer::Nothing
         }
         Request::Stop { open } => {

@@ -144,7 +144,8 @@ pub(crate) fn handle(
         | Request::LendMount { .. }
         | Request::ServiceStatus
         | Request::SetIdleTime { .. }
-        | Request::Guard { .. }
+        | Request::MountGuard { .. }
+        | Request::UnmountGuard
         | Request::Stop { .. }) => return itself::handle(service, connection, asked),
         Request::Enter {
             transaction,

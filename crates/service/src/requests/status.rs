@@ -140,6 +140,7 @@ fn status_of(service: &Service, peer: &Peer) -> ServiceStatus {
         views: service.views.place(),
         views_over_io_uring: service.views.come_over_io_uring(),
         view_requests: service.views.requests(),
+        guard: service.guard.status(),
         connections: service.connections.count() as u64,
         open_transactions: service.transactions.count() as u64,
         idle_ms: idle_time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),

@@ -238,6 +238,17 @@ impl Transactions {
             .collect()
     }
 
+    /// Whether a process holds the transaction, or one nested in it.
+    pub(crate) fn is_held_by(&self, id: TransactionId, process: u32) -> bool {
+        let open = sync::lock(&self.open);
+        let is_within = |one: &OpenTransaction| {
+            let outer = std::iter::successors(Some(one), |one| open.get(&one.outer()?));
+            outer.into_iter().any(|outer| outer.id() == id)
+        };
+        let mut held = open.values().filter(|one| is_within(one));
+        held.any(|one| one.holders.values().any(|holder| *holder == process))
+    }
+
     pub(crate) fn hold(&self, id: TransactionId, holder: ConnectionId, process: u32) {
         if let Some(one) = sync::lock(&self.open).get_mut(&id) {
             one.holders.insert(holder, process);

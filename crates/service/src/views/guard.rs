@@ -19,7 +19,7 @@ use atomdir::client::mounts::{GUARD_SOURCE, guard_at};
 use atomdir_disk::{Disk, LinuxDisk, Name, reason, sync};
 use atomdir_fuse::{MountOptions, Session};
 use atomdir_guard::{Guarded, Known};
-use atomdir_protocol::{Failure, FailureKind};
+use atomdir_protocol::{Failure, FailureKind, GuardStatus};
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
@@ -29,17 +29,32 @@ use std::sync::{Arc, Mutex};
 
 /// The guard of a service, if it has one.
 #[derive(Default)]
-pub(crate) struct GuardMount(Mutex<Option<Session>>);
+pub(crate) struct GuardMount(Mutex<Option<Mounted>>);
+
+struct Mounted {
+    session: Session,
+    guarded: Arc<Guarded>,
+}
 
 impl GuardMount {
     pub(crate) fn is_mounted(&self) -> bool {
         let mounted = sync::lock(&self.0);
-        mounted.as_ref().is_some_and(|session| !session.is_ended())
+        mounted.as_ref().is_some_and(|one| !one.session.is_ended())
+    }
+
+    pub(crate) fn status(&self) -> Option<GuardStatus> {
+        let mounted = sync::lock(&self.0);
+        let served = mounted.as_ref().filter(|one| !one.session.is_ended());
+        served.map(|one| GuardStatus {
+            syncs: one.guarded.flushes_changes(),
+            flushes: one.guarded.flushes(),
+            waiting: one.guarded.waiting() as u64,
+        })
     }
 
     /// Whether there was one.
     pub(crate) fn unmount(&self) -> bool {
-        let Some(session) = sync::lock(&self.0).take() else {
+        let Some(Mounted { session, .. }) = sync::lock(&self.0).take() else {
             return false;
         };
         let was_mounted = !session.is_ended();
@@ -55,17 +70,18 @@ fn end(session: &Session) {
     session.join();
 }
 
-/// Mounts the guard unless it is mounted.
-pub(crate) fn mount(service: &Service, peer: &Peer) -> Result<(), Failure> {
+/// Mounts the guard unless it is mounted. Each time it is said anew whether it flushes changes.
+pub(crate) fn mount(service: &Service, peer: &Peer, syncs: bool) -> Result<(), Failure> {
     require_root(peer)?;
     let mut mounted = sync::lock(&service.guard.0);
     // Somebody may have unmounted it, and programs may still be in it.
-    let is_gone = |session: &mut Session| session.is_ended() || guard_at(&service.path).is_none();
+    let is_gone = |one: &mut Mounted| one.session.is_ended() || guard_at(&service.path).is_none();
     if let Some(gone) = mounted.take_if(is_gone) {
-        end(&gone);
+        end(&gone.session);
     }
-    if mounted.is_none() {
-        *mounted = Some(make(service)?);
+    match &*mounted {
+        Some(one) => one.guarded.flush_changes(syncs),
+        None => *mounted = Some(make(service, syncs)?),
     }
     Ok(())
 }
@@ -98,7 +114,7 @@ fn require_root(peer: &Peer) -> Result<(), Failure> {
     }
 }
 
-fn make(service: &Service) -> Result<Session, Failure> {
+fn make(service: &Service, syncs: bool) -> Result<Mounted, Failure> {
     let path = &*service.path;
     let failed = |action: &str, errno: Errno| {
         let why = reason(errno);
@@ -135,13 +151,18 @@ fn make(service: &Service) -> Result<Session, Failure> {
         .then(|| Name::new(CONTROL_NAME.as_bytes()));
     let hidden = hidden.and_then(Result::ok);
     let guarded = Arc::new(Guarded::new(guard, known, hidden));
+    guarded.flush_changes(syncs);
+    let transactions = Arc::clone(&service.transactions);
+    guarded.tell_holders(Box::new(move |transaction, process| {
+        transactions.is_held_by(transaction, process)
+    }));
     let options = MountOptions {
         source: GUARD_SOURCE.to_owned(),
         others_allowed: true,
         flags,
         ..view_mount::options()
     };
-    let session = Session::mount(guarded, path, &options)
+    let session = Session::mount(Arc::clone(&guarded), path, &options)
         .map_err(|error| Failure::new(FailureKind::Io, error.to_string()))?;
     if let Some(control) = control
         && let Err(errno) = attach(&session, &control)
@@ -152,7 +173,7 @@ fn make(service: &Service) -> Result<Session, Failure> {
             errno,
         ));
     }
-    Ok(session)
+    Ok(Mounted { session, guarded })
 }
 
 /// A mount of the control directory that is attached nowhere. `None`: it is not in the root.
