@@ -309,3 +309,9 @@ impl Disk for LinuxDisk {
         }
     }
 }
+
+/// The error of the system call that was just made through libc.
+fn last_error() -> Errno {
+    let error = std::io::Error::last_os_error();
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

@@ -55,8 +55,8 @@ impl Notifier {
         }
     }
 
-    /// How programs use a regular file of the mount: who has it open for writing or has locked it is
-    /// known to the kernel only. `path`: below the mount point; `inode`: the number that the file system
+    /// How programs use a regular file of the mount. Only the kernel knows who has it open for writing
+    /// or has locked it. `path`: below the mount point; `inode`: the number that the file system
     /// gives it. Fails with `ESTALE` if another object is there, and with `ENOTCONN` once the session
     /// ends. Without `may_wait` it fails with `EAGAIN` if a directory's lock is needed to find the file:
     /// a call that is not answered yet may hold that lock.

@@ -118,7 +118,7 @@ impl Known {
 
 impl Guarding for Known {
     fn users(&self, path: &[u8], file: Identity) -> FileUsers {
-        // What the kernel does not know nobody has open.
+        // A file that the kernel does not know is open nowhere.
         if self.nodes.of_identity(file).is_none() {
             return FileUsers::default();
         }

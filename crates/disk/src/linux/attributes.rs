@@ -133,10 +133,7 @@ fn change_mode(object: &OwnedFd, mode: u32) -> Result<()> {
     };
     match changed {
         0 => Ok(()),
-        _ => {
-            let error = std::io::Error::last_os_error();
-            Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        }
+        _ => Err(super::last_error()),
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::FlockOperation;
 use rustix::io::retry_on_intr;
 
+use super::last_error;
 use crate::{Errno, FileUsers, PartLock, Result};
 
 /// From `asm-generic/fcntl.h`: chooses the signal that reports a lease break.
@@ -103,9 +104,4 @@ fn is_locked_as_a_whole(file: &OwnedFd) -> Result<bool> {
             Ok(false)
         }
     }
-}
-
-fn last_error() -> Errno {
-    let error = std::io::Error::last_os_error();
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

@@ -5,6 +5,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::retry_on_intr;
 
+use super::last_error;
 use crate::{Errno, Placement, Result};
 
 /// Linux's `struct fsxattr`.
@@ -50,12 +51,14 @@ fn attributes(object: &OwnedFd) -> Result<FileAttributes> {
     // SAFETY: the kernel writes a structure of this layout and size.
     let result =
         unsafe { libc::ioctl(object.as_raw_fd(), GET_ATTRIBUTES as _, &raw mut attributes) };
-    match (result, last_error(result)) {
-        (0, _) => Ok(attributes),
-        (_, Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+    if result == 0 {
+        return Ok(attributes);
+    }
+    match last_error() {
+        Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL => {
             Ok(FileAttributes::default())
         }
-        (_, errno) => Err(errno),
+        errno => Err(errno),
     }
 }
 
@@ -67,14 +70,6 @@ fn policy(object: &OwnedFd) -> Result<Vec<u8>> {
     let result = unsafe { libc::ioctl(object.as_raw_fd(), GET_POLICY as _, buffer.as_mut_ptr()) };
     match result {
         0 => Ok(buffer),
-        _ => Err(last_error(result)),
-    }
-}
-
-fn last_error(result: libc::c_int) -> Errno {
-    let error = std::io::Error::last_os_error();
-    match result {
-        0 => Errno::INVAL,
-        _ => Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        _ => Err(last_error()),
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn names_at(directory: &OwnedFd, name: &Name) -> Result<Vec<Vec<u8>>>
     Ok(split(&list))
 }
 
-/// Of an object that need not be open: listxattrat(2), and getxattrat(2) for each.
+/// All of an object that need not be open, by listxattrat(2) and then getxattrat(2) for each.
 pub(super) fn all_at(directory: &OwnedFd, name: &Name) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let names = names_at(directory, name)?;
     types::with_values(names, |xattr| get_at(directory, name, xattr))
@@ -108,10 +108,7 @@ fn get_at(directory: &OwnedFd, name: &Name, xattr: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn length_or_error(returned: libc::c_long) -> Result<usize> {
-    usize::try_from(returned).map_err(|_| {
-        let error = std::io::Error::last_os_error();
-        Errno::from_io_error(&error).unwrap_or(Errno::IO)
-    })
+    usize::try_from(returned).map_err(|_| super::last_error())
 }
 
 fn split(list: &[u8]) -> Vec<Vec<u8>> {

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use atomdir_testing::exit_code::{CONFLICT, INPUT_OUTPUT, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, Times, assert_equal};
 use atomdir_testing::{
-    Fixture, Random, User, WAIT_UNTIL, binary, capture_output, look, moment_now, pick, shell,
-    shell_as, skip, unmount, users_can_mount, wait_until,
+    Fixture, Guard, Random, User, WAIT_UNTIL, binary, capture_output, look, moment_now, pick,
+    shell, shell_as, skip, unmount, users_can_mount, wait_until,
 };
 use operation::Operation;
 
@@ -45,6 +45,15 @@ impl Guarded {
         &self.fixture.base
     }
 
+    /// The scratch directories above it are closed to others.
+    fn open_to_others(&self) {
+        let scratch = self.fixture.scratch.path();
+        let above = self.base().ancestors().skip(1);
+        for directory in above.take_while(|one| one.starts_with(scratch)) {
+            shell(directory, "chmod a+x .");
+        }
+    }
+
     fn read(&self, name: &str) -> String {
         fs::read_to_string(self.base().join(name)).expect("it can be read")
     }
@@ -52,9 +61,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        let guards = atomdir_testing::mounts();
-        let is_over = |mount: &atomdir_testing::Mount| mount.point == self.fixture.base;
-        if guards.iter().any(is_over) {
+        if Guard::is_over(&self.fixture) {
             unmount(&self.fixture.base);
         }
     }
@@ -324,7 +331,7 @@ fn what_programs_write_to_open_files_is_kept_or_fails() {
     assert_eq!(guarded.read("a"), "keptr\n");
     assert_eq!(guarded.read("c"), "kept");
     assert_eq!(guarded.read("d"), "other\n");
-    // What was removed can come back, and is written again.
+    // An undo brings what was removed back, and then it can be written again.
     store.call(["undo", "1"]).expect_one_of(&[0, CONFLICT]);
     store.call(["umount"]).expect(0);
 }
@@ -338,13 +345,7 @@ fn what_is_made_through_a_guard_belongs_to_its_maker() {
         return;
     };
     let (store, base) = (&guarded.fixture.store, guarded.base());
-    // The scratch directories are closed to others.
-    let mut above = base.parent();
-    while let Some(directory) = above.filter(|one| one.starts_with(guarded.fixture.scratch.path()))
-    {
-        shell(directory, "chmod a+x .");
-        above = directory.parent();
-    }
+    guarded.open_to_others();
     let stranger = User::stranger(guarded.fixture.scratch.path());
     let script = "umask 027; echo mine > open/f; mkdir open/d; echo mine > shared/f; mkdir shared/d
         ! echo no > closed/f; ! rm -r closed; ln -s f open/l; mkfifo open/p

@@ -298,12 +298,7 @@ fn waits_of_one_user_hold_up_nobody_else() {
         return;
     };
     let (store, base) = (&guarded.fixture.store, guarded.base());
-    let mut above = base.parent();
-    while let Some(directory) = above.filter(|one| one.starts_with(guarded.fixture.scratch.path()))
-    {
-        shell(directory, "chmod a+x .");
-        above = directory.parent();
-    }
+    guarded.open_to_others();
     let stranger = User::stranger(guarded.fixture.scratch.path());
     let holder = store.begin();
     lock(&guarded, &holder, &["w/f"]);

@@ -361,8 +361,11 @@ impl Gate {
         replaced: impl FnOnce() -> Vec<(Vec<u8>, Identity)>,
     ) -> Option<Closed<'_>> {
         let guarding = self.lock().guarding.clone()?;
-        let replaced = replaced();
-        let mut used = HashSet::new();
+        // Before `Closing`, which must be short: programs that read meanwhile make it begin anew.
+        let in_use = replaced()
+            .into_iter()
+            .filter(|(path, file)| guarding.users(path, *file).is_in_use);
+        let used = in_use.map(|(_, file)| file).collect();
         let mut touched = Touched::default();
         for (record, set) in commits {
             note_touched(&mut touched, record);
@@ -388,11 +391,6 @@ impl Gate {
                 state = sync::wait(&self.changed, state);
             }
             drop(state);
-            // Before the kernel forgets their names, which would then have to be looked up.
-            let in_use = replaced
-                .iter()
-                .filter(|(path, file)| guarding.users(path, *file).is_in_use);
-            used = in_use.map(|(_, file)| *file).collect();
             guarding.forget(&touched);
             let mut state = self.lock();
             let is_forgotten = !matches!(state.phase, Phase::Closing { was_read: true, .. });

@@ -366,7 +366,7 @@ fn users(mountpoint: &CStr, path: &CStr, (inode, may_wait): (u64, bool)) -> Resu
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let root = rustix::fs::open(mountpoint, found | OFlags::DIRECTORY, Mode::empty())?;
     let find = |how| rustix::fs::openat2(&root, path, found, Mode::empty(), how);
-    // What the kernel has cached it finds without a lock of a directory.
+    // The kernel finds what it has cached without locking a directory.
     let object = match find(beneath | ResolveFlags::CACHED) {
         Err(Errno::AGAIN) if may_wait => find(beneath)?,
         object => object?,
