@@ -14,7 +14,7 @@ use crate::lock;
 use crate::names;
 use crate::store::Store;
 use crate::store::queue::Landing;
-use crate::store::remembered::Remembered;
+use crate::store::remembered::{Passing, Remembered};
 use crate::transaction::Transaction;
 use crate::view::View;
 
@@ -25,6 +25,9 @@ pub(crate) struct OpenTransactions<D: Disk> {
     pub waiting: BTreeMap<TransactionId, Arc<Transaction<D>>>,
     /// What programs outside have changed since it was last logged, if that is remembered.
     pub remembered: Option<Remembered>,
+    /// Objects that programs have left as they were, but for times: the next record says that these
+    /// have changed.
+    pub passing: Passing,
     pub ids: IdSupply,
     /// The newest commit that is in the base.
     pub published: Sequence,
@@ -44,6 +47,7 @@ impl<D: Disk> OpenTransactions<D> {
             by_id: BTreeMap::new(),
             waiting: BTreeMap::new(),
             remembered: None,
+            passing: Passing::new(),
             ids,
             published,
             pruned_for: (published, None),

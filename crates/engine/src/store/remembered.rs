@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Identity, Name, Timestamp};
 
-use crate::base::Base;
+use crate::base::{Base, OldAttributes};
 use crate::ids::Sequence;
 use crate::options::milliseconds_between;
 
@@ -27,6 +27,9 @@ const QUIET_MS: i128 = 60_000;
 const AGE_MS: i128 = 600_000;
 /// And at the latest once there are so many.
 const CHANGES_MAX: usize = 100_000;
+
+/// Objects that are as they were, but for times, and how they were, by serial.
+pub(crate) type Passing = BTreeMap<u64, (Arc<Base>, Arc<OldAttributes>)>;
 
 pub(crate) struct Remembered {
     /// The snapshot that shows how everything was before.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Name, Owner, Result, Stat};
-use atomdir_format::record::{AttributesChange, Before, Former, FormerPages, Run};
+use atomdir_format::record::{AttributesChange, Before, FormerPages, Run};
 use atomdir_types::TreePath;
 
 use super::limbo::{as_they_were, into_removed_directories};
@@ -12,12 +12,12 @@ use super::{CARRIED_BYTES_MAX, lines};
 use crate::base::core::Core;
 use crate::base::snapshot::{PAGE, Snapshot};
 use crate::base::{Base, OldAttributes, OldBody, Place, Xattrs, space_of, version_at};
-use crate::commit::before::former;
+use crate::commit::before::former as former_of;
 use crate::ids::{NodeId, Sequence};
 use crate::log::record_builder::Present;
 use crate::names;
 use crate::ranges::RangeSet;
-use crate::store::remembered::Remembered;
+use crate::store::remembered::{Passing, Remembered};
 use crate::write_set::{
     ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite, WriteSet,
 };
@@ -31,8 +31,17 @@ pub(super) struct Found {
     pub contents: HashMap<u64, Vec<Run>>,
     /// Files in limbo with old pages, to be flushed.
     pub saved: Vec<Name>,
+    /// What is as it was, but for times.
+    pub passing: Passing,
     /// Everything in limbo that the record names.
     pub handed_over: Vec<Name>,
+}
+
+impl Found {
+    /// Whether everything is as before, but for times of directories.
+    pub fn is_passing(&self) -> bool {
+        self.set.entries.is_empty() && self.set.objects.iter().all(|object| object.is_implied)
+    }
 }
 
 /// An entry, and the objects that it led to and leads to.
@@ -58,10 +67,11 @@ pub(super) struct Finder<'a, D: Disk> {
     numbers: HashMap<u64, usize>,
 }
 
-/// The caller has paused the gate.
+/// The caller has paused the gate. `passing`: what the records before this one do not mention.
 pub(super) fn find<D: Disk>(
     core: &Core<D>,
     remembered: &Remembered,
+    passing: &Passing,
     sequence: Sequence,
 ) -> Result<Found> {
     let mut finder = Finder {
@@ -87,11 +97,17 @@ pub(super) fn find<D: Disk>(
         before: Before::default(),
         contents: HashMap::new(),
         saved: Vec::new(),
+        passing: Passing::new(),
         handed_over: moved,
     };
+    let old = finder.entries.iter().filter_map(|entry| {
+        let (parent, name) = (entry.directory.clone(), entry.name.clone());
+        Some((entry.old.as_ref()?.serial, Place::Entry { parent, name }))
+    });
+    found.present.places = old.collect();
     finder.add_entries(&mut found);
     finder.add_objects(&mut found, objects, sequence)?;
-    finder.add_renamed(&mut found);
+    finder.add_times(&mut found, passing);
     found.set.created = finder.created;
     for base in finder.dead.values() {
         let (identity, place) = base.identity_and_place();
@@ -260,22 +276,12 @@ impl<D: Disk> Finder<'_, D> {
             if is_same && xattrs.is_empty() && contents.is_none() {
                 continue;
             }
-            objects.push(ObjectFound {
-                write: ObjectWrite {
-                    node: NodeId::ROOT,
-                    base: base.clone(),
-                    stamp: None,
-                    reported: None,
-                    path: TreePath::default(),
-                    home: None,
-                    attributes,
-                    is_implied: false,
-                    xattrs,
-                    contents,
-                },
-                old,
-                kept,
-            });
+            let write = ObjectWrite {
+                xattrs,
+                contents,
+                ..object_write(base, attributes)
+            };
+            objects.push(ObjectFound { write, old, kept });
         }
         Ok(objects)
     }
@@ -306,7 +312,7 @@ impl<D: Disk> Finder<'_, D> {
         for object in objects {
             let base = &object.write.base;
             let old = &object.old.stat;
-            let mut former = former(old);
+            let mut former = former_of(old);
             former.xattrs = old_xattrs(&object.old.xattrs, &object.write.xattrs);
             former.extents = extents(&object);
             former.pages = match (former.extents.is_empty(), carries) {
@@ -374,28 +380,67 @@ impl<D: Disk> Finder<'_, D> {
         Ok(FormerPages::Limbo)
     }
 
-    /// A file that gets another name, or loses one, has another change time afterwards. That would
-    /// hide the change of an outside writer.
-    fn add_renamed(&self, found: &mut Found) {
-        let noted = found.present.former.iter();
-        let mut noted: BTreeSet<u64> = noted.map(|(base, _)| base.serial).collect();
-        let mut renamed: Vec<(Arc<Base>, Former)> = Vec::new();
-        for entry in &found.set.entries {
-            let after = match &entry.after {
-                Some(Object::Base(base)) => Some(base),
-                _ => None,
-            };
-            for base in entry.before.iter().chain(after) {
-                if base.kind != Kind::Directory
-                    && !self.dead.contains_key(&base.serial)
-                    && let Some(old) = self.old_attributes(base)
-                    && noted.insert(base.serial)
-                {
-                    renamed.push((base.clone(), former(&old.stat)));
-                }
+    /// Says of objects that are as they were that their times have changed. Otherwise an undo would
+    /// take these for an outside writer's. An object that gets a name, or loses one, has another change
+    /// time; a directory gets another modification time with its entries.
+    fn add_times(&self, found: &mut Found, passing: &Passing) {
+        for (base, former) in &mut found.present.former {
+            if let Some((_, old)) = passing.get(&base.serial) {
+                former.changed = old.stat.changed;
             }
         }
-        found.present.former.append(&mut renamed);
+        let former = found.present.former.iter();
+        let mut noted: BTreeSet<u64> = former.map(|(base, _)| base.serial).collect();
+        for entry in &found.set.entries {
+            if let Object::Base(directory) = &entry.directory {
+                noted.insert(directory.serial);
+            }
+        }
+        let touched = self.remembered.objects.values();
+        let touched = touched.filter(|base| !self.is_new(base));
+        let touched = touched.filter_map(|base| Some((base, self.old_attributes(base)?)));
+        let passing = passing.values();
+        let passing = passing.map(|(base, old)| (base, old.clone()));
+        for (base, old) in passing.chain(touched) {
+            if self.dead.contains_key(&base.serial) || !noted.insert(base.serial) {
+                continue;
+            }
+            let (identity, place) = base.identity_and_place();
+            let Ok(now) = self.core.stat_place(&place, identity) else {
+                continue;
+            };
+            if now.changed == old.stat.changed {
+                continue;
+            }
+            if base.kind == Kind::Directory {
+                let attributes = AttributesChange {
+                    modified: Some(now.attributes.times.modified),
+                    ..AttributesChange::default()
+                };
+                found.set.objects.push(ObjectWrite {
+                    is_implied: true,
+                    ..object_write(base, attributes)
+                });
+            } else {
+                found.present.former.push((base.clone(), former_of(&old.stat)));
+            }
+            found.passing.insert(base.serial, (base.clone(), old));
+        }
+    }
+}
+
+fn object_write(base: &Arc<Base>, attributes: AttributesChange) -> ObjectWrite {
+    ObjectWrite {
+        node: NodeId::ROOT,
+        base: base.clone(),
+        stamp: None,
+        reported: None,
+        path: TreePath::default(),
+        home: None,
+        attributes,
+        is_implied: false,
+        xattrs: Vec::new(),
+        contents: None,
     }
 }
 

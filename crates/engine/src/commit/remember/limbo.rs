@@ -29,7 +29,8 @@ fn restore_contents<D: Disk>(
 ) -> Result<()> {
     const CHUNK: u64 = 1 << 20;
     let kept = finder.kept_pages(base);
-    if kept.total() == 0 {
+    let has_changed = !base.state().bodies_after(finder.at).is_empty();
+    if !has_changed {
         return Ok(());
     }
     let (core, length) = (finder.core, old.stat.length);

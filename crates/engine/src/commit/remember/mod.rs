@@ -140,17 +140,24 @@ impl<D: Disk> Store<D> {
             self.forget_remembered();
             return Ok(());
         };
-        let remembered = lock(&self.0.open).remembered.take();
+        let (remembered, passing) = {
+            let mut open = lock(&self.0.open);
+            (open.remembered.take(), std::mem::take(&mut open.passing))
+        };
         let Some(remembered) = remembered.filter(|one| !one.is_empty()) else {
+            lock(&self.0.open).passing = passing;
             return Ok(());
         };
         let sequence = paused.close();
-        let found = find(&self.0.core, &remembered, sequence);
+        let found = find(&self.0.core, &remembered, &passing, sequence);
         let settled = self.stamp()?;
         drop(paused);
         let logged = match found {
             _ if state.history.is_none() => Ok(()),
-            Ok(found) if found.set.is_empty() => Ok(()),
+            Ok(found) if found.is_passing() => {
+                lock(&self.0.open).passing = found.passing;
+                Ok(())
+            }
             Ok(found) => self.log_remembered(state, (remembered, found), (sequence, settled)),
             Err(errno) => Err(errno),
         };
