@@ -75,8 +75,7 @@ impl Remembered {
     /// Whether the run has ended, as far as the time tells, or there is too much to wait for that.
     pub fn is_due(&self, now: Timestamp) -> bool {
         // If the clock was set back, everything counts as old.
-        let is_old =
-            |time, age_ms| !(0..age_ms).contains(&milliseconds_between(time, now));
+        let is_old = |time, age_ms| !(0..age_ms).contains(&milliseconds_between(time, now));
         is_old(self.last, QUIET_MS)
             || is_old(self.first, AGE_MS)
             || self.objects.len() + self.names.len() > CHANGES_MAX

@@ -63,7 +63,8 @@ impl Remembering {
         let operation = model.some_operation(&mut self.random, &["a", "x"]);
         let done = run(&*one, &operation);
         let committed = self.world.store.commit(&one);
-        self.notes.push(format!("inside: {operation:?}: {done:?}, {committed:?}"));
+        self.notes
+            .push(format!("inside: {operation:?}: {done:?}, {committed:?}"));
         match committed {
             Ok(_) if done.is_ok() => _ = model.apply(&operation, next),
             Ok(_) => {}
@@ -145,7 +146,10 @@ fn remember(seed: u64) {
     all.check_past();
     let commits = all.world.store.commits().expect("listed");
     let commits: Vec<Sequence> = commits.iter().map(|one| one.summary.sequence).collect();
-    let (last, before) = (all.moments.keys().next_back(), all.moments.iter().rev().nth(1));
+    let (last, before) = (
+        all.moments.keys().next_back(),
+        all.moments.iter().rev().nth(1),
+    );
     if let (Some(last), Some((before, tree))) = (last, before)
         && all.random.below(2) == 0
     {

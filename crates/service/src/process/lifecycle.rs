@@ -484,7 +484,9 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
                 // Programs in the guard ask nothing of the service, so that it looks by itself.
                 let is_guarded = service.guard.is_mounted();
                 if is_guarded {
-                    service.history.heed(&service.access.control, &service.store);
+                    service
+                        .history
+                        .heed(&service.access.control, &service.store);
                 }
                 service.notices.flush_due() || is_waiting || is_guarded
             };

@@ -111,7 +111,9 @@ pub(super) fn find<D: Disk>(
     found.set.created = finder.created;
     for base in finder.dead.values() {
         let (identity, place) = base.identity_and_place();
-        let space = core.stat_place(&place, identity).map(|stat| space_of(&stat));
+        let space = core
+            .stat_place(&place, identity)
+            .map(|stat| space_of(&stat));
         found.before.limbo_bytes += space.unwrap_or_default();
         if let Place::Limbo(name) = place {
             found.handed_over.push(name);
@@ -291,7 +293,9 @@ impl<D: Disk> Finder<'_, D> {
         let mut kept = RangeSet::default();
         for (_, body) in state.bodies_after(self.at) {
             if let OldBody::Pages { pages, .. } = &**body {
-                pages.iter().for_each(|(start, end)| kept.insert(start, end));
+                pages
+                    .iter()
+                    .for_each(|(start, end)| kept.insert(start, end));
             }
         }
         kept
@@ -355,7 +359,8 @@ impl<D: Disk> Finder<'_, D> {
         let is_there = {
             let state = base.state();
             let bodies = state.bodies_after(self.at);
-            let is_it = |body: &OldBody| matches!(body, OldBody::Pages { saved, .. } if *saved == wanted);
+            let is_it =
+                |body: &OldBody| matches!(body, OldBody::Pages { saved, .. } if *saved == wanted);
             bodies.len() == 1 && is_it(&bodies[0].1)
         };
         if !is_there {
@@ -422,7 +427,10 @@ impl<D: Disk> Finder<'_, D> {
                     ..object_write(base, attributes)
                 });
             } else {
-                found.present.former.push((base.clone(), former_of(&old.stat)));
+                found
+                    .present
+                    .former
+                    .push((base.clone(), former_of(&old.stat)));
             }
             found.passing.insert(base.serial, (base.clone(), old));
         }

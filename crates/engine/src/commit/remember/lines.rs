@@ -41,7 +41,10 @@ pub(super) fn of<'a, D: Disk>(
     for entry in entries {
         let here = (&entry.directory, &entry.name);
         let (Some(present), old) = (&entry.now, &entry.old) else {
-            let has_moved = entry.old.as_ref().is_some_and(|old| now.contains(&old.serial));
+            let has_moved = entry
+                .old
+                .as_ref()
+                .is_some_and(|old| now.contains(&old.serial));
             if entry.old.is_some() && !has_moved {
                 add(Change::Deleted, paths.of_entry(here, true), None);
             }
@@ -65,7 +68,11 @@ pub(super) fn of<'a, D: Disk>(
         match place {
             Place::Root => add(Change::Modified, TreePath::default(), None),
             Place::Entry { parent, name } => {
-                add(Change::Modified, paths.of_entry((&parent, &name), false), None);
+                add(
+                    Change::Modified,
+                    paths.of_entry((&parent, &name), false),
+                    None,
+                );
             }
             Place::Limbo(_) | Place::Held => {}
         }
