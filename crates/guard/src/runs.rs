@@ -27,9 +27,8 @@ impl Runs {
     /// processes that does not show here.
     pub fn of(&self, request: &Request) -> Option<Run> {
         let mut last = sync::lock(&self.0);
-        let is_it = |last: &&Known| {
-            last.process == request.process && last.since.elapsed() < KNOWN_FOR
-        };
+        let is_it =
+            |last: &&Known| last.process == request.process && last.since.elapsed() < KNOWN_FOR;
         if let Some(last) = last.as_ref().filter(is_it) {
             return Some(last.run.clone());
         }

@@ -189,9 +189,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), Errno> {
         let core = &*self.0.core;
         for name in &found.saved {
-            let saved = core
-                .disk
-                .open(&core.control.limbo, name, Access::Read)?;
+            let saved = core.disk.open(&core.control.limbo, name, Access::Read)?;
             core.disk.sync(&saved)?;
         }
         if !found.saved.is_empty() {
