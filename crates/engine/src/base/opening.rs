@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Identity, Name, Errno, Result, Stat};
+use atomdir_disk::{Access, Disk, Errno, Identity, Name, Result, Stat};
 
 use crate::base::Place;
 use crate::base::core::{Core, gone_is_stale};
@@ -38,11 +38,7 @@ impl<D: Disk> Core<D> {
         Some(self.open_contents(identity, place).map(|(_, stat)| stat))
     }
 
-    fn open_contents(
-        &self,
-        identity: Identity,
-        place: &Place,
-    ) -> Result<(Arc<D::Handle>, Stat)> {
+    fn open_contents(&self, identity: Identity, place: &Place) -> Result<(Arc<D::Handle>, Stat)> {
         let opened = self.open_by(place, identity, &mut LookedFor::new(), |directory, name| {
             self.checked(self.disk.open(directory, name, Access::Read), identity)
         });
@@ -101,11 +97,7 @@ impl<D: Disk> Core<D> {
         Ok(self.checked(opened, identity)?.0)
     }
 
-    fn checked(
-        &self,
-        opened: Result<D::Handle>,
-        identity: Identity,
-    ) -> Result<(D::Handle, Stat)> {
+    fn checked(&self, opened: Result<D::Handle>, identity: Identity) -> Result<(D::Handle, Stat)> {
         let handle = opened.map_err(gone_is_stale)?;
         let stat = self.disk.stat(&handle)?;
         match stat.identity == identity {
