@@ -264,12 +264,10 @@ impl<D: Disk> Looks<'_, D> {
         (directory, name): (&Arc<Base>, &Name),
         (base, path): (&Base, &TreePath),
     ) -> Outcome<()> {
+        let is_long = |stat: Stat| stat.length >= SWAP_LENGTH_MIN;
         let may_be_swap_file = self.when == When::Validated
             && base.kind == Kind::File
-            && !self
-                .seen
-                .stat_of_any(base)
-                .is_some_and(|stat| stat.length < SWAP_LENGTH_MIN);
+            && self.seen.stat_of_any(base).is_none_or(is_long);
         match self.asked_in.get(&directory.serial) {
             Some(false) if !may_be_swap_file => return Ok(()),
             Some(_) => {}
