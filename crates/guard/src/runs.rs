@@ -2,24 +2,38 @@
 //! shell. That is a process group.
 
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use atomdir_disk::sync;
 use atomdir_engine::Run;
 use atomdir_fuse::Request;
 
-/// The name of the group that was looked up last. A lookup costs as much as a small call.
+/// For so long a process counts as what it was. A lookup costs as much as a small call, and most
+/// processes make many.
+const KNOWN_FOR: Duration = Duration::from_millis(100);
+
+/// The process that was looked up last.
 #[derive(Default)]
-pub struct Runs(Mutex<Option<Run>>);
+pub struct Runs(Mutex<Option<Known>>);
+
+struct Known {
+    process: u32,
+    since: Instant,
+    run: Run,
+}
 
 impl Runs {
     /// `None`: the kernel makes the call for nobody in particular, or the caller is in a namespace of
     /// processes that does not show here.
     pub fn of(&self, request: &Request) -> Option<Run> {
-        let (name, group) = process(request.process)?;
         let mut last = sync::lock(&self.0);
-        if let Some(last) = last.as_ref().filter(|last| last.group == group) {
-            return Some(last.clone());
+        let is_it = |last: &&Known| {
+            last.process == request.process && last.since.elapsed() < KNOWN_FOR
+        };
+        if let Some(last) = last.as_ref().filter(is_it) {
+            return Some(last.run.clone());
         }
+        let (name, group) = process(request.process)?;
         let leader = process(group).map(|(leader, _)| leader);
         let name = match leader {
             Some(leader) if leader != name => [leader, name].join(&b": "[..]),
@@ -30,7 +44,11 @@ impl Runs {
             user: request.user,
             name,
         };
-        *last = Some(run.clone());
+        *last = Some(Known {
+            process: request.process,
+            since: Instant::now(),
+            run: run.clone(),
+        });
         Some(run)
     }
 }

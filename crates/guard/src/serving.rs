@@ -104,9 +104,15 @@ impl Guarded {
     }
 
     /// Like [`entry`](Guarded::entry), for an object that the call has just made.
-    pub(crate) fn made(&self, section: &Section<'_>, object: OwnedFd) -> Result<Entry> {
+    pub(crate) fn made(
+        &self,
+        section: &Section<'_>,
+        object: OwnedFd,
+        place: Option<(&Node, &Name)>,
+    ) -> Result<Entry> {
         if self.guard.remembers() {
-            self.guard.note_made(self.disk.stat(&object)?.identity);
+            let place = place.map(|(directory, name)| (directory.identity, name));
+            self.guard.note_made(&self.disk.stat(&object)?, place);
         }
         self.entry(section, object)
     }

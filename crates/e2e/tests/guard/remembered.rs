@@ -81,15 +81,11 @@ fn each_run_of_a_program_is_a_commit_that_can_be_undone() {
         .expect(0);
     let patch = String::from_utf8(patch.stdout).expect("text");
     assert!(patch.contains("-one\n+ONE"), "{patch}");
-    // What the history shows of each moment, and what an undo of each run makes of it.
-    for tree in trees.iter().rev().skip(1) {
-        let newest = guarded.log();
-        let newest = newest
-            .iter()
-            .find(|line| line.contains("outside: ") && !line.contains("undone"));
-        store
-            .call(["undo", &number(newest.expect("a commit"))])
-            .expect(0);
+    // Each undo takes back the run, and all that came after it.
+    for (tree, line) in trees.iter().rev().skip(1).zip(&log) {
+        let newest = number(&guarded.log()[0]);
+        let range = format!("{}..{newest}", number(line));
+        store.call(["undo", &range]).expect(0);
         assert_equal(
             "before the run, and undone",
             tree,

@@ -17,7 +17,7 @@
 //!    what a call keeps until its epoch is right for all open snapshots, also for those before a
 //!    waiting commit. That one keeps nothing then that is kept already.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, RenameMode, Result};
@@ -69,6 +69,9 @@ impl<D: Disk> Guard<D> {
     /// Keeps an object's attributes.
     pub fn keep_attributes(&self, object: &Located<'_>) -> Result<()> {
         self.keep(|keeper| {
+            if keeper.is_made(object.identity) {
+                return Ok(());
+            }
             let Some(base) = keeper.base(object)? else {
                 return Ok(());
             };
@@ -86,6 +89,9 @@ impl<D: Disk> Guard<D> {
     /// Keeps a file's attributes, its length, and its contents from `start` to `end`, in bytes.
     pub fn keep_contents(&self, object: &Located<'_>, start: u64, end: u64) -> Result<()> {
         self.keep(|keeper| {
+            if keeper.is_made(object.identity) {
+                return Ok(());
+            }
             let Some(base) = keeper.base(object)? else {
                 return Ok(());
             };
@@ -206,7 +212,7 @@ impl<D: Disk> Guard<D> {
 struct Keeping<'a, D: Disk> {
     keeper: Keeper<'a, D>,
     /// Objects that no snapshot shows, if no transaction is open.
-    made: Option<&'a HashSet<Identity>>,
+    made: Option<&'a HashMap<Identity, Option<Arc<Base>>>>,
     touched: Vec<Arc<Base>>,
     /// Entries that change, with their directories.
     names: Vec<(Arc<Base>, Name)>,
@@ -216,11 +222,15 @@ struct Keeping<'a, D: Disk> {
 
 impl<D: Disk> Keeping<'_, D> {
     fn base(&mut self, object: &Located<'_>) -> Result<Option<Arc<Base>>> {
-        located(self.keeper.core, object)
+        let made = self.made.and_then(|made| made.get(&object.identity));
+        match made {
+            Some(Some(base)) => Ok(Some(base.clone())),
+            _ => located(self.keeper.core, object),
+        }
     }
 
     fn is_made(&self, identity: Identity) -> bool {
-        self.made.is_some_and(|made| made.contains(&identity))
+        self.made.is_some_and(|made| made.contains_key(&identity))
     }
 
     fn attributes(&mut self, base: &Arc<Base>) -> Result<()> {
@@ -232,9 +242,6 @@ impl<D: Disk> Keeping<'_, D> {
     }
 
     fn pages(&mut self, base: &Arc<Base>, start: u64, end: u64) -> Result<()> {
-        if self.is_made(base.identity()) {
-            return Ok(());
-        }
         let mut pages = RangeSet::default();
         pages.insert(start, end);
         let contents = ContentsWrite {

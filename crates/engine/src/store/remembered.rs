@@ -1,7 +1,7 @@
 //! What programs outside transactions have changed through a guard, until it is logged as a commit:
 //! see `commit::remember`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Identity, Name, Timestamp};
@@ -42,8 +42,8 @@ pub(crate) struct Remembered {
     pub objects: BTreeMap<u64, Arc<Base>>,
     /// Entries that may have changed, with their directories.
     pub names: BTreeMap<(u64, Name), Arc<Base>>,
-    /// Objects that were made.
-    pub made: HashSet<Identity>,
+    /// Objects that were made, as far as they are known by name.
+    pub made: HashMap<Identity, Option<Arc<Base>>>,
 }
 
 impl Remembered {
@@ -55,7 +55,7 @@ impl Remembered {
             last: now,
             objects: BTreeMap::new(),
             names: BTreeMap::new(),
-            made: HashSet::new(),
+            made: HashMap::new(),
         }
     }
 

@@ -141,12 +141,12 @@ impl<D: Disk> Finder<'_, D> {
     /// Whether it has come since.
     pub fn is_new(&self, base: &Base) -> bool {
         let is_known = || self.old.contains(&base.serial) || self.old_attributes(base).is_some();
-        self.remembered.made.contains(&base.identity()) || !is_known()
+        self.remembered.made.contains_key(&base.identity()) || !is_known()
     }
 
     fn find_entries(&mut self) -> Result<()> {
         for ((_, name), directory) in &self.remembered.names {
-            let is_made = self.remembered.made.contains(&directory.identity());
+            let is_made = self.remembered.made.contains_key(&directory.identity());
             let old = {
                 let state = directory.state();
                 let names = state.history.as_ref().map(|history| &history.names);

@@ -24,7 +24,7 @@ mod lines;
 
 use std::sync::atomic::Ordering;
 
-use atomdir_disk::{Disk, Errno, Timestamp, reason};
+use atomdir_disk::{Access, Disk, Errno, Identity, Name, Stat, Timestamp, reason};
 use atomdir_format::record::{CommitRecord, LogRecord};
 
 use crate::error::StoreError;
@@ -80,10 +80,15 @@ impl<D: Disk> Guard<D> {
         }
     }
 
-    /// The call has made this object.
-    pub fn note_made(&self, object: atomdir_disk::Identity) {
+    /// The call has made this object, perhaps with a name in a directory.
+    pub fn note_made(&self, object: &Stat, place: Option<(Identity, &Name)>) {
+        let core = &*self.store.0.core;
+        let known = place.and_then(|(directory, name)| {
+            let directory = core.known(directory)?;
+            Some(core.intern(object, &directory, name))
+        });
         if let Some(remembered) = &mut lock(&self.store.0.open).remembered {
-            remembered.made.insert(object);
+            remembered.made.insert(object.identity, known);
         }
     }
 }
@@ -186,7 +191,7 @@ impl<D: Disk> Store<D> {
         for name in &found.saved {
             let saved = core
                 .disk
-                .open(&core.control.limbo, name, atomdir_disk::Access::Read)?;
+                .open(&core.control.limbo, name, Access::Read)?;
             core.disk.sync(&saved)?;
         }
         if !found.saved.is_empty() {
