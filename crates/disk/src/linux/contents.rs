@@ -39,20 +39,30 @@ pub(super) fn write_at(file: &OwnedFd, data: &[u8], offset: u64) -> Result<()> {
 
 /// Moves the handle's file position, which nothing else here uses.
 pub(super) fn next_data(file: &OwnedFd, offset: u64) -> Result<Option<Extent>> {
-    let start = match retry_on_intr(|| rustix::fs::seek(file, SeekFrom::Data(offset))) {
-        Ok(start) => start,
+    // Mostly there is data at the offset, and then this one call tells how much.
+    let start = match retry_on_intr(|| rustix::fs::seek(file, SeekFrom::Hole(offset))) {
+        Ok(end) if end > offset => return Ok(Some(extent(offset, end))),
+        Ok(_) => match retry_on_intr(|| rustix::fs::seek(file, SeekFrom::Data(offset))) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(error) => return Err(error),
+        },
         Err(Errno::NXIO) => return Ok(None),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return rest_is_data(file, offset),
         Err(error) => return Err(error),
     };
     match retry_on_intr(|| rustix::fs::seek(file, SeekFrom::Hole(start))) {
-        Ok(end) => Ok(Some(Extent {
-            offset: start,
-            length: end - start,
-        })),
+        Ok(end) => Ok(Some(extent(start, end))),
         // The file was cut between the two calls.
         Err(Errno::NXIO) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+fn extent(start: u64, end: u64) -> Extent {
+    Extent {
+        offset: start,
+        length: end - start,
     }
 }
 

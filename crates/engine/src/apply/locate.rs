@@ -42,6 +42,13 @@ impl<D: Disk> Apply<'_, D> {
         is_it.then(|| place_of_spot(self.desired.spots(object).first()?))?
     }
 
+    /// Whether the name was free before the records. Then the second check has just found it so, and
+    /// a rename that replaces nothing fails if it no longer is.
+    pub(super) fn was_free(&self, directory: Identity, name: &Name) -> bool {
+        let wanted = self.desired.entries.get(&(directory, name.clone()));
+        wanted.is_some_and(|wanted| wanted.before.is_none())
+    }
+
     /// Opens the object for its attributes, with one look, if it is where it is expected first.
     /// `None`: it is to be looked for.
     pub(super) fn open_where_expected(

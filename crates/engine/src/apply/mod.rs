@@ -294,8 +294,12 @@ impl<'a, D: Disk> Apply<'a, D> {
             name: name.clone(),
         };
         let mut staged = self.still_staged(object);
+        let mut is_free = staged.is_some() && self.was_free(directory, name);
         for tries_left in (0..TRIES_MAX).rev() {
-            let occupant = self.occupant_of(directory, &handle, name)?;
+            let occupant = match std::mem::take(&mut is_free) {
+                true => None,
+                false => self.occupant_of(directory, &handle, name)?,
+            };
             if occupant.is_some_and(|(identity, _)| identity == object) {
                 break;
             }

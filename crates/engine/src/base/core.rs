@@ -10,7 +10,6 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, S
 use crate::base::ahead::Ahead;
 use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::inode_numbers::InodeNumbers;
-use crate::base::mount_point::is_mount_point;
 use crate::base::moving::{LookedFor, Moving};
 use crate::base::on_the_way::OnTheWay;
 use crate::base::past_sizes::PastSizes;
@@ -309,95 +308,6 @@ impl<D: Disk> Core<D> {
     /// The object of this identity, if somebody has looked at it.
     pub fn known(&self, identity: Identity) -> Option<Arc<Base>> {
         lock(&self.index).get(&identity).and_then(Weak::upgrade)
-    }
-
-    /// A regular file's contents, for reading.
-    pub fn contents(&self, identity: Identity, place: &Place) -> Result<Arc<D::Handle>> {
-        // A held file has no name in limbo, even if its place says so.
-        if let Place::Held | Place::Limbo(_) = place
-            && let Some(handle) = self.handles.held(identity)
-        {
-            return Ok(handle);
-        }
-        let key = HandleKey::Contents(identity);
-        if let Some(handle) = self.handles.get(key) {
-            return Ok(handle);
-        }
-        let handle = Arc::new(self.open_at(place, identity, Access::Read)?);
-        self.handles.insert(key, handle.clone());
-        Ok(handle)
-    }
-
-    /// Opens the object at a place. Fails with `ESTALE` if it is not there, and with
-    /// `EAGAIN` while another process has a lease on it.
-    pub fn open_at(&self, place: &Place, identity: Identity, access: Access) -> Result<D::Handle> {
-        self.open_within(place, identity, access, &mut LookedFor::new())
-    }
-
-    fn open_within(
-        &self,
-        place: &Place,
-        identity: Identity,
-        access: Access,
-        looked_for: &mut LookedFor,
-    ) -> Result<D::Handle> {
-        self.open_by(place, identity, looked_for, |directory, name| {
-            self.open_entry(directory, name, identity, access)
-        })
-    }
-
-    /// Like [`Core::open_at`], for a file that a logged commit needs: waits for
-    /// leases, since otherwise a process that keeps its lease could poison the store.
-    /// The kernel ends leases in time.
-    pub fn open_logged(
-        &self,
-        place: &Place,
-        identity: Identity,
-        access: Access,
-    ) -> Result<D::Handle> {
-        self.open_by(place, identity, &mut LookedFor::new(), |directory, name| {
-            self.check_identity(self.disk.open_waiting(directory, name, access), identity)
-        })
-    }
-
-    /// Opens an entry that must be the object.
-    pub(super) fn open_entry(
-        &self,
-        directory: &D::Handle,
-        name: &Name,
-        identity: Identity,
-        access: Access,
-    ) -> Result<D::Handle> {
-        let _alone = (access == Access::ReadWrite).then(|| lock(&self.probing));
-        self.check_identity(self.disk.open(directory, name, access), identity)
-    }
-
-    fn check_identity(&self, opened: Result<D::Handle>, identity: Identity) -> Result<D::Handle> {
-        let handle = opened.map_err(gone_is_stale)?;
-        match self.disk.stat(&handle)?.identity == identity {
-            true => Ok(handle),
-            false => Err(Errno::STALE),
-        }
-    }
-
-    fn open_by(
-        &self,
-        place: &Place,
-        identity: Identity,
-        looked_for: &mut LookedFor,
-        open: impl Fn(&D::Handle, &Name) -> Result<D::Handle>,
-    ) -> Result<D::Handle> {
-        if is_mount_point(identity) {
-            return Err(Errno::ROFS);
-        }
-        match place {
-            // The root's own handle serves every access a directory allows.
-            Place::Root => Err(Errno::INVAL),
-            Place::Held => Err(Errno::STALE),
-            Place::Entry { .. } | Place::Limbo(_) => {
-                self.at_place(place, identity, looked_for, open)
-            }
-        }
     }
 
     /// Calls `act` with the object itself, opened for attributes only.

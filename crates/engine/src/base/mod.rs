@@ -39,6 +39,7 @@ pub(crate) mod moving;
 pub(crate) mod obstacles;
 pub(crate) mod older;
 pub(crate) mod on_the_way;
+mod opening;
 pub(crate) mod past_sizes;
 pub(crate) mod present;
 pub(crate) mod privileges;

@@ -168,6 +168,16 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         Ok(stat)
     }
 
+    /// Attributes of a file whose contents are about to be read. The first time, this opens the
+    /// file, which the read would do anyway.
+    pub fn stat_to_read(&self, base: &Arc<Base>) -> Result<Stat> {
+        let (identity, place) = base.identity_and_place();
+        match self.core.newly_opened(identity, &place) {
+            Some(Ok(present)) => Ok(self.stat_of_present(base, &present)),
+            _ => self.stat(base),
+        }
+    }
+
     /// Every entry, in no particular order.
     pub fn list(&self, directory: &Arc<Base>) -> Result<Vec<(Name, u64, Kind)>> {
         if directory.is_mount_point() {

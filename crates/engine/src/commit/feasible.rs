@@ -39,6 +39,8 @@ type Outcome<T> = Result<T, CommitError>;
 const WRITE: u32 = 2;
 const ENTER: u32 = 1;
 const STICKY: u32 = 0o1000;
+/// A swap file has its signature at the end of its first page. Nobody can shorten it.
+const SWAP_LENGTH_MIN: u64 = 4096;
 const CHANGE_NAMES: &str = "create, rename or remove names in";
 const REMOVE: &str = "remove, rename or replace";
 
@@ -129,7 +131,7 @@ fn check_obstacles<D: Disk>(
                 && !found.is_made(&core.ahead, before)
             {
                 looks.check_changeable((before, &entry.path), REMOVE)?;
-                looks.check_removable((directory, &entry.name), &entry.path)?;
+                looks.check_removable((directory, &entry.name), (before, &entry.path))?;
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
@@ -150,7 +152,7 @@ fn check_obstacles<D: Disk>(
         if has_new_inode(object)
             && let Place::Entry { parent, name } = place
         {
-            looks.check_removable((&parent, &name), &object.path)?;
+            looks.check_removable((&parent, &name), (&object.base, &object.path))?;
         }
     }
     Ok(())
@@ -253,25 +255,26 @@ impl<D: Disk> Looks<'_, D> {
         }
     }
 
-    /// Refuses to take a name away that the kernel does not let go. In the second pass one name
-    /// stands for all of its directory: mounts and flags of the objects are looked for anyway, and
-    /// a swap file was one in the first pass already, unless root has just made it one. Only in a
-    /// sticky directory the answer depends on the object's owner, and not for root.
+    /// Refuses to take a name away that the kernel does not let go. One name stands for all of its
+    /// directory: mounts and flags of the objects are looked for anyway. Only in a sticky directory
+    /// the answer depends on the object's owner, and the first pass asks about each file that may be a
+    /// swap file. In the second pass it was one in the first already, unless root has just made it one.
     fn check_removable(
         &mut self,
         (directory, name): (&Arc<Base>, &Name),
-        path: &TreePath,
+        (base, path): (&Base, &TreePath),
     ) -> Outcome<()> {
-        if self.when == When::Later {
-            match self.asked_in.get(&directory.serial) {
-                Some(false) => return Ok(()),
-                Some(true) => {}
-                None => {
-                    let is_sticky = |stat: Stat| stat.attributes.mode & STICKY != 0;
-                    let depends = !self.core.options.privileges.all
-                        && self.core.stat_now(directory).is_ok_and(is_sticky);
-                    self.asked_in.insert(directory.serial, depends);
-                }
+        let is_long = |stat: Stat| stat.length >= SWAP_LENGTH_MIN;
+        let may_be_swap_file = self.when == When::Validated
+            && base.kind == Kind::File
+            && self.seen.stat_of_any(base).is_none_or(is_long);
+        match self.asked_in.get(&directory.serial) {
+            Some(false) if !may_be_swap_file => return Ok(()),
+            Some(_) => {}
+            None => {
+                let is_sticky = |stat: Stat| stat.attributes.mode & STICKY != 0;
+                let depends = self.core.stat_now(directory).is_ok_and(is_sticky);
+                self.asked_in.insert(directory.serial, depends);
             }
         }
         check_removable(self.core, (directory, name), path)

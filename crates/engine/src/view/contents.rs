@@ -151,7 +151,7 @@ impl<D: Disk> View<D> {
         let total = match (self.node(id)?.own(), &self.node(id)?.base) {
             (None, Some(base)) if base.kind == Kind::File => {
                 let base = base.clone();
-                let stat = self.snapshot().stat(&base)?;
+                let stat = self.snapshot().stat_to_read(&base)?;
                 self.watch_stores(id, &stat);
                 // Commits keep what they replace.
                 if is_short(&stat) && !self.snapshot().has_versions(&base) {

@@ -312,7 +312,9 @@ impl<D: Disk> View<D> {
         let snapshot = self.snapshot();
         snapshot.read(base, 0, &mut contents)?;
         let mut found = text(base, &stat, contents);
-        found.xattrs = Some(snapshot.xattrs(base)?);
+        let shown = self.shown.as_ref();
+        let xattrs = shown.and_then(|shown| shown.xattrs_beside(base, &stat));
+        found.xattrs = Some(xattrs.map_or_else(|| snapshot.xattrs(base), Ok)?);
         if Stamp::of(&self.core.stat_now(base)?) != Stamp::of(&stat) {
             return Err(Errno::STALE);
         }

@@ -22,7 +22,7 @@ use atomdir_disk::{Attributes, Disk, Errno, Kind, Name, Owner, Result, Stat, Tim
 
 use super::View;
 use crate::base::snapshot::Found;
-use crate::base::{Base, Xattrs};
+use crate::base::{Base, Stamp, Xattrs};
 use crate::ids::NodeId;
 use crate::lock;
 
@@ -104,6 +104,14 @@ impl Shown {
 
     fn xattrs(&self, base: &Base) -> Option<Xattrs> {
         lock(&self.0).objects.get(&base.serial)?.xattrs.clone()
+    }
+
+    /// The extended attributes, if they were shown and the object has looked like this since.
+    pub(super) fn xattrs_beside(&self, base: &Base, present: &Stat) -> Option<Xattrs> {
+        let state = lock(&self.0);
+        let shown = state.objects.get(&base.serial)?;
+        let is_same = Stamp::of(&shown.stat) == Stamp::of(present);
+        shown.xattrs.clone().filter(|_| is_same)
     }
 
     fn add_xattrs(&self, base: &Base, xattrs: &Xattrs) {

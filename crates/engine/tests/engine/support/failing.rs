@@ -166,7 +166,7 @@ impl FailingDisk {
         *self.intruder.lock().expect("no test panics with it") = Some((changes, Box::new(act)));
     }
 
-    /// Makes another writer act right after the next lookup of this name.
+    /// Makes another writer act once this name was looked up, or before something is put there.
     pub fn intrude_after_lookup(&self, name: &[u8], act: impl FnOnce() + Send + 'static) {
         let mut after = self.after_lookup.lock().expect("no test panics with it");
         *after = Some((name.to_vec(), Box::new(act)));
@@ -180,14 +180,12 @@ impl FailingDisk {
 
     /// Makes another writer act right before this file is read.
     pub fn intrude_before_read(&self, inode: u64, act: impl FnOnce() + Send + 'static) {
-        let mut before = self.before_read.lock().expect("no test panics with it");
-        *before = Some((inode, Box::new(act)));
+        *self.before_read.lock().expect("no test panics with it") = Some((inode, Box::new(act)));
     }
 
     /// Makes another writer act right after the next flush of the log.
     pub fn intrude_after_flush(&self, act: impl FnOnce() + Send + 'static) {
-        let mut after = self.after_flush.lock().expect("no test panics with it");
-        *after = Some(Box::new(act));
+        *self.after_flush.lock().expect("no test panics with it") = Some(Box::new(act));
     }
 
     /// Makes another writer act when the next commit is applied and has passed its second check.
@@ -460,6 +458,9 @@ impl Disk for FailingDisk {
         match to.1.as_bytes() {
             b"occupied" => self.check("rename")?,
             _ => self.change("rename")?,
+        }
+        if mode == RenameMode::NoReplace {
+            act_after(&self.after_lookup, to.1);
         }
         self.inner.rename(from, to, mode)?;
         if self.modifies_exchanged_directories && mode == RenameMode::Exchange {
