@@ -20,7 +20,8 @@ use std::io::{self, Write};
 /// oldest commits are forgotten first. `times` says which time files get that a transaction has
 /// written: that of the write (the default) or of the commit. `append` names files to which programs
 /// only append, as *.log,var/journal/**: if others have appended to one as well, a commit appends
-/// to that.
+/// to that. `guard-history` says whether the history keeps what programs outside transactions change
+/// through a guard, so that it can be undone: off (the default) or on.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
@@ -30,7 +31,7 @@ use std::io::{self, Write};
   atomdir config append '*.log'
   atomdir config -C /srv/site")]
 pub struct Arguments {
-    /// The setting: allow, view, history-age, history-space, times or append; by default all
+    /// The setting, one of those above; by default all
     #[arg(value_name = "KEY", add = setting_keys())]
     key: Option<String>,
     /// The new value; empty: the default

@@ -481,7 +481,14 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
             let tend = || {
                 aside::tend(&service);
                 let is_waiting = tend_unconfirmed(&service.store);
-                service.notices.flush_due() || is_waiting
+                // Programs in the guard ask nothing of the service, so that it looks by itself.
+                let is_guarded = service.guard.is_mounted();
+                if is_guarded {
+                    service
+                        .history
+                        .heed(&service.access.control, &service.store);
+                }
+                service.notices.flush_due() || is_waiting || is_guarded
             };
             run_maintenance(&service.store, &service.maintenance, tend);
         })
