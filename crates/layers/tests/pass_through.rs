@@ -55,8 +55,10 @@ fn counts_each_call_that_the_engine_makes() {
     let store = open(disk, &below).expect("nothing fails");
     commit_twice(&store).expect("nothing fails");
     assert!(counts.of(Call::Create) > 0 && counts.of(Call::SyncData) >= 2);
-    // Every call of the simulated disk passed through the layer. Others have no effect there.
-    assert!(counts.total() >= below.calls() - before - support::CALLS_OF_OPEN);
+    // All that the simulated disk has counted, except that this test opened the control directory, passed
+    // through the layer. It does not count calls that mean nothing to it.
+    assert!(counts.total() >= below.calls() - before - 1);
+    store.close().expect("nothing fails");
     assert_eq!(recovered(&below), [b"first".to_vec(), b"second".to_vec()]);
 }
 
