@@ -52,8 +52,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("atomdir-cli", &["atomdir", "atomdir-service"]),
     (
         "atomdir-bench",
-        &["atomdir", "atomdir-disk", "atomdir-engine"],
+        &[
+            "atomdir",
+            "atomdir-disk",
+            "atomdir-engine",
+            "atomdir-layers",
+        ],
     ),
+    ("atomdir-layers", &["atomdir-disk"]),
     ("atomdir-python", &["atomdir"]),
     ("atomdir-capi", &["atomdir"]),
     ("atomdir-mail", &["atomdir"]),
@@ -80,6 +86,7 @@ const WITHOUT_SYSTEM_CALLS: &[&str] = &[
     "atomdir-types",
     "atomdir-format",
     "atomdir-engine",
+    "atomdir-layers",
     "atomdir-protocol",
 ];
 
