@@ -3,9 +3,11 @@
 //! unchanged.
 
 mod allow;
+mod guard;
 mod history;
 
 pub use allow::Allow;
+pub use guard::GuardChoice;
 pub use history::History;
 
 use crate::StoreLocation;
@@ -47,8 +49,19 @@ pub const TIMES_WORDS: [&str; 2] = ["write", "commit"];
 /// appended.
 pub const APPEND: &str = "append";
 
+/// Whether each service of the store mounts a guard.
+pub const GUARD: &str = "guard";
+
 /// All keys, in the order in which they are shown.
-pub const KEYS: [&str; 6] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE, TIMES, APPEND];
+pub const KEYS: [&str; 7] = [
+    ALLOW,
+    VIEW,
+    HISTORY_AGE,
+    HISTORY_SPACE,
+    TIMES,
+    APPEND,
+    GUARD,
+];
 
 /// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
 const KEPT_OF_COPY: [&str; 4] = [VIEW, HISTORY_AGE, TIMES, APPEND];
@@ -100,6 +113,15 @@ pub enum SettingsError {
         /// The store's root.
         store: PathBuf,
     },
+    /// Only over a store of root's a guard can be mounted.
+    #[error(
+        "the store '{store}' is not root's, so its service cannot mount a guard, which lies over the \
+         store's path for all users"
+    )]
+    NotGuardable {
+        /// The store's root.
+        store: PathBuf,
+    },
     /// They were changed, but do not take effect before the store is opened anew; or this process
     /// was forked after it had opened the store, and nothing was done.
     #[error(transparent)]
@@ -130,6 +152,7 @@ impl Settings {
             HISTORY_AGE => vec![history::OFF],
             HISTORY_SPACE => vec![history::AUTO],
             TIMES => TIMES_WORDS.to_vec(),
+            GUARD => guard::WORDS.map(|(word, _)| word).to_vec(),
             _ => Vec::new(),
         }
     }
@@ -197,6 +220,11 @@ impl Settings {
         parse_times(self.value(TIMES))
     }
 
+    /// Whether each service of the store mounts a guard.
+    pub fn guard(&self) -> Result<GuardChoice, SettingsError> {
+        guard::parse(self.value(GUARD))
+    }
+
     /// The files to which both sides may append.
     pub(crate) fn appended(&self) -> Patterns {
         Patterns::parse(self.value(APPEND))
@@ -210,6 +238,7 @@ impl Settings {
             HISTORY_SPACE => history::parse_space(self.value(HISTORY_SPACE))?.to_string(),
             TIMES => times_name(self.times_at_commit()?).to_owned(),
             APPEND => self.appended().shown(),
+            GUARD => guard::word(self.guard()?).to_owned(),
             _ => view_name(self.view()?).to_owned(),
         })
     }
@@ -235,11 +264,16 @@ impl Settings {
             HISTORY_SPACE => history::parse_space(value)?.to_string(),
             TIMES => times_name(parse_times(value)?).to_owned(),
             APPEND => parse_append(value)?.shown(),
+            GUARD => guard::word(guard::parse(value)?).to_owned(),
             _ => view_name(parse_view(value)?).to_owned(),
         };
         if key == ALLOW && store.owner != 0 && !encoded.is_empty() {
             let store = store.root.clone();
             return Err(SettingsError::NotShareable { store });
+        }
+        if key == GUARD && store.owner != 0 && !matches!(guard::parse(value)?, GuardChoice::Off) {
+            let store = store.root.clone();
+            return Err(SettingsError::NotGuardable { store });
         }
         if encoded.is_empty() {
             settings.values.remove(key);

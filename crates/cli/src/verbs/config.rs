@@ -20,7 +20,8 @@ use std::io::{self, Write};
 /// oldest commits are forgotten first. `times` says which time files get that a transaction has
 /// written: that of the write (the default) or of the commit. `append` names files to which programs
 /// only append, as *.log,var/journal/**: if others have appended to one as well, a commit appends
-/// to that.
+/// to that. `guard` says whether each service of the store mounts a guard when it starts: off (the
+/// default), on, or sync, with which what a call changes is flushed (see `atomdir mount`).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
@@ -28,9 +29,10 @@ use std::io::{self, Write};
   atomdir config view exact
   atomdir config history-age 30d
   atomdir config append '*.log'
+  atomdir config guard on
   atomdir config -C /srv/site")]
 pub struct Arguments {
-    /// The setting: allow, view, history-age, history-space, times or append; by default all
+    /// The setting: allow, view, history-age, history-space, times, append or guard; by default all
     #[arg(value_name = "KEY", add = setting_keys())]
     key: Option<String>,
     /// The new value; empty: the default
