@@ -55,11 +55,12 @@ fn arguments(root: &Path) -> Vec<OsString> {
 }
 
 /// Starts the service of a store over which the guard of a killed service lies, at this directory or
-/// above it. `None`: there is no such guard, or the next service of the store does not put one in its
-/// place. `program` is as for [`StartService::with_program`].
+/// above it. It puts a new one in its place if the store's settings say so, and otherwise fails. `None`:
+/// there is no such guard. `program` is as for [`StartService::with_program`].
 pub fn bring_guard_back(directory: &Path, program: &Path) -> Option<Result<(), ConnectError>> {
     let root = mounts::dead_guard(directory).filter(|_| geteuid().is_root())?;
     match start(&root, program, &arguments(&root)) {
+        // The settings want no guard, so the service has not looked beneath the dead one.
         Err(ConnectError::Failed(failure)) if failure.kind == FailureKind::NoStore => None,
         started => Some(started),
     }

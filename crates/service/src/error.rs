@@ -125,6 +125,15 @@ impl ServiceError {
                 "`atomdir umount --always {0}` lets the store be used without a guard",
                 store.display()
             )),
+            ServiceError::Serve {
+                store,
+                errno: Errno::NOTCONN | Errno::CONNABORTED,
+                ..
+            } => Some(format!(
+                "if the service was killed that served the guard over it: `atomdir umount {0}`, or \
+                 `atomdir mount {0}` to go on with a guard",
+                store.display()
+            )),
             ServiceError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             _ => None,
         }

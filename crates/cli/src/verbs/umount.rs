@@ -45,13 +45,21 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
 }
 
 fn ask(arguments: &Arguments, directory: &Path, context: &Context) -> Result<PathBuf, Error> {
-    let mut connected = context.connect_at(directory)?;
-    match connected.connection.unmount_guard() {
-        // The setting is to be turned off.
-        Err(error) if arguments.always && error.kind() == Some(FailureKind::BadRequest) => {}
-        unmounted => unmounted?,
+    if !arguments.always {
+        let mut connected = context.connect_at(directory)?;
+        connected.connection.unmount_guard()?;
+        return Ok(connected.root);
     }
-    Ok(connected.root)
+    // First, since without a guard that can be mounted no service starts.
+    let store = context.store_at(directory)?;
+    Settings::change(&store, GUARD, "")?;
+    if let Some(mut connected) = context.connect_to_running_at(&store.root)? {
+        match connected.connection.unmount_guard() {
+            Err(error) if error.kind() == Some(FailureKind::BadRequest) => {}
+            unmounted => unmounted?,
+        }
+    }
+    Ok(store.root)
 }
 
 fn force(directory: &Path) -> Result<PathBuf, Error> {

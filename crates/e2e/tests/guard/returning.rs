@@ -9,6 +9,7 @@ use std::process::Command;
 
 use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::{Fixture, Guard, User, users_can_mount, wait_until};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -18,9 +19,11 @@ fn is_over(guarded: &Guarded) -> bool {
     Guard::is_over(&guarded.fixture)
 }
 
+/// The kernel knows the answers to other questions.
 fn is_dead(base: &Path) -> bool {
-    let error = fs::read_dir(base).err().and_then(|one| one.raw_os_error());
-    error == Some(Errno::NOTCONN.raw_os_error())
+    let flags = AtFlags::STATX_FORCE_SYNC;
+    let asked = statx(CWD, base, flags, StatxFlags::BASIC_STATS);
+    matches!(asked, Err(Errno::NOTCONN))
 }
 
 #[test]
@@ -161,7 +164,11 @@ fn a_guard_whose_service_hangs_can_be_forced_away() {
         command.spawn().expect("started")
     };
     let (file, opened) = (base.join("a"), guarded.fixture.scratch.join("opened"));
-    let hold = format!("exec 3< {}; : > {}; read line", file.display(), opened.display());
+    let hold = format!(
+        "exec 3< {}; : > {}; read line",
+        file.display(),
+        opened.display()
+    );
     let mut holder = program(&hold);
     wait_until("the open file", || opened.exists());
     let services = store.service_processes();
@@ -172,7 +179,10 @@ fn a_guard_whose_service_hangs_can_be_forced_away() {
     let mut caller = program(&format!("ls {} > /dev/null", base.join("d").display()));
     let mut umount = Command::new(atomdir_testing::binary());
     store.user().dress(&mut umount);
-    let umount = umount.current_dir("/").args(["umount", "--force"]).arg(base);
+    let umount = umount
+        .current_dir("/")
+        .args(["umount", "--force"])
+        .arg(base);
     atomdir_testing::capture_output(umount).expect(0);
     caller.wait().expect("it ends");
     assert!(!is_over(&guarded));
@@ -227,7 +237,10 @@ fn a_guard_stays_dead_if_its_store_cannot_be_served() {
     assert!(store.kill_service());
     wait_until("the end of the connection", || is_dead(base));
     let failed = store.call(["list"]);
-    assert!(failed.code != 0 && is_over(&guarded) && is_dead(base), "{failed}");
+    assert!(
+        failed.code != 0 && is_over(&guarded) && is_dead(base),
+        "{failed}"
+    );
     failed.says(&["header"]);
     // The base can be had all the same.
     store.call(["umount"]).expect(0);

@@ -1,6 +1,6 @@
 //! A store over which the guard of a killed service still lies.
 //!
-//! All calls in it fail, also those of the next service. If the store's settings want a guard, that
+//! Calls in it fail, also those of the next service, unless the kernel knows the answer. If the store's settings want a guard, that
 //! service puts a new one in its place. Until it has recovered the store, programs shall not find the
 //! plain directory, in which a commit may have landed half.
 //!
@@ -20,9 +20,7 @@ use rustix::mount::{
     open_tree, unmount,
 };
 use rustix::process::{chroot, fchdir, geteuid};
-use rustix::thread::{
-    LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe,
-};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -87,8 +85,7 @@ impl Beneath {
                 errno,
             }
         };
-        let start_lock =
-            StartLock::wait(&self.control).map_err(failed("taking the start lock"))?;
+        let start_lock = StartLock::wait(&self.control).map_err(failed("taking the start lock"))?;
         if !mounts::is_dead(&root) {
             // `umount` has removed it, or another service has put one in its place.
             return match mounts::guard_at(&root) {

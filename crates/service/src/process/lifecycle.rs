@@ -87,14 +87,11 @@ pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     let supervisor = Supervisor::from_environment();
     detach::drop_inheritance()?;
     // Resolve the path before the current directory changes.
-    let mut location = store::locate(store);
-    let beneath = match location.is_err() {
-        true => dead_guard::find(store),
-        false => None,
+    let beneath = dead_guard::find(store);
+    let location = match &beneath {
+        Some(beneath) => Ok(beneath.location.clone()),
+        None => store::locate(store),
     };
-    if let Some(beneath) = &beneath {
-        location = Ok(beneath.location.clone());
-    }
     let starter = if options.detach {
         let starter = detach::detach()?;
         // What a supervisor has set is deliberate, and stays.

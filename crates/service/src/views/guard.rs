@@ -104,9 +104,9 @@ pub(crate) fn mount_as_set(service: &Service) -> Result<(), Failure> {
         tracing::warn!("no guard is mounted: {error}");
         Settings::default()
     });
-    let choice = settings.guard().map_err(|error| {
-        Failure::new(FailureKind::Misconfigured, error.to_string())
-    })?;
+    let choice = settings
+        .guard()
+        .map_err(|error| Failure::new(FailureKind::Misconfigured, error.to_string()))?;
     if choice == GuardChoice::Off {
         return Ok(());
     }
