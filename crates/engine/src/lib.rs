@@ -73,6 +73,7 @@ pub use requests::history::Marks;
 pub use requests::survive::PastHold;
 pub use store::aside::SetAside;
 pub use store::guard::{Guard, Guarding, Section, Touched};
+pub use store::remembered::Run;
 pub use store::stranded::Stranded;
 pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;

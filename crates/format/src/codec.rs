@@ -26,6 +26,9 @@ const LOCATOR_ENTRY: u8 = 1;
 const LOCATOR_STAGED: u8 = 2;
 const LOCATOR_LIMBO: u8 = 3;
 
+const COMMIT_GROUPS: u8 = 1;
+const COMMIT_OUTSIDE: u8 = 2;
+
 const ENTRY_BEFORE: u8 = 1;
 const ENTRY_AFTER: u8 = 2;
 const ENTRY_BURIES: u8 = 4;
@@ -133,7 +136,8 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     writer.number(record.stage);
     writer.time(record.time);
     writer.number(record.user.into());
-    writer.byte(flag(&record.groups, 1));
+    let outside = if record.is_outside { COMMIT_OUTSIDE } else { 0 };
+    writer.byte(flag(&record.groups, COMMIT_GROUPS) | outside);
     if let Some(groups) = &record.groups {
         writer.list(groups, |writer, group| writer.number((*group).into()));
     }
@@ -171,10 +175,10 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
     let stage = reader.number()?;
     let time = reader.time()?;
     let user = reader.number_u32()?;
-    let groups = match reader.flags(1)? {
-        0 => None,
-        _ => Some(reader.list(Reader::number_u32)?),
-    };
+    let flags = reader.flags(COMMIT_GROUPS | COMMIT_OUTSIDE)?;
+    let has_groups = flags & COMMIT_GROUPS != 0;
+    let groups = has_groups.then(|| reader.list(Reader::number_u32));
+    let groups = groups.transpose()?;
     let label = reader.string()?.to_vec();
     let mut before = 0;
     let directories = reader.list(|reader| {
@@ -197,6 +201,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
         time,
         user,
         groups,
+        is_outside: flags & COMMIT_OUTSIDE != 0,
         label,
         directories,
         objects,

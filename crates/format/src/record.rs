@@ -77,6 +77,9 @@ pub struct CommitRecord {
     /// The user's groups, the primary one last, if the commit is applied with no more rights than
     /// that user has. `None`: with the rights of the store's owner.
     pub groups: Option<Vec<u32>>,
+    /// Programs outside transactions have made the changes, through a guard: they were in the base
+    /// before the record was written, so it is never applied.
+    pub is_outside: bool,
     /// The user's name for it: the command line of `run`, or a message.
     pub label: Vec<u8>,
     pub directories: Vec<DirectoryReference>,

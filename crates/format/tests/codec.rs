@@ -271,6 +271,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             time,
             user: ids.2,
             groups: (ids.2 % 2 == 0).then(|| vec![ids.2; ids.2 as usize % 3]),
+            is_outside: ids.2 % 3 == 0,
             label,
             directories,
             entries: entries.collect(),
@@ -376,6 +377,7 @@ fn small() -> CommitRecord {
         },
         user: 5,
         groups: None,
+        is_outside: false,
         label: b"label".to_vec(),
         directories: vec![
             DirectoryReference {

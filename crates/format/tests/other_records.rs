@@ -21,6 +21,7 @@ fn commit() -> CommitRecord {
         },
         user: 5,
         groups: None,
+        is_outside: false,
         label: b"label".to_vec(),
         directories: vec![],
         objects: vec![],

@@ -27,6 +27,7 @@ fn payload_of(summary: Vec<ChangeLine<TreePath>>) -> Vec<u8> {
         },
         user: 5,
         groups: None,
+        is_outside: false,
         label: vec![],
         directories: vec![],
         objects: vec![],

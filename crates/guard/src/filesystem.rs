@@ -121,7 +121,8 @@ impl Filesystem for Guarded {
         set_umask(umask)?;
         calls::make(&directory.object, name, &what, mode)?;
         drop(acting);
-        let made = self.entry(&section, calls::find(&directory.object, name)?)?;
+        let object = calls::find(&directory.object, name)?;
+        let made = self.made(&section, object, Some((&directory, &to_change)))?;
         drop(section);
         self.flush_new(&made, &directory)?;
         Ok(made)
@@ -134,14 +135,14 @@ impl Filesystem for Guarded {
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
-        let section = self.enter();
+        let section = self.enter_as(request);
         let directory = self.node(parent)?;
         directory.require_there()?;
         let acting = Acting::begin(&self.disk, request)?;
         set_umask(umask)?;
         let object = calls::make_unnamed(&directory.object, mode)?;
         drop(acting);
-        self.entry(&section, object)
+        self.made(&section, object, None)
     }
 
     fn link(&self, request: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {

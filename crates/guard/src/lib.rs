@@ -9,6 +9,7 @@
 //! - `serving`: what such calls have in common
 //! - `flushing`: changes that are durable when their calls return
 //! - `forgetting`: makes the kernel forget, also what it keeps locked for calls that wait
+//! - `runs`: which run of a program makes a call
 //! - `waits`: calls that wait for locks of transactions
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
@@ -32,6 +33,7 @@ mod filesystem;
 mod flushing;
 mod forgetting;
 mod nodes;
+mod runs;
 mod serving;
 mod waits;
 
@@ -58,6 +60,7 @@ pub struct Guarded {
     hidden: Option<Name>,
     flushing: flushing::Flushing,
     holds: OnceLock<Holds>,
+    runs: runs::Runs,
 }
 
 /// What the kernel knows of the base, for the engine.
@@ -182,6 +185,7 @@ impl Guarded {
             hidden,
             flushing: flushing::Flushing::default(),
             holds: OnceLock::new(),
+            runs: runs::Runs::default(),
         }
     }
 

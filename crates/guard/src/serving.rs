@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::acting::Acting;
 use crate::nodes::{Node, STAND_IN};
 use crate::waits::Planned;
-use crate::{Guarded, calls};
+use crate::{Guarded, calls, runs};
 
 pub fn valid(section: &Section<'_>) -> Validity {
     match section.may_be_cached {
@@ -51,6 +51,29 @@ impl Guarded {
         self.guard.enter(None)
     }
 
+    /// Begins a call that changes something, and notes whose it is, if that is remembered.
+    pub(crate) fn enter_as(&self, request: &Request) -> Section<'_> {
+        if !self.guard.remembers() {
+            return self.enter();
+        }
+        let run = self.runs.of(request);
+        if let Some(run) = &run {
+            self.guard.begin_run(run, runs::is_over);
+        }
+        let section = self.enter();
+        if let Some(run) = &run {
+            self.guard.note_run(run);
+        }
+        section
+    }
+
+    /// Logs what programs have changed, if that is remembered. No call may be under way.
+    pub fn log_changes(&self) {
+        if let Err(error) = self.guard.log_changes() {
+            tracing::warn!(%error, "changes of programs outside are not in the history");
+        }
+    }
+
     pub(crate) fn node(&self, number: u64) -> Result<Arc<Node>> {
         match number {
             STAND_IN => Err(Errno::PERM),
@@ -78,6 +101,20 @@ impl Guarded {
             attributes: self.shown(&stat),
             attributes_valid: valid,
         })
+    }
+
+    /// Like [`entry`](Guarded::entry), for an object that the call has just made.
+    pub(crate) fn made(
+        &self,
+        section: &Section<'_>,
+        object: OwnedFd,
+        place: Option<(&Node, &Name)>,
+    ) -> Result<Entry> {
+        if self.guard.remembers() {
+            let place = place.map(|(directory, name)| (directory.identity, name));
+            self.guard.note_made(&self.disk.stat(&object)?, place);
+        }
+        self.entry(section, object)
     }
 
     pub(crate) fn stat(&self, node: &Node) -> Result<Stat> {

@@ -240,7 +240,7 @@ impl Guarded {
         request: &Request,
         planned: &[Planned<'_>],
     ) -> Result<Section<'_>> {
-        let section = self.guard.enter(None);
+        let section = self.enter_as(request);
         let waits = &self.known.waits;
         if !self.known.may_wait() && !waits.is_waiting(request.unique) {
             return Ok(section);

@@ -5,7 +5,7 @@ use super::session::Engine;
 use super::{Embedded, convert};
 use crate::api::{BeginError, StoreError, UndoError, no_such_commit};
 use crate::compare::PathFilter;
-use crate::hosting::{heed_times, history_limits, prune_limits};
+use crate::hosting::{heed_terms, history_limits, prune_limits};
 use crate::requests::SnapshotContents;
 use atomdir_disk::{Errno, Kind, LinuxDisk, reason};
 use atomdir_engine as engine;
@@ -91,7 +91,7 @@ impl Embedded {
 
     /// Keeps as much history from now on as the store's settings say.
     pub(crate) fn heed_settings(&self) -> Result<(), StoreError> {
-        heed_times(&self.control, self.here()?);
+        heed_terms(&self.control, self.here()?);
         let limits = history_limits(&self.control).map_err(no_limits)?;
         let set = self.here()?.set_history(limits);
         set.map_err(convert::store_error)

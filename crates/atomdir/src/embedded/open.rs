@@ -4,7 +4,7 @@ use super::permission::Protection;
 use super::{Embedded, convert};
 use crate::api::OpenError;
 use crate::hosting::{
-    LockPatience, StartLock, heed_times, privileges, store_options, tend_unconfirmed,
+    LockPatience, StartLock, heed_terms, privileges, store_options, tend_unconfirmed,
 };
 use crate::process::Opener;
 use crate::{CONTROL_NAME, StoreLocation};
@@ -116,7 +116,7 @@ fn open_engine<F: FnOnce(Errno) -> OpenError>(
         let disk = LinuxDisk::new();
         match engine::Store::open(disk, root, control_kept, hidden, options) {
             Ok((store, _)) => {
-                heed_times(control, &store);
+                heed_terms(control, &store);
                 return Ok(store);
             }
             Err(engine::StoreError::Locked) => {}

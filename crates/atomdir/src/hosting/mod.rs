@@ -23,7 +23,7 @@ pub use maintenance::{
     PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, tend_unconfirmed, without_signals,
 };
 pub use options::{
-    PruneLimits, engine_options, heed_times, history_limits, privileges, prune_limits,
+    PruneLimits, engine_options, heed_terms, history_limits, privileges, prune_limits,
     store_options,
 };
 pub use patience::LockPatience;

@@ -55,10 +55,15 @@ pub fn history_limits(control: impl AsFd) -> Result<Option<HistoryLimits>, Errno
     }))
 }
 
-/// Has the store date files as its settings say. If these cannot be read, files keep their times.
-pub fn heed_times(control: impl AsFd, store: &Store<LinuxDisk>) {
+/// Has the store date files, and remember what programs outside change through a guard, as its
+/// settings say. If these cannot be read, files keep their times, and nothing is remembered.
+pub fn heed_terms(control: impl AsFd, store: &Store<LinuxDisk>) {
     let settings = Settings::read(control).unwrap_or_default();
     store.date_at_commit(settings.times_at_commit().unwrap_or_default());
+    let remembers = settings.remembers_outside().unwrap_or_default();
+    if let Err(error) = store.remember_outside(remembers) {
+        tracing::warn!(%error, "changes of programs outside are not in the history");
+    }
 }
 
 /// How much history the store keeps, and how much of it is left by a request to forget.

@@ -52,8 +52,14 @@ pub const APPEND: &str = "append";
 /// Whether each service of the store mounts a guard.
 pub const GUARD: &str = "guard";
 
+/// Whether what programs outside transactions change through a guard is kept in the history.
+pub const GUARD_HISTORY: &str = "guard-history";
+
+/// The words of [`GUARD_HISTORY`]; the first is the default.
+pub const GUARD_HISTORY_WORDS: [&str; 2] = ["off", "on"];
+
 /// All keys, in the order in which they are shown.
-pub const KEYS: [&str; 7] = [
+pub const KEYS: [&str; 8] = [
     ALLOW,
     VIEW,
     HISTORY_AGE,
@@ -61,10 +67,11 @@ pub const KEYS: [&str; 7] = [
     TIMES,
     APPEND,
     GUARD,
+    GUARD_HISTORY,
 ];
 
 /// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
-const KEPT_OF_COPY: [&str; 4] = [VIEW, HISTORY_AGE, TIMES, APPEND];
+const KEPT_OF_COPY: [&str; 5] = [VIEW, HISTORY_AGE, TIMES, APPEND, GUARD_HISTORY];
 
 const VIEWS: [(&str, ViewChoice); 4] = [
     ("auto", ViewChoice::Auto),
@@ -153,6 +160,7 @@ impl Settings {
             HISTORY_SPACE => vec![history::AUTO],
             TIMES => TIMES_WORDS.to_vec(),
             GUARD => guard::WORDS.map(|(word, _)| word).to_vec(),
+            GUARD_HISTORY => GUARD_HISTORY_WORDS.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -217,7 +225,16 @@ impl Settings {
 
     /// Whether files that transactions have written get the time of the commit.
     pub fn times_at_commit(&self) -> Result<bool, SettingsError> {
-        parse_times(self.value(TIMES))
+        parse_either(TIMES, TIMES_WORDS, self.value(TIMES))
+    }
+
+    /// Whether what programs outside change through a guard is kept in the history.
+    pub fn remembers_outside(&self) -> Result<bool, SettingsError> {
+        parse_either(
+            GUARD_HISTORY,
+            GUARD_HISTORY_WORDS,
+            self.value(GUARD_HISTORY),
+        )
     }
 
     /// Whether each service of the store mounts a guard.
@@ -236,7 +253,8 @@ impl Settings {
             ALLOW => self.allow()?.to_string(),
             HISTORY_AGE => history::show_age(history::parse_age(self.value(HISTORY_AGE))?),
             HISTORY_SPACE => history::parse_space(self.value(HISTORY_SPACE))?.to_string(),
-            TIMES => times_name(self.times_at_commit()?).to_owned(),
+            TIMES => TIMES_WORDS[usize::from(self.times_at_commit()?)].to_owned(),
+            GUARD_HISTORY => GUARD_HISTORY_WORDS[usize::from(self.remembers_outside()?)].to_owned(),
             APPEND => self.appended().shown(),
             GUARD => guard::word(self.guard()?).to_owned(),
             _ => view_name(self.view()?).to_owned(),
@@ -262,7 +280,14 @@ impl Settings {
             _ if value.is_empty() => String::new(),
             HISTORY_AGE => history::show_age(history::parse_age(value)?),
             HISTORY_SPACE => history::parse_space(value)?.to_string(),
-            TIMES => times_name(parse_times(value)?).to_owned(),
+            TIMES => {
+                let is_second = parse_either(TIMES, TIMES_WORDS, value)?;
+                TIMES_WORDS[usize::from(is_second)].to_owned()
+            }
+            GUARD_HISTORY => {
+                let is_second = parse_either(GUARD_HISTORY, GUARD_HISTORY_WORDS, value)?;
+                GUARD_HISTORY_WORDS[usize::from(is_second)].to_owned()
+            }
             APPEND => parse_append(value)?.shown(),
             GUARD => guard::word(guard::parse(value)?).to_owned(),
             _ => view_name(parse_view(value)?).to_owned(),
@@ -380,21 +405,21 @@ fn parse_append(text: &str) -> Result<Patterns, SettingsError> {
     }
 }
 
-/// An empty text means the default.
-fn parse_times(text: &str) -> Result<bool, SettingsError> {
-    match TIMES_WORDS.iter().position(|word| *word == text) {
+/// Whether it is the second of two words. An empty text means the first.
+fn parse_either(
+    key: &'static str,
+    words: [&'static str; 2],
+    text: &str,
+) -> Result<bool, SettingsError> {
+    match words.iter().position(|word| *word == text) {
         Some(place) => Ok(place > 0),
         None if text.is_empty() => Ok(false),
         None => Err(SettingsError::BadValue {
-            key: TIMES,
+            key,
             value: text.to_owned(),
-            reason: format!("it is one of {}", TIMES_WORDS.join(" and ")),
+            reason: format!("it is one of {}", words.join(" and ")),
         }),
     }
-}
-
-fn times_name(at_commit: bool) -> &'static str {
-    TIMES_WORDS[usize::from(at_commit)]
 }
 
 fn view_name(choice: ViewChoice) -> &'static str {

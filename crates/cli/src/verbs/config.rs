@@ -22,6 +22,8 @@ use std::io::{self, Write};
 /// only append, as *.log,var/journal/**: if others have appended to one as well, a commit appends
 /// to that. `guard` says whether each service of the store mounts a guard when it starts: off (the
 /// default), on, or sync, with which what a call changes is flushed (see `atomdir mount`).
+/// `guard-history` says whether the history keeps what programs outside transactions change through a
+/// guard, so that it can be undone: off (the default) or on.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
@@ -32,7 +34,7 @@ use std::io::{self, Write};
   atomdir config guard on
   atomdir config -C /srv/site")]
 pub struct Arguments {
-    /// The setting: allow, view, history-age, history-space, times, append or guard; by default all
+    /// The setting, one of those above; by default all
     #[arg(value_name = "KEY", add = setting_keys())]
     key: Option<String>,
     /// The new value; empty: the default

@@ -4,6 +4,7 @@ mod frozen;
 mod killed;
 #[path = "../model/operation.rs"]
 mod operation;
+mod remembered;
 mod returning;
 mod synced;
 mod waits;

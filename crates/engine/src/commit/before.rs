@@ -244,7 +244,7 @@ impl<D: Disk> Look<'_, D> {
     }
 }
 
-fn former(stat: &Stat) -> Former {
+pub(super) fn former(stat: &Stat) -> Former {
     Former {
         object: 0,
         attributes: stat.attributes,

@@ -47,6 +47,7 @@ pub enum SpaceWatch {
 impl<D: Disk> Store<D> {
     /// To be called every 50 ms or so while there is something to maintain.
     pub fn maintain(&self) -> Result<(), StoreError> {
+        self.remember_if_due()?;
         let (is_due, is_lazy_due) = {
             let state = lock(&self.0.commit);
             let Some(last) = state.last_commit else {

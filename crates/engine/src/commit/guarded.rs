@@ -17,7 +17,7 @@
 //!    what a call keeps until its epoch is right for all open snapshots, also for those before a
 //!    waiting commit. That one keeps nothing then that is kept already.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, RenameMode, Result};
@@ -69,6 +69,9 @@ impl<D: Disk> Guard<D> {
     /// Keeps an object's attributes.
     pub fn keep_attributes(&self, object: &Located<'_>) -> Result<()> {
         self.keep(|keeper| {
+            if keeper.is_made(object.identity) {
+                return Ok(());
+            }
             let Some(base) = keeper.base(object)? else {
                 return Ok(());
             };
@@ -86,6 +89,9 @@ impl<D: Disk> Guard<D> {
     /// Keeps a file's attributes, its length, and its contents from `start` to `end`, in bytes.
     pub fn keep_contents(&self, object: &Located<'_>, start: u64, end: u64) -> Result<()> {
         self.keep(|keeper| {
+            if keeper.is_made(object.identity) {
+                return Ok(());
+            }
             let Some(base) = keeper.base(object)? else {
                 return Ok(());
             };
@@ -147,12 +153,18 @@ impl<D: Disk> Guard<D> {
     fn keep<T>(&self, act: impl FnOnce(&mut Keeping<'_, D>) -> Result<T>) -> Result<Option<T>> {
         let inner = &*self.store.0;
         let core = &*inner.core;
-        let open = lock(&inner.open);
+        let mut open = lock(&inner.open);
         // One that is published early has stalled since before there was a guard.
-        if open.with_snapshots().next().is_none() || core.on_the_way.look(|way| way.has_early()) {
+        if core.on_the_way.look(|way| way.has_early()) {
+            return Ok(None);
+        }
+        self.store.begin_to_remember(&mut open);
+        if !open.has_snapshots() {
             return Ok(None);
         }
         let sequence = inner.gate.epoch();
+        let made = open.remembered.as_ref().map(|remembered| &remembered.made);
+        let made = made.filter(|_| open.with_snapshots().next().is_none());
         let older = Older::than(sequence, &open, None);
         let mut unseen = HashSet::new();
         let mut keeping = Keeping {
@@ -165,11 +177,21 @@ impl<D: Disk> Guard<D> {
                 closed: HashSet::new(),
                 is_guarded: true,
             },
+            made,
             touched: Vec::new(),
+            names: Vec::new(),
             left: Vec::new(),
         };
         let kept = act(&mut keeping);
-        let (touched, left) = (keeping.touched, keeping.left);
+        let Keeping {
+            touched,
+            names,
+            left,
+            ..
+        } = keeping;
+        if let Some(remembered) = &mut open.remembered {
+            remembered.note(core.options.clock.now(), &touched, names);
+        }
         inner.gate.leave(sequence, None);
         left.into_iter()
             .for_each(|name| inner.gate.leave(sequence, Some(name)));
@@ -189,17 +211,32 @@ impl<D: Disk> Guard<D> {
 
 struct Keeping<'a, D: Disk> {
     keeper: Keeper<'a, D>,
+    /// Objects that no snapshot shows, if no transaction is open.
+    made: Option<&'a HashMap<Identity, Option<Arc<Base>>>>,
     touched: Vec<Arc<Base>>,
+    /// Entries that change, with their directories.
+    names: Vec<(Arc<Base>, Name)>,
     /// Names in limbo.
     left: Vec<Name>,
 }
 
 impl<D: Disk> Keeping<'_, D> {
     fn base(&mut self, object: &Located<'_>) -> Result<Option<Arc<Base>>> {
-        located(self.keeper.core, object)
+        let made = self.made.and_then(|made| made.get(&object.identity));
+        match made {
+            Some(Some(base)) => Ok(Some(base.clone())),
+            _ => located(self.keeper.core, object),
+        }
+    }
+
+    fn is_made(&self, identity: Identity) -> bool {
+        self.made.is_some_and(|made| made.contains_key(&identity))
     }
 
     fn attributes(&mut self, base: &Arc<Base>) -> Result<()> {
+        if self.is_made(base.identity()) {
+            return Ok(());
+        }
         self.touched.push(base.clone());
         self.keeper.keep_attributes(base)
     }
@@ -225,6 +262,7 @@ impl<D: Disk> Keeping<'_, D> {
 
     fn name(&mut self, directory: &Arc<Base>, name: &Name, leaving: Leaving) -> Result<NameNow> {
         let core = self.keeper.core;
+        self.names.push((directory.clone(), name.clone()));
         self.attributes(directory)?;
         let handle = core.directory(directory)?;
         let stat = match core.stat_entry(&handle, name) {
@@ -238,7 +276,9 @@ impl<D: Disk> Keeping<'_, D> {
         let base = core.intern(&stat, directory, name);
         self.attributes(&base)?;
         match leaving {
-            Leaving::Loses { directory } if directory == (base.kind == Kind::Directory) => {}
+            Leaving::Loses { directory }
+                if directory == (base.kind == Kind::Directory)
+                    && !self.is_made(base.identity()) => {}
             // The call moves it, or will fail.
             _ => {
                 self.keeper.keep_name(directory, name, Some(base));
@@ -293,6 +333,9 @@ impl<D: Disk> Keeping<'_, D> {
         };
         let base = core.intern(&target, to.0, to.1);
         if !core.disk.list(&*core.directory(&base)?)?.is_empty() {
+            return Ok(NameNow::Stays);
+        }
+        if self.is_made(base.identity()) {
             return Ok(NameNow::Stays);
         }
         // The move comes first: if it fails, everything is as it was.
@@ -402,6 +445,8 @@ impl<D: Disk> Store<D> {
         state: &mut CommitState<D>,
         validated: (Validated, Option<&[u8]>),
     ) -> std::result::Result<Logged<D>, CommitError> {
+        let remembered = self.record_outside(state);
+        remembered.map_err(CommitError::Store)?;
         let before = self.0.gate.claim(state.journal.newest);
         let appended = self.append_epochs(state, before);
         let appended = appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno));
@@ -435,6 +480,7 @@ impl<D: Disk> Store<D> {
         &self,
         state: &mut CommitState<D>,
     ) -> std::result::Result<SnapshotPoint, StoreError> {
+        self.record_outside(state)?;
         let paused = self.0.gate.pause();
         let at = lock(&self.0.open).published;
         let snapshot = SnapshotPoint {

@@ -34,7 +34,9 @@ impl Older {
         but: Option<TransactionId>,
     ) -> Older {
         let others = open.with_snapshots().filter(|one| Some(one.id()) != but);
-        Older(others.filter_map(|one| one.snapshot_before(sequence)).max())
+        let others = others.filter_map(|one| one.snapshot_before(sequence));
+        let remembering = open.remembering().filter(|at| *at < sequence);
+        Older(others.chain(remembering).max())
     }
 
     pub fn is_any(&self) -> bool {

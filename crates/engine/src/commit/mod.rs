@@ -60,6 +60,7 @@ mod privileges;
 pub(crate) mod publish;
 pub(crate) mod refresh;
 mod refuse;
+mod remember;
 pub(crate) mod resolve;
 pub(crate) mod stalled;
 mod terms;
@@ -419,6 +420,7 @@ impl<D: Disk> Store<D> {
             time: now,
             user: transaction.owner(),
             groups: acting.map(|user| user.groups),
+            is_outside: false,
             label: label.map_or_else(|| transaction.label(), <[u8]>::to_vec),
             directories: Vec::new(),
             objects: Vec::new(),

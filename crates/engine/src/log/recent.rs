@@ -26,7 +26,8 @@ impl From<&CommitRecord> for RecentCommit {
     }
 }
 
-/// In the order of the commits.
+/// In the order of the commits. One that programs outside have made is noted before those that are
+/// still on their way to the base.
 #[derive(Default)]
 pub(crate) struct RecentCommits(VecDeque<RecentCommit>);
 
@@ -35,7 +36,10 @@ impl RecentCommits {
         if self.0.len() == COMMITS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(commit);
+        let later = self.0.iter().rev();
+        let later = later.take_while(|one| one.sequence > commit.sequence);
+        let place = self.0.len() - later.count();
+        self.0.insert(place, commit);
     }
 
     pub fn newest(&self) -> Option<RecentCommit> {

@@ -35,11 +35,14 @@ pub(crate) struct Present {
     /// If the history is kept: the objects that the commit changes, as they are now. Their
     /// indices are not known yet.
     pub former: Vec<(Arc<Base>, Former)>,
+    /// Where objects were, if they are elsewhere by now: the base has the commit's changes already.
+    pub places: HashMap<u64, Place>,
 }
 
 pub(crate) struct RecordBuilder<'a> {
     set: &'a WriteSet,
     carried: &'a Carried,
+    places: &'a HashMap<u64, Place>,
     record: CommitRecord,
     directories: HashMap<Identity, u32>,
     objects: HashMap<Identity, u32>,
@@ -62,6 +65,7 @@ pub(crate) fn build(
     let mut builder = RecordBuilder {
         set,
         carried,
+        places: &present.places,
         record: head,
         directories: HashMap::new(),
         objects: HashMap::new(),
@@ -300,7 +304,8 @@ impl RecordBuilder<'_> {
     }
 
     fn base_locator(&mut self, base: &Arc<Base>) -> Option<Locator> {
-        let place = base.state().place.clone();
+        let former = self.places.get(&base.serial).cloned();
+        let place = former.unwrap_or_else(|| base.state().place.clone());
         match place {
             Place::Root => Some(Locator::Root),
             Place::Limbo(_) | Place::Held => Some(Locator::Limbo),

@@ -10,7 +10,7 @@ use crate::ids::TransactionId;
 use crate::lock;
 use crate::options::{BeginOptions, Conflicts};
 use crate::store::Store;
-use crate::store::commit_state::Guard;
+use crate::store::commit_state::{CommitState, Guard};
 use crate::transaction::Transaction;
 
 /// How often a begin waits for commits on the way, where calls through a guard have come after them.
@@ -109,13 +109,16 @@ impl<D: Disk> Store<D> {
                 .as_ref()
                 .is_some_and(|one| one.is_beyond(open.published));
             let is_behind = is_beyond && core.on_the_way.oldest().is_some() && tries_left > 0;
-            if shows == Shows::All || is_kept && !is_behind {
+            // The log is to say what programs outside have changed before the snapshot.
+            let is_amid = open.remembered.is_some() && tries_left > 0;
+            if shows == Shows::All || is_kept && !is_behind && !is_amid {
                 break (paused, not_applying, now, open, shows_way);
             }
             drop((paused, not_applying, open));
-            match is_behind {
-                true => self.settle_commits()?,
-                false => self.apply_pending()?,
+            match (is_behind, is_amid) {
+                (true, _) => self.settle_commits()?,
+                (_, true) => self.remember_now()?,
+                _ => self.apply_pending()?,
             }
             tries_left = tries_left.saturating_sub(1);
         };
@@ -174,20 +177,25 @@ impl<D: Disk> Store<D> {
     }
 
     pub(crate) fn take_id(&self) -> Result<TransactionId, StoreError> {
+        let next = lock(&self.0.open).ids.take();
+        next.map_or_else(|| self.take_id_in(&mut lock(&self.0.commit)), Ok)
+    }
+
+    pub(crate) fn take_id_in(
+        &self,
+        state: &mut CommitState<D>,
+    ) -> Result<TransactionId, StoreError> {
         loop {
-            if let Some(id) = lock(&self.0.open).ids.take() {
-                return Ok(id);
-            }
-            let mut state = lock(&self.0.commit);
             let wanted = {
-                let ids = &lock(&self.0.open).ids;
-                // Others may have reserved some while this thread waited for the lock.
-                ids.is_empty().then(|| ids.wanted())
+                let ids = &mut lock(&self.0.open).ids;
+                // Others may have reserved some while this thread waited for the commit lock.
+                if let Some(id) = ids.take() {
+                    return Ok(id);
+                }
+                ids.wanted()
             };
-            if let Some(count) = wanted {
-                let high_water = state.journal.reserve_ids(&self.0.core, count)?;
-                lock(&self.0.open).ids.refill(high_water);
-            }
+            let high_water = state.journal.reserve_ids(&self.0.core, wanted)?;
+            lock(&self.0.open).ids.refill(high_water);
         }
     }
 }

@@ -62,6 +62,7 @@ impl<D: Disk> Store<D> {
         mut each: impl FnMut(CommitDetails<TreePath>),
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
+        self.remember_now()?;
         // Under the lock, so that no lazy commit is appended before they are listed.
         let state = self.lock_without_pending().unwrap_or_else(|error| {
             // A stalled commit is listed: it has happened, and nothing is appended behind it.
@@ -85,6 +86,9 @@ impl<D: Disk> Store<D> {
 
     /// What has become of the commits that are [listed](Store::for_each_commit) from now on.
     pub fn marks(&self) -> Marks {
+        if let Err(error) = self.remember_now() {
+            tracing::debug!(%error, "commits of programs outside may be marked as forgotten");
+        }
         let state = lock(&self.0.commit);
         Marks {
             is_kept: Box::new(state.journal.kept()),

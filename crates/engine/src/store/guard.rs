@@ -300,6 +300,14 @@ impl Gate {
         state.left.names.extend(name);
     }
 
+    /// The history keeps these from now on.
+    pub fn hand_over<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
+        let mut state = self.lock();
+        for name in names {
+            state.left.names.remove(name);
+        }
+    }
+
     pub fn has_left(&self) -> bool {
         !self.lock().left.epochs.is_empty()
     }
@@ -417,6 +425,15 @@ impl Paused<'_> {
         let mut state = self.0.lock();
         state.close_epoch();
         state.closed.max(at)
+    }
+
+    /// The place in the commit order of all that calls have changed since the last commit.
+    pub fn close(&self) -> Sequence {
+        let mut state = self.0.lock();
+        let next = state.newest.next();
+        state.epoch.get_or_insert(next);
+        state.close_epoch();
+        state.closed
     }
 
     /// Whether a snapshot that begins now has a later place in the commit order than `at`.

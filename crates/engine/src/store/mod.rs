@@ -19,6 +19,7 @@ pub(crate) mod flusher;
 pub(crate) mod guard;
 pub(crate) mod open_transactions;
 pub(crate) mod queue;
+pub(crate) mod remembered;
 pub(crate) mod stranded;
 
 use std::collections::HashMap;
@@ -80,6 +81,8 @@ pub(crate) struct Inner<D: Disk> {
     /// The commits after which the past is kept for transactions that are about to begin.
     pub past_holds: Mutex<Vec<Sequence>>,
     pub gate: Gate,
+    /// What programs outside change through a guard is to be kept in the history.
+    pub remembers: AtomicBool,
 }
 
 impl<D: Disk> Drop for Inner<D> {
@@ -159,6 +162,7 @@ impl<D: Disk> Store<D> {
             dates_at_commit: AtomicBool::new(false),
             past_holds: Mutex::default(),
             gate: Gate::default(),
+            remembers: AtomicBool::new(false),
         }));
         let inner = Arc::downgrade(&store.0);
         let settle = move || {

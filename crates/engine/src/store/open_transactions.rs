@@ -14,6 +14,7 @@ use crate::lock;
 use crate::names;
 use crate::store::Store;
 use crate::store::queue::Landing;
+use crate::store::remembered::{Passing, Remembered};
 use crate::transaction::Transaction;
 use crate::view::View;
 
@@ -22,6 +23,11 @@ pub(crate) struct OpenTransactions<D: Disk> {
     /// Those whose lazy commit waits to be applied. They have ended, unless the commit is set
     /// aside, so their snapshots are kept: see `commit::aside`.
     pub waiting: BTreeMap<TransactionId, Arc<Transaction<D>>>,
+    /// What programs outside have changed since it was last logged, if that is remembered.
+    pub remembered: Option<Remembered>,
+    /// Objects that programs have left as they were, but for times: the next record says that these
+    /// have changed.
+    pub passing: Passing,
     pub ids: IdSupply,
     /// The newest commit that is in the base.
     pub published: Sequence,
@@ -40,6 +46,8 @@ impl<D: Disk> OpenTransactions<D> {
         OpenTransactions {
             by_id: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            remembered: None,
+            passing: Passing::new(),
             ids,
             published,
             pruned_for: (published, None),
@@ -50,6 +58,15 @@ impl<D: Disk> OpenTransactions<D> {
     /// The transactions whose snapshots are kept.
     pub fn with_snapshots(&self) -> impl Iterator<Item = &Arc<Transaction<D>>> {
         self.by_id.values().chain(self.waiting.values())
+    }
+
+    /// The snapshot for which calls through a guard keep what they change, so that it is remembered.
+    pub fn remembering(&self) -> Option<Sequence> {
+        self.remembered.as_ref().map(|remembered| remembered.at)
+    }
+
+    pub fn has_snapshots(&self) -> bool {
+        self.remembered.is_some() || self.with_snapshots().next().is_some()
     }
 }
 
@@ -127,7 +144,7 @@ impl<D: Disk> Store<D> {
                 open.by_id.remove(id);
                 open.waiting.remove(id);
             }
-            if open.with_snapshots().next().is_none() {
+            if !open.has_snapshots() {
                 // Under this lock no transaction can begin and need the held
                 // handles.
                 self.0.core.handles.release_held();
@@ -146,6 +163,7 @@ impl<D: Disk> Store<D> {
             oldest = Some(oldest.map_or(point.at, |oldest: Sequence| oldest.min(point.at)));
             begin = Some(begin.map_or(point.began, |begin: Timestamp| begin.min(point.began)));
         }
+        oldest = oldest.into_iter().chain(open.remembering()).min();
         let is_worth_it = begin.is_none()
             || lock(&self.0.retained).len() >= 2 * open.left_by_prune + RETAINED_MIN;
         let prune_for = (oldest.unwrap_or(open.published), begin);
@@ -175,7 +193,7 @@ impl<D: Disk> Store<D> {
 
     /// Removes the links in limbo that only snapshots needed, and what calls through a guard have left
     /// there, once no snapshot is open.
-    fn drop_links_in_limbo(&self) {
+    pub(crate) fn drop_links_in_limbo(&self) {
         let core = &self.0.core;
         if lock(&self.0.linked_in_limbo).is_empty() && !self.0.gate.has_left() {
             return;
@@ -232,7 +250,8 @@ impl<D: Disk> Store<D> {
     /// The oldest snapshot that is open.
     pub(crate) fn oldest_snapshot(&self) -> Option<Sequence> {
         let open = lock(&self.0.open);
-        open.with_snapshots().map(|one| one.at()).min()
+        let snapshots = open.with_snapshots().map(|one| one.at());
+        snapshots.chain(open.remembering()).min()
     }
 
     /// When the oldest open transaction began.

@@ -111,9 +111,14 @@ impl Run {
         if self.applied.last().is_none_or(|last| last.2 != after) {
             return;
         }
-        let Some(newest) = commits.iter().map(|commit| commit.summary.sequence).max() else {
+        let Some(newest) = commits.last().map(|commit| &commit.summary) else {
             return;
         };
+        if newest.label != options().label {
+            // The model does not follow what programs outside have changed.
+            return;
+        }
+        let newest = newest.sequence;
         let listed: Vec<_> = commits
             .iter()
             .map(|one| (one.summary.sequence, one.summary.transaction))

@@ -66,8 +66,14 @@ pub struct Run {
 
 impl Run {
     fn new(seed: u64) -> Run {
+        let world = World::new();
+        // What programs change are commits then, too.
+        world
+            .store
+            .remember_outside(seed % 2 == 1)
+            .expect("it can be set");
         Run {
-            world: Some(World::new()),
+            world: Some(world),
             random: Random::from_seed(seed),
             base: Model::new(),
             next: 1,

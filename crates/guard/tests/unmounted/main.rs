@@ -5,5 +5,6 @@ mod found;
 mod histories;
 mod model;
 mod program;
+mod remembered;
 mod waits;
 mod world;

@@ -4,7 +4,7 @@ use atomdir_disk::sync;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
-use atomdir::hosting::{heed_times, history_limits};
+use atomdir::hosting::{heed_terms, history_limits};
 use atomdir_disk::{LinuxDisk, Timestamp};
 use atomdir_engine::Store;
 use rustix::fs::AtFlags;
@@ -21,7 +21,7 @@ pub(crate) struct HistorySettings {
 impl HistorySettings {
     /// For a store that was just opened.
     pub(crate) fn new(control: &OwnedFd, store: &Store<LinuxDisk>) -> HistorySettings {
-        heed_times(control, store);
+        heed_terms(control, store);
         HistorySettings {
             seen: Mutex::new(version(control)),
         }
@@ -35,7 +35,7 @@ impl HistorySettings {
         if *seen() == now {
             return;
         }
-        heed_times(control, store);
+        heed_terms(control, store);
         let limits = history_limits(control).map_err(atomdir_disk::reason);
         let set = limits.and_then(|limits| {
             let set = store.set_history(limits);

@@ -37,7 +37,6 @@ use crate::views::inner_socket::InnerSocket;
 use crate::views::merges::Merges;
 use atomdir::client::own_surroundings;
 use atomdir::hosting::{StartLock, Ticks, now, run_maintenance, tend_unconfirmed};
-use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
 use atomdir_protocol::handshake::Verdict;
 use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
@@ -169,7 +168,7 @@ impl Running {
         let signals = EndSignals::block()?;
         let start_lock = match start_lock {
             Some(start_lock) => start_lock,
-            None => wait_for_turn(&directories)?,
+            None => store::wait_for_turn(&directories)?,
         };
         let (store, recovery) = directories.open_store()?;
         let notices = Notices::open(directories.control()?, &store, &recovery);
@@ -449,32 +448,6 @@ enum Wake {
     Other,
 }
 
-/// Takes the start lock, unless another service has the store.
-fn wait_for_turn(directories: &Directories) -> Result<StartLock, ServiceError> {
-    let store = || directories.location.root.clone();
-    let start_lock = StartLock::wait(&directories.control).map_err(|errno| match errno {
-        Errno::ROFS => ServiceError::ReadOnly { store: store() },
-        errno => ServiceError::Serve {
-            store: store(),
-            operation: "taking the start lock",
-            errno,
-        },
-    })?;
-    check_nobody_serves(directories)?;
-    Ok(start_lock)
-}
-
-/// Checks by connecting, as a client does. The caller holds the start lock.
-fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
-    match atomdir::client::Connection::open(&directories.location, &StartService::Never) {
-        Err(ConnectError::NotRunning { .. }) => Ok(()),
-        // Some service answers, even if it refuses.
-        _ => Err(ServiceError::AlreadyRunning {
-            store: directories.location.root.clone(),
-        }),
-    }
-}
-
 fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
     let service = service.clone();
     std::thread::Builder::new()
@@ -483,7 +456,14 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
             let tend = || {
                 aside::tend(&service);
                 let is_waiting = tend_unconfirmed(&service.store);
-                service.notices.flush_due() || is_waiting
+                // Programs in the guard ask nothing of the service, so that it looks by itself.
+                let is_guarded = service.guard.is_mounted();
+                if is_guarded {
+                    service
+                        .history
+                        .heed(&service.access.control, &service.store);
+                }
+                service.notices.flush_due() || is_waiting || is_guarded
             };
             run_maintenance(&service.store, &service.maintenance, tend);
         })

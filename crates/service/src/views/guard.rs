@@ -55,11 +55,12 @@ impl GuardMount {
 
     /// Whether there was one.
     pub(crate) fn unmount(&self) -> bool {
-        let Some(Mounted { session, .. }) = sync::lock(&self.0).take() else {
+        let Some(Mounted { session, guarded }) = sync::lock(&self.0).take() else {
             return false;
         };
         let was_mounted = !session.is_ended();
         end(&session);
+        guarded.log_changes();
         was_mounted
     }
 }
@@ -84,6 +85,7 @@ pub(crate) fn mount(service: &Service, peer: &Peer, syncs: bool) -> Result<(), F
         Some(one) => one.guarded.flush_changes(syncs),
         None => *mounted = Some(make(service, syncs)?),
     }
+    service.maintenance.wake();
     Ok(())
 }
 
