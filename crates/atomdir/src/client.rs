@@ -30,10 +30,10 @@ pub use crate::locks::LockOptions;
 pub use crate::peer::{PeerCredentials, peer_credentials};
 pub use crate::requests::{CommittedPortion, SnapshotContents};
 pub use crate::settings::{
-    ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError,
-    TIMES_WORDS, VIEW,
+    ALLOW, Allow, GUARD, GuardChoice, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings,
+    SettingsError, TIMES_WORDS, VIEW,
 };
-pub use crate::start::SERVICE_ENVIRONMENT;
+pub use crate::start::{SERVICE_ENVIRONMENT, bring_guard_back};
 pub use crate::surroundings::own as own_surroundings;
 pub use crate::transaction::Transaction;
 pub use crate::view_root::ViewRootError;

@@ -61,21 +61,46 @@ pub(crate) fn is_root_of_guard(directory: &OwnedFd) -> bool {
     is_root && list().is_ok_and(|mounts| mounts.iter().any(is_it))
 }
 
+/// The guards on a directory or on one above it, the innermost first. It asks only the kernel.
+fn guards_above(directory: &Path) -> impl Iterator<Item = PathBuf> + '_ {
+    let mounts = list().unwrap_or_default().into_iter().rev();
+    let guards = mounts.filter(is_guard).map(|mount| mount.point);
+    guards.filter(move |point| directory.starts_with(point))
+}
+
+/// Whether the service that served what is mounted at a place has ended.
+pub fn is_dead(point: &Path) -> bool {
+    // The kernel has to ask the service.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+    let asked = statx(CWD, point, flags, StatxFlags::BASIC_STATS);
+    matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// Where a guard is, on a directory or on one above it, whose service has ended without unmounting
+/// it.
+pub fn dead_guard(directory: &Path) -> Option<PathBuf> {
+    guards_above(directory).find(|point| is_dead(point))
+}
+
 /// Unmounts the guard on a directory, or on one above it, if its service has ended without
 /// unmounting it. Returns where it was.
 pub fn clear_dead_guard(directory: &Path) -> Option<PathBuf> {
-    let mounts = list().ok()?;
-    let guards = mounts.into_iter().rev().filter(is_guard);
-    let mut above = guards.filter(|mount| directory.starts_with(&mount.point));
-    let dead = above.find(|mount| {
-        // The kernel has to ask the service.
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
-        let asked = statx(CWD, &mount.point, flags, StatxFlags::BASIC_STATS);
-        matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
-    })?;
+    let dead = dead_guard(directory)?;
     let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-    unmount(&dead.point, flags).ok()?;
-    Some(dead.point)
+    unmount(&dead, flags).ok()?;
+    Some(dead)
+}
+
+/// Unmounts the guard on a directory, or on one above it, without asking its service, which may hang.
+/// Calls that wait for an answer fail. Returns where it was; `None`: there is none.
+pub fn force_guard_away(directory: &Path) -> Result<Option<PathBuf>, Errno> {
+    let Some(point) = guards_above(directory).next() else {
+        return Ok(None);
+    };
+    // It ends the connection, and then the mount, also while programs have files open in it.
+    let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    unmount(&point, flags)?;
+    Ok(Some(point))
 }
 
 /// Whether it claims to be a native view.

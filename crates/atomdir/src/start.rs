@@ -1,9 +1,11 @@
 //! Starts a store's service and waits until it is ready.
 
 use crate::environment;
+use crate::mounts;
 use crate::{ConnectError, StoreLocation};
-use atomdir_protocol::{Readiness, frame};
+use atomdir_protocol::{FailureKind, Readiness, frame};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -40,14 +42,27 @@ pub enum StartService {
 impl StartService {
     /// `PROGRAM service run --detach --store ROOT`, as the `atomdir` command understands it.
     pub fn with_program(program: impl Into<PathBuf>, store: &StoreLocation) -> StartService {
-        let mut arguments: Vec<OsString> = ["service", "run", "--detach", "--store"]
-            .map(OsString::from)
-            .into();
-        arguments.push(store.root.clone().into());
         StartService::IfNeeded {
             program: program.into(),
-            arguments,
+            arguments: arguments(&store.root),
         }
+    }
+}
+
+fn arguments(root: &Path) -> Vec<OsString> {
+    let run = ["service", "run", "--detach", "--store"].map(OsString::from);
+    run.into_iter().chain([root.into()]).collect()
+}
+
+/// Starts the service of a store over which the guard of a killed service lies, at this directory or
+/// above it. It puts a new one in its place if the store's settings say so, and otherwise fails. `None`:
+/// there is no such guard. `program` is as for [`StartService::with_program`].
+pub fn bring_guard_back(directory: &Path, program: &Path) -> Option<Result<(), ConnectError>> {
+    let root = mounts::dead_guard(directory).filter(|_| geteuid().is_root())?;
+    match start(&root, program, &arguments(&root)) {
+        // The settings want no guard, so the service has not looked beneath the dead one.
+        Err(ConnectError::Failed(failure)) if failure.kind == FailureKind::NoStore => None,
+        started => Some(started),
     }
 }
 

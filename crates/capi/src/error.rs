@@ -234,7 +234,9 @@ impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Failure {
         let code = match &error {
             SettingsError::UnknownKey { .. } | SettingsError::BadValue { .. } => -libc::EINVAL,
-            SettingsError::NotOwner { .. } | SettingsError::NotShareable { .. } => -libc::EPERM,
+            SettingsError::NotOwner { .. }
+            | SettingsError::NotShareable { .. }
+            | SettingsError::NotGuardable { .. } => -libc::EPERM,
             SettingsError::Io { errno, .. } => -errno.raw_os_error(),
             SettingsError::Store(error) => store_code(error),
             _ => REFUSED,

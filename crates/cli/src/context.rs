@@ -98,7 +98,13 @@ impl Context {
     /// Finds a store. A view does not show the control directory, so a program in
     /// one finds only a way to the store's service.
     pub fn store_at(&self, start: &Path) -> Result<StoreLocation, Error> {
-        let found = atomdir::client::find_with(start, self.trust);
+        let mut found = atomdir::client::find_with(start, self.trust);
+        if let Err(FindError::Io { errno, .. }) = &found
+            && matches!(*errno, Errno::NOTCONN | Errno::CONNABORTED)
+            && self.bring_guard_back(start)?
+        {
+            found = atomdir::client::find_with(start, self.trust);
+        }
         found.map_err(|error| match (&error, &self.current_transaction) {
             (FindError::NoStore { .. } | FindError::InView { .. }, Some(transaction)) => {
                 inside(transaction)
@@ -111,6 +117,24 @@ impl Context {
             }
             _ => error.into(),
         })
+    }
+
+    /// If the guard of a killed service lies over the store, and the store's settings say that each
+    /// service mounts one, starts the service. Returns whether the guard is back.
+    pub fn bring_guard_back(&self, start: &Path) -> Result<bool, Error> {
+        match atomdir::client::bring_guard_back(start, &own_program()) {
+            None => Ok(false),
+            Some(started) => {
+                started?;
+                let start = start.display();
+                self.output.detail(format_args!(
+                    "started the service over '{start}' again, whose guard was dead"
+                ));
+                // This process may still be in the dead one.
+                let _ = rustix::process::chdir(&self.directory);
+                Ok(true)
+            }
+        }
     }
 
     fn is_above_current(&self, start: &Path, found: &Path) -> bool {

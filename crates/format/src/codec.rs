@@ -28,7 +28,6 @@ const LOCATOR_LIMBO: u8 = 3;
 
 const COMMIT_GROUPS: u8 = 1;
 const COMMIT_OUTSIDE: u8 = 2;
-
 const ENTRY_BEFORE: u8 = 1;
 const ENTRY_AFTER: u8 = 2;
 const ENTRY_BURIES: u8 = 4;
@@ -136,7 +135,7 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     writer.number(record.stage);
     writer.time(record.time);
     writer.number(record.user.into());
-    let outside = if record.is_outside { COMMIT_OUTSIDE } else { 0 };
+    let outside = u8::from(record.is_outside) * COMMIT_OUTSIDE;
     writer.byte(flag(&record.groups, COMMIT_GROUPS) | outside);
     if let Some(groups) = &record.groups {
         writer.list(groups, |writer, group| writer.number((*group).into()));
@@ -176,9 +175,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
     let time = reader.time()?;
     let user = reader.number_u32()?;
     let flags = reader.flags(COMMIT_GROUPS | COMMIT_OUTSIDE)?;
-    let has_groups = flags & COMMIT_GROUPS != 0;
-    let groups = has_groups.then(|| reader.list(Reader::number_u32));
-    let groups = groups.transpose()?;
+    let groups = (flags & COMMIT_GROUPS != 0).then(|| reader.list(Reader::number_u32));
     let label = reader.string()?.to_vec();
     let mut before = 0;
     let directories = reader.list(|reader| {
@@ -200,7 +197,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64, transaction: u64) -> Resu
         stage,
         time,
         user,
-        groups,
+        groups: groups.transpose()?,
         is_outside: flags & COMMIT_OUTSIDE != 0,
         label,
         directories,

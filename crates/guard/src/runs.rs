@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use atomdir_disk::sync;
 use atomdir_engine::Run;
 use atomdir_fuse::Request;
+use rustix::fs::{CWD, Mode, OFlags};
 
 /// For so long a process counts as what it was. A lookup costs as much as a small call, and most
 /// processes make many.
@@ -61,7 +62,11 @@ pub fn is_over(run: &Run) -> bool {
 
 /// A process's name and its group.
 fn process(id: u32) -> Option<(Vec<u8>, u32)> {
-    let stat = std::fs::read(format!("/proc/{id}/stat")).ok()?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, format!("/proc/{id}/stat"), flags, Mode::empty()).ok()?;
+    let mut stat = [0; 512];
+    let length = rustix::io::read(&file, &mut stat).ok()?;
+    let stat = &stat[..length];
     // The name is in parentheses, and may itself contain some.
     let start = stat.iter().position(|byte| *byte == b'(')? + 1;
     let end = stat.iter().rposition(|byte| *byte == b')')?;

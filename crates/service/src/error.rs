@@ -42,6 +42,11 @@ pub enum ServiceError {
         operation: &'static str,
         errno: Errno,
     },
+    #[error(
+        "cannot mount the guard that the setting 'guard' of the store '{store}' asks for: {}",
+        failure.message
+    )]
+    Guard { store: PathBuf, failure: Failure },
     #[error("cannot become the store's owner, {}: {operation}: {errno}", describe_user(*owner), errno = reason(errno))]
     Owner {
         owner: u32,
@@ -80,6 +85,7 @@ impl ServiceError {
                 Errno::NOENT | Errno::NOTDIR => FailureKind::NoStore,
                 _ => FailureKind::Io,
             },
+            ServiceError::Guard { failure, .. } => failure.kind,
             ServiceError::Owner { .. } | ServiceError::Process { .. } => FailureKind::Internal,
         }
     }
@@ -115,6 +121,19 @@ impl ServiceError {
                 }
                 .to_owned(),
             ),
+            ServiceError::Guard { store, .. } => Some(format!(
+                "`atomdir umount --always {0}` lets the store be used without a guard",
+                store.display()
+            )),
+            ServiceError::Serve {
+                store,
+                errno: Errno::NOTCONN | Errno::CONNABORTED,
+                ..
+            } => Some(format!(
+                "if the service was killed that served the guard over it: `atomdir umount {0}`, or \
+                 `atomdir mount {0}` to go on with a guard",
+                store.display()
+            )),
             ServiceError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             _ => None,
         }

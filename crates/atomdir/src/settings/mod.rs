@@ -3,9 +3,11 @@
 //! unchanged.
 
 mod allow;
+mod guard;
 mod history;
 
 pub use allow::Allow;
+pub use guard::GuardChoice;
 pub use history::History;
 
 use crate::StoreLocation;
@@ -47,6 +49,9 @@ pub const TIMES_WORDS: [&str; 2] = ["write", "commit"];
 /// appended.
 pub const APPEND: &str = "append";
 
+/// Whether each service of the store mounts a guard.
+pub const GUARD: &str = "guard";
+
 /// Whether what programs outside transactions change through a guard is kept in the history.
 pub const GUARD_HISTORY: &str = "guard-history";
 
@@ -54,13 +59,14 @@ pub const GUARD_HISTORY: &str = "guard-history";
 pub const GUARD_HISTORY_WORDS: [&str; 2] = ["off", "on"];
 
 /// All keys, in the order in which they are shown.
-pub const KEYS: [&str; 7] = [
+pub const KEYS: [&str; 8] = [
     ALLOW,
     VIEW,
     HISTORY_AGE,
     HISTORY_SPACE,
     TIMES,
     APPEND,
+    GUARD,
     GUARD_HISTORY,
 ];
 
@@ -114,6 +120,15 @@ pub enum SettingsError {
         /// The store's root.
         store: PathBuf,
     },
+    /// Only over a store of root's a guard can be mounted.
+    #[error(
+        "the store '{store}' is not root's, so its service cannot mount a guard, which lies over the \
+         store's path for all users"
+    )]
+    NotGuardable {
+        /// The store's root.
+        store: PathBuf,
+    },
     /// They were changed, but do not take effect before the store is opened anew; or this process
     /// was forked after it had opened the store, and nothing was done.
     #[error(transparent)]
@@ -144,6 +159,7 @@ impl Settings {
             HISTORY_AGE => vec![history::OFF],
             HISTORY_SPACE => vec![history::AUTO],
             TIMES => TIMES_WORDS.to_vec(),
+            GUARD => guard::WORDS.map(|(word, _)| word).to_vec(),
             GUARD_HISTORY => GUARD_HISTORY_WORDS.to_vec(),
             _ => Vec::new(),
         }
@@ -221,6 +237,11 @@ impl Settings {
         )
     }
 
+    /// Whether each service of the store mounts a guard.
+    pub fn guard(&self) -> Result<GuardChoice, SettingsError> {
+        guard::parse(self.value(GUARD))
+    }
+
     /// The files to which both sides may append.
     pub(crate) fn appended(&self) -> Patterns {
         Patterns::parse(self.value(APPEND))
@@ -235,6 +256,7 @@ impl Settings {
             TIMES => TIMES_WORDS[usize::from(self.times_at_commit()?)].to_owned(),
             GUARD_HISTORY => GUARD_HISTORY_WORDS[usize::from(self.remembers_outside()?)].to_owned(),
             APPEND => self.appended().shown(),
+            GUARD => guard::word(self.guard()?).to_owned(),
             _ => view_name(self.view()?).to_owned(),
         })
     }
@@ -267,11 +289,16 @@ impl Settings {
                 GUARD_HISTORY_WORDS[usize::from(is_second)].to_owned()
             }
             APPEND => parse_append(value)?.shown(),
+            GUARD => guard::word(guard::parse(value)?).to_owned(),
             _ => view_name(parse_view(value)?).to_owned(),
         };
         if key == ALLOW && store.owner != 0 && !encoded.is_empty() {
             let store = store.root.clone();
             return Err(SettingsError::NotShareable { store });
+        }
+        if key == GUARD && store.owner != 0 && !matches!(guard::parse(value)?, GuardChoice::Off) {
+            let store = store.root.clone();
+            return Err(SettingsError::NotGuardable { store });
         }
         if encoded.is_empty() {
             settings.values.remove(key);

@@ -9,7 +9,9 @@ impl Explain for SettingsError {
             SettingsError::UnknownKey { .. } | SettingsError::BadValue { .. } => ExitCode::Usage,
             SettingsError::Damaged { .. } => ExitCode::Configuration,
             SettingsError::NotOwner { .. } => ExitCode::NotPermitted,
-            SettingsError::NotShareable { .. } => ExitCode::Configuration,
+            SettingsError::NotShareable { .. } | SettingsError::NotGuardable { .. } => {
+                ExitCode::Configuration
+            }
             SettingsError::Io { errno, .. } => match *errno {
                 Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
                 _ => ExitCode::Io,

@@ -20,8 +20,10 @@ use std::io::{self, Write};
 /// oldest commits are forgotten first. `times` says which time files get that a transaction has
 /// written: that of the write (the default) or of the commit. `append` names files to which programs
 /// only append, as *.log,var/journal/**: if others have appended to one as well, a commit appends
-/// to that. `guard-history` says whether the history keeps what programs outside transactions change
-/// through a guard, so that it can be undone: off (the default) or on.
+/// to that. `guard` says whether each service of the store mounts a guard when it starts: off (the
+/// default), on, or sync, with which what a call changes is flushed (see `atomdir mount`).
+/// `guard-history` says whether the history keeps what programs outside transactions change through a
+/// guard, so that it can be undone: off (the default) or on.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
@@ -29,6 +31,7 @@ use std::io::{self, Write};
   atomdir config view exact
   atomdir config history-age 30d
   atomdir config append '*.log'
+  atomdir config guard on
   atomdir config -C /srv/site")]
 pub struct Arguments {
     /// The setting, one of those above; by default all

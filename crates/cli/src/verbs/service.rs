@@ -1,18 +1,15 @@
+mod run;
+
 use super::{ExitCode, SUCCESS};
-use crate::context::{Context, own_program};
+use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, escaped, json, json::Text, quoted, time};
-use atomdir::client::{FailureKind, SERVICE_ENVIRONMENT, ServiceStatus, describe_user};
-use atomdir::{ConnectError, HeldHow, Holder};
-use atomdir_service::ServiceOptions;
-use clap::{Args, Subcommand, ValueHint};
-use rustix::io::Errno;
+use atomdir::client::{ServiceStatus, describe_user};
+use atomdir::{HeldHow, Holder};
+use clap::{Args, Subcommand};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// Start, stop or look at the process that owns the store while it is in use
@@ -39,7 +36,7 @@ enum ServiceVerb {
     /// Start it if it does not run, and have it stay
     Start(StartArguments),
     /// Run it in the foreground, as for systemd
-    Run(RunArguments),
+    Run(run::Arguments),
     /// Show its process, age, open transactions and log, or that none runs
     Status,
     /// End it, unless transactions are open
@@ -63,19 +60,6 @@ struct StopArguments {
     keep: bool,
 }
 
-#[derive(Debug, Args)]
-struct RunArguments {
-    /// The store; by default the one that holds the current directory
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    store: Option<PathBuf>,
-    /// Continue in the background, and report to the starter when ready
-    #[arg(long, hide = true)]
-    detach: bool,
-    /// End after T (30s, 10m) without a transaction or a client, or `never`
-    #[arg(long, value_name = "T", value_parser = idle_time, default_value = "30s")]
-    idle: IdleTime,
-}
-
 /// `None`: it never ends by itself.
 #[derive(Debug, Clone, Copy)]
 struct IdleTime(Option<Duration>);
@@ -90,7 +74,7 @@ fn idle_time(text: &str) -> Result<IdleTime, String> {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     match &arguments.verb {
         ServiceVerb::Start(arguments) => start(arguments, context)?,
-        ServiceVerb::Run(arguments) => serve(arguments, context)?,
+        ServiceVerb::Run(arguments) => run::serve(arguments, context)?,
         ServiceVerb::Status => status(context)?,
         ServiceVerb::Stop(arguments) => stop(arguments, context)?,
     }
@@ -121,75 +105,6 @@ fn start(arguments: &StartArguments, context: &Context) -> Result<(), Error> {
         process: connection.service_status()?.process,
         started: connection.started(),
     })
-}
-
-fn serve(arguments: &RunArguments, context: &Context) -> Result<(), Error> {
-    let root = match &arguments.store {
-        Some(store) => context.directory().join(store),
-        None => context.store()?.root,
-    };
-    leave_environment(arguments, &root)?;
-    if !arguments.detach {
-        take_over(&root, context);
-    }
-    let options = ServiceOptions {
-        detach: arguments.detach,
-        idle: arguments.idle.0,
-    };
-    Ok(atomdir_service::run(&root, &options)?)
-}
-
-/// How often it is tried to take a store over.
-const TAKE_OVER_PERIOD: Duration = Duration::from_secs(1);
-
-/// Lets a service that was started automatically hand the store over, and waits until it can: as
-/// long as transactions are open that would not survive. If anything is amiss, the start reports it.
-fn take_over(root: &Path, context: &Context) {
-    let mut is_told = false;
-    while let Ok(Some(connected)) = context.connect_to_running_at(root) {
-        let mut connection = connected.connection;
-        match connection.service_status() {
-            Ok(status) if !status.supervised => {}
-            _ => return,
-        }
-        let error = match connection.stop_and_keep() {
-            // Transactions are open that would not survive.
-            Err(error) if error.kind() == Some(FailureKind::InUse) => error,
-            _ => return,
-        };
-        if !is_told {
-            let root = root.display();
-            context.output.note(format_args!(
-                "'{root}' has a service already; waiting until it can hand the store over: {error}"
-            ));
-            is_told = true;
-        }
-        std::thread::sleep(TAKE_OVER_PERIOD);
-    }
-}
-
-/// A process cannot clean the memory in which it was given its environment, so the
-/// program is executed again without what a service must not have.
-fn leave_environment(arguments: &RunArguments, root: &Path) -> Result<(), Error> {
-    let mut given = std::env::vars_os().map(|(name, _)| name);
-    if given.all(|name| SERVICE_ENVIRONMENT.iter().any(|kept| name == *kept)) {
-        return Ok(());
-    }
-    let kept = SERVICE_ENVIRONMENT
-        .iter()
-        .filter_map(|name| Some((name, std::env::var_os(name)?)));
-    let program = own_program();
-    let mut command = Command::new(&program);
-    command.args(std::env::args_os().skip(1));
-    if arguments.store.is_none() {
-        // The store may have been found through the environment.
-        command.arg("--store").arg(root);
-    }
-    let error = command.env_clear().envs(kept).exec();
-    Err(Error::Connect(ConnectError::Start {
-        program,
-        errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-    }))
 }
 
 struct Status(ServiceStatus);

@@ -5,6 +5,7 @@ mod killed;
 #[path = "../model/operation.rs"]
 mod operation;
 mod remembered;
+mod returning;
 mod synced;
 mod waits;
 mod whole;

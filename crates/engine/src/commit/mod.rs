@@ -42,6 +42,7 @@ pub(crate) mod carry;
 pub(crate) mod checkpoint;
 mod contended;
 pub(crate) mod early;
+mod epochs;
 pub(crate) mod equal;
 pub(crate) mod feasible;
 pub(crate) mod group;

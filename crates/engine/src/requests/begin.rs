@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use atomdir_disk::Disk;
 
-use crate::error::{BeginError, StoreError};
-use crate::ids::TransactionId;
+use crate::error::BeginError;
 use crate::lock;
 use crate::options::{BeginOptions, Conflicts};
 use crate::store::Store;
-use crate::store::commit_state::{CommitState, Guard};
+use crate::store::commit_state::Guard;
 use crate::transaction::Transaction;
 
 /// How often a begin waits for commits on the way, where calls through a guard have come after them.
@@ -173,29 +172,6 @@ impl<D: Disk> Store<D> {
             if let Some(view) = view.as_ref() {
                 writers.note(&other.outermost().author(), &view.written());
             }
-        }
-    }
-
-    pub(crate) fn take_id(&self) -> Result<TransactionId, StoreError> {
-        let next = lock(&self.0.open).ids.take();
-        next.map_or_else(|| self.take_id_in(&mut lock(&self.0.commit)), Ok)
-    }
-
-    pub(crate) fn take_id_in(
-        &self,
-        state: &mut CommitState<D>,
-    ) -> Result<TransactionId, StoreError> {
-        loop {
-            let wanted = {
-                let ids = &mut lock(&self.0.open).ids;
-                // Others may have reserved some while this thread waited for the commit lock.
-                if let Some(id) = ids.take() {
-                    return Ok(id);
-                }
-                ids.wanted()
-            };
-            let high_water = state.journal.reserve_ids(&self.0.core, wanted)?;
-            lock(&self.0.open).ids.refill(high_water);
         }
     }
 }

@@ -9,10 +9,12 @@ use atomdir_disk::{Disk, Errno, Timestamp, reason};
 use atomdir_format::header::StoreId;
 
 use crate::control::id_supply::IdSupply;
+use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
 use crate::store::Store;
+use crate::store::commit_state::CommitState;
 use crate::store::queue::Landing;
 use crate::store::remembered::{Passing, Remembered};
 use crate::transaction::Transaction;
@@ -74,6 +76,29 @@ impl<D: Disk> Store<D> {
     /// The id with which the checksums of the store's records begin.
     pub fn id(&self) -> StoreId {
         self.0.core.control.applied.store()
+    }
+
+    pub(crate) fn take_id(&self) -> Result<TransactionId, StoreError> {
+        let next = lock(&self.0.open).ids.take();
+        next.map_or_else(|| self.take_id_in(&mut lock(&self.0.commit)), Ok)
+    }
+
+    pub(crate) fn take_id_in(
+        &self,
+        state: &mut CommitState<D>,
+    ) -> Result<TransactionId, StoreError> {
+        loop {
+            let wanted = {
+                let ids = &mut lock(&self.0.open).ids;
+                // Others may have reserved some while this thread waited for the commit lock.
+                if let Some(id) = ids.take() {
+                    return Ok(id);
+                }
+                ids.wanted()
+            };
+            let high_water = state.journal.reserve_ids(&self.0.core, wanted)?;
+            lock(&self.0.open).ids.refill(high_water);
+        }
     }
 
     pub fn transactions(&self) -> Vec<Arc<Transaction<D>>> {

@@ -9,14 +9,17 @@ use crate::clients::connections::Connections;
 use crate::clients::latch::Latch;
 use crate::clients::limits::Budgets;
 use crate::clients::socket::{self, Listener, Stream};
+use crate::process::dead_guard::{self, Beneath};
 use crate::process::detach::{self, Starter};
 use crate::process::history_settings::HistorySettings;
 use crate::process::memory;
 use crate::process::mount_namespace;
+use crate::process::notify::Supervisor;
 use crate::process::report;
 use crate::process::signals::EndSignals;
 use crate::process::starter_settings;
 use crate::process::store::{self, Directories};
+use crate::process::watchdog::Watchdog;
 use crate::requests::serving;
 use crate::rights::access::Access;
 use crate::rights::permissions::{Peer, Reach};
@@ -29,12 +32,11 @@ use crate::transactions::notices::Notices;
 use crate::transactions::survival;
 use crate::views::Views;
 use crate::views::aborter;
-use crate::views::guard::GuardMount;
+use crate::views::guard::{self, GuardMount};
 use crate::views::inner_socket::InnerSocket;
 use crate::views::merges::Merges;
 use atomdir::client::own_surroundings;
 use atomdir::hosting::{StartLock, Ticks, now, run_maintenance, tend_unconfirmed};
-use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
 use atomdir_protocol::handshake::Verdict;
 use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
@@ -42,7 +44,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -50,9 +51,6 @@ use std::time::{Duration, Instant};
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// The time that written data has to arrive when the service ends; programs can hold it up.
 const BARRIER_PATIENCE: Duration = Duration::from_secs(5);
-/// The limit for the whole end. After it the process exits as if by SIGKILL, and the
-/// next service recovers.
-const END_TIME_MAX: Duration = Duration::from_secs(120);
 /// The process that started the service needs this time to connect.
 const FIRST_CLIENT_TIME: Duration = Duration::from_secs(10);
 const IDLE_TIME: Duration = Duration::from_secs(30);
@@ -85,9 +83,14 @@ impl Default for ServiceOptions {
 /// the environment to [`SERVICE_ENVIRONMENT`](atomdir::client::SERVICE_ENVIRONMENT).
 pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     memory::give_back_large_buffers();
+    let supervisor = Supervisor::from_environment();
     detach::drop_inheritance()?;
     // Resolve the path before the current directory changes.
-    let location = store::locate(store);
+    let beneath = dead_guard::find(store);
+    let location = match &beneath {
+        Some(beneath) => Ok(beneath.location.clone()),
+        None => store::locate(store),
+    };
     let starter = if options.detach {
         let starter = detach::detach()?;
         // What a supervisor has set is deliberate, and stays.
@@ -100,13 +103,19 @@ pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
         None
     };
     let started = location.and_then(|location| {
-        let directories = Directories::open(location)?;
+        let (directories, start_lock) = match beneath.map(Beneath::open).transpose()? {
+            Some((directories, start_lock)) => (directories, Some(start_lock)),
+            None => (Directories::open(location)?, None),
+        };
         report::begin(&directories.control, starter.is_some());
-        Running::start(directories, options, starter.is_none())
+        Running::start((directories, start_lock), options, starter.is_none())
     });
     match started {
         Ok(running) => {
-            report(starter, Readiness::Ready);
+            match starter {
+                Some(_) => report(starter, Readiness::Ready),
+                None => supervisor.report_ready(),
+            }
             running.serve();
             Ok(())
         }
@@ -139,8 +148,9 @@ struct Running {
 }
 
 impl Running {
+    /// The start lock comes with the directories if these lie under a dead guard.
     fn start(
-        directories: Directories,
+        (directories, start_lock): (Directories, Option<StartLock>),
         options: &ServiceOptions,
         is_supervised: bool,
     ) -> Result<Running, ServiceError> {
@@ -156,13 +166,10 @@ impl Running {
         let surroundings = own_surroundings();
         detach::configure_process()?;
         let signals = EndSignals::block()?;
-        let start_lock = StartLock::wait(&directories.control).map_err(|errno| match errno {
-            Errno::ROFS => ServiceError::ReadOnly {
-                store: path.clone(),
-            },
-            errno => serve("taking the start lock")(errno),
-        })?;
-        check_nobody_serves(&directories)?;
+        let start_lock = match start_lock {
+            Some(start_lock) => start_lock,
+            None => store::wait_for_turn(&directories)?,
+        };
         let (store, recovery) = directories.open_store()?;
         let notices = Notices::open(directories.control()?, &store, &recovery);
         let user = rustix::process::geteuid().as_raw();
@@ -201,6 +208,11 @@ impl Running {
             surroundings,
             is_supervised,
         });
+        // Before a client is served, and before the supervisor starts what uses the store.
+        guard::mount_as_set(&service).map_err(|failure| ServiceError::Guard {
+            store: path.clone(),
+            failure,
+        })?;
         survival::open_all(&service);
         if service.store.awaits_confirmation() {
             service.maintenance.wake();
@@ -396,33 +408,7 @@ impl Running {
     }
 }
 
-/// Exits the process if its end takes too long, unless dropped before. A thread may
-/// wait in the kernel for something that other programs hold, and only the process's
-/// exit ends such a wait.
-struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
-
-impl Watchdog {
-    /// Returns `None` if the thread could not be started; then the end has no limit.
-    fn start(service: &Arc<Service>) -> Option<Watchdog> {
-        let (alive, news) = std::sync::mpsc::channel();
-        let service = Arc::downgrade(service);
-        let thread = std::thread::Builder::new().name("watchdog".to_owned());
-        let watch = move || {
-            if news.recv_timeout(END_TIME_MAX) != Err(RecvTimeoutError::Timeout) {
-                return;
-            }
-            tracing::error!("the service could not end in order; the next one recovers");
-            if let Some(service) = service.upgrade() {
-                answer_stopped(service.stop.take_waiting(), 0);
-            }
-            // SAFETY: it ends the process without running anything of its own.
-            unsafe { libc::_exit(libc::EXIT_FAILURE) }
-        };
-        thread.spawn(watch).ok().map(|_| Watchdog(alive))
-    }
-}
-
-fn answer_stopped(waiting: Vec<Asker>, kept: u64) {
+pub(crate) fn answer_stopped(waiting: Vec<Asker>, kept: u64) {
     for asker in waiting {
         let report = StopReport {
             transactions_aborted: asker.transactions_open.saturating_sub(kept),
@@ -460,17 +446,6 @@ impl Idle {
 enum Wake {
     Signal,
     Other,
-}
-
-/// Checks by connecting, as a client does. The caller holds the start lock.
-fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
-    match atomdir::client::Connection::open(&directories.location, &StartService::Never) {
-        Err(ConnectError::NotRunning { .. }) => Ok(()),
-        // Some service answers, even if it refuses.
-        _ => Err(ServiceError::AlreadyRunning {
-            store: directories.location.root.clone(),
-        }),
-    }
 }
 
 fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {

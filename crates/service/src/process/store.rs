@@ -2,8 +2,9 @@
 
 use crate::ServiceError;
 use crate::process::owner;
-use atomdir::hosting::{HeldBy, Holder, LockPatience, store_options, with_remedy};
-use atomdir::{CONTROL_NAME, StoreLocation, Trust};
+use atomdir::client::Connection;
+use atomdir::hosting::{HeldBy, Holder, LockPatience, StartLock, store_options, with_remedy};
+use atomdir::{CONTROL_NAME, ConnectError, StartService, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine::{Inspection, Recovery, Store, StoreError};
 use atomdir_protocol::FailureKind;
@@ -168,4 +169,30 @@ fn check_owner(location: &StoreLocation, control: &Stat) -> Result<(), ServiceEr
 /// Accepts any owner: the service acts as the owner, and its starter has named the store.
 pub(crate) fn locate(store: &Path) -> Result<StoreLocation, ServiceError> {
     Ok(StoreLocation::at_with(store, Trust::Everyone)?)
+}
+
+/// Takes the start lock, unless another service has the store.
+pub(crate) fn wait_for_turn(directories: &Directories) -> Result<StartLock, ServiceError> {
+    let store = || directories.location.root.clone();
+    let start_lock = StartLock::wait(&directories.control).map_err(|errno| match errno {
+        Errno::ROFS => ServiceError::ReadOnly { store: store() },
+        errno => ServiceError::Serve {
+            store: store(),
+            operation: "taking the start lock",
+            errno,
+        },
+    })?;
+    check_nobody_serves(directories)?;
+    Ok(start_lock)
+}
+
+/// Checks by connecting, as a client does. The caller holds the start lock.
+fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
+    match Connection::open(&directories.location, &StartService::Never) {
+        Err(ConnectError::NotRunning { .. }) => Ok(()),
+        // Some service answers, even if it refuses.
+        _ => Err(ServiceError::AlreadyRunning {
+            store: directories.location.root.clone(),
+        }),
+    }
 }

@@ -15,7 +15,8 @@ use crate::rights::permissions::Peer;
 use crate::service::Service;
 use crate::views::view_mount;
 use atomdir::CONTROL_NAME;
-use atomdir::client::mounts::{GUARD_SOURCE, guard_at};
+use atomdir::client::mounts::{GUARD_SOURCE, clear_dead_guard, guard_at};
+use atomdir::client::{GuardChoice, Settings};
 use atomdir_disk::{Disk, LinuxDisk, Name, reason, sync};
 use atomdir_fuse::{MountOptions, Session};
 use atomdir_guard::{Guarded, Known};
@@ -98,6 +99,29 @@ pub(crate) fn unmount(service: &Service, peer: &Peer) -> Result<(), Failure> {
     Err(Failure::new(FailureKind::BadRequest, message))
 }
 
+/// Mounts the guard if the store's settings say so, in place of one whose service has ended. Called
+/// once, before anybody is served.
+pub(crate) fn mount_as_set(service: &Service) -> Result<(), Failure> {
+    let settings = Settings::read(&service.access.control).unwrap_or_else(|error| {
+        tracing::warn!("no guard is mounted: {error}");
+        Settings::default()
+    });
+    let choice = settings
+        .guard()
+        .map_err(|error| Failure::new(FailureKind::Misconfigured, error.to_string()))?;
+    if choice == GuardChoice::Off {
+        return Ok(());
+    }
+    require_roots_store()?;
+    // Calls in it would still fail.
+    if guard_at(&service.path).is_some() {
+        clear_dead_guard(&service.path);
+    }
+    let mounted = make(service, choice == GuardChoice::Sync)?;
+    *sync::lock(&service.guard.0) = Some(mounted);
+    Ok(())
+}
+
 fn require_root(peer: &Peer) -> Result<(), Failure> {
     let refused = |message: &str| Err(Failure::new(FailureKind::NotPermitted, message));
     peer.require_administer("mount or unmount the guard")?;
@@ -107,12 +131,17 @@ fn require_root(peer: &Peer) -> Result<(), Failure> {
              kernel lets ordinary users mount a file system for themselves alone",
         );
     }
+    require_roots_store()
+}
+
+fn require_roots_store() -> Result<(), Failure> {
     match rustix::process::geteuid().is_root() {
         true => Ok(()),
-        false => refused(
+        false => Err(Failure::new(
+            FailureKind::NotPermitted,
             "the store belongs to an ordinary user, whose service cannot serve a guard to other \
              users; only a store of root's can have one",
-        ),
+        )),
     }
 }
 
@@ -189,7 +218,8 @@ fn control_tree(service: &Service) -> Result<Option<OwnedFd>, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(&service.access.control, c"", flags).map(Some)
+    // By the path: what this process has open may belong to a mount that is gone.
+    open_tree(&found, c"", flags).map(Some)
 }
 
 /// The session's own child finds the place, since this process must not wait for its own answer.

@@ -3,24 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Name, Owner, Result, Stat};
+use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Name, Result, Stat};
 use atomdir_format::record::{AttributesChange, Before, FormerPages, Run};
 use atomdir_types::TreePath;
 
+use super::differences::{
+    attributes_change, contents, object_write, old_extents, old_xattrs, xattrs_change,
+};
 use super::limbo::{as_they_were, into_removed_directories};
 use super::{CARRIED_BYTES_MAX, lines};
 use crate::base::core::Core;
-use crate::base::snapshot::{PAGE, Snapshot};
-use crate::base::{Base, OldAttributes, OldBody, Place, Xattrs, space_of, version_at};
+use crate::base::snapshot::Snapshot;
+use crate::base::{Base, OldAttributes, OldBody, Place, space_of, version_at};
 use crate::commit::before::former as former_of;
 use crate::ids::{NodeId, Sequence};
 use crate::log::record_builder::Present;
 use crate::names;
 use crate::ranges::RangeSet;
 use crate::store::remembered::{Passing, Remembered};
-use crate::write_set::{
-    ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite, WriteSet,
-};
+use crate::write_set::{Created, CreatedPlace, EntryWrite, Object, ObjectWrite, WriteSet};
 
 /// What a record is built from.
 pub(super) struct Found {
@@ -435,96 +436,4 @@ impl<D: Disk> Finder<'_, D> {
             found.passing.insert(base.serial, (base.clone(), old));
         }
     }
-}
-
-fn object_write(base: &Arc<Base>, attributes: AttributesChange) -> ObjectWrite {
-    ObjectWrite {
-        node: NodeId::ROOT,
-        base: base.clone(),
-        stamp: None,
-        reported: None,
-        path: TreePath::default(),
-        home: None,
-        attributes,
-        is_implied: false,
-        xattrs: Vec::new(),
-        contents: None,
-    }
-}
-
-fn attributes_change(old: &Stat, now: &Stat) -> AttributesChange {
-    let (before, after) = (&old.attributes, &now.attributes);
-    let Owner { user, group } = after.owner;
-    let is_file = now.kind != Kind::Directory;
-    let (modified, accessed) = (after.times.modified, None);
-    AttributesChange {
-        mode: (after.mode != before.mode).then_some(after.mode),
-        user: (user != before.owner.user).then_some(user),
-        group: (group != before.owner.group).then_some(group),
-        accessed,
-        // Those of a directory change with its entries.
-        modified: (is_file && modified != before.times.modified).then_some(modified),
-    }
-}
-
-fn xattrs_change(old: &Xattrs, now: &Xattrs) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let value = |of: &Xattrs, name: &[u8]| {
-        let found = of.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.clone())
-    };
-    let names: BTreeSet<&Vec<u8>> = old.iter().chain(now).map(|(name, _)| name).collect();
-    let changed = names
-        .into_iter()
-        .filter(|name| value(old, name) != value(now, name));
-    changed
-        .map(|name| (name.clone(), value(now, name)))
-        .collect()
-}
-
-fn old_xattrs(
-    old: &Xattrs,
-    changes: &[(Vec<u8>, Option<Vec<u8>>)],
-) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let former = changes.iter().map(|(name, _)| {
-        let found = old.iter().find(|(known, _)| known == name);
-        (name.clone(), found.map(|(_, value)| value.clone()))
-    });
-    former.collect()
-}
-
-fn contents(old: &Stat, now: &Stat, kept: &RangeSet) -> Option<ContentsWrite> {
-    let mut pages = RangeSet::default();
-    let end = now.length.div_ceil(PAGE);
-    let written = kept.iter().map(|(start, until)| (start, until.min(end)));
-    let added = (now.length > old.length).then_some((old.length / PAGE, end));
-    for (start, end) in written.chain(added).filter(|(start, end)| start < end) {
-        pages.insert(start, end);
-    }
-    if kept.total() == 0 && now.length == old.length {
-        return None;
-    }
-    Some(ContentsWrite {
-        slot: 0,
-        pages,
-        length: (now.length != old.length).then_some(now.length),
-        keep: old.length.min(now.length),
-        replacement: None,
-        is_carried: false,
-        differing: None,
-        is_used: true,
-    })
-}
-
-/// The ranges of kept pages in a file that was so long.
-fn old_extents(kept: &RangeSet, length: u64) -> Vec<Extent> {
-    let ranges = kept.iter().map(|(start, end)| {
-        let offset = start.saturating_mul(PAGE);
-        (offset, end.saturating_mul(PAGE).min(length))
-    });
-    let extents = ranges.filter(|(offset, end)| offset < end);
-    let extents = extents.map(|(offset, end)| Extent {
-        offset,
-        length: end - offset,
-    });
-    extents.collect()
 }

@@ -18,6 +18,7 @@
 //!    the record is appended, since a flush of the log for a later commit makes it durable.
 //! 4. If something cannot be remembered, that is reported, and nobody waits for it or fails.
 
+mod differences;
 mod found;
 mod limbo;
 mod lines;
