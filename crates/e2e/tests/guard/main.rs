@@ -274,7 +274,7 @@ fn a_mount_namespace_from_before_the_guard_goes_on_as_outside_writer() {
     );
     let script = format!(
         "{WAIT_UNTIL}: > {ready}; wait_until test -e {go}
-        grep -c atomdir-guard /proc/self/mountinfo; cat a
+        grep -c $PWD /proc/self/mountinfo; cat a
         {atomdir} run --quiet -- sh -c 'echo inside > a'; cat a; echo outside > a",
         ready = ready.display(),
         go = go.display(),
