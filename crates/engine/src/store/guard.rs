@@ -157,7 +157,10 @@ pub struct Section<'a> {
 }
 
 /// The gate is closed, and no commit gets a sequence: a transaction begins.
-pub(crate) struct Paused<'a>(&'a Gate);
+pub(crate) struct Paused<'a> {
+    gate: &'a Gate,
+    is_call: bool,
+}
 
 /// The gate is closed: a commit changes the base.
 pub(crate) struct Closed<'a> {
@@ -285,7 +288,10 @@ impl Gate {
         while state.inside != [0, 0] {
             state = sync::wait(&self.changed, state);
         }
-        Some(Paused(self))
+        Some(Paused {
+            gate: self,
+            is_call: false,
+        })
     }
 
     /// The sequence of the newest epoch that snapshots may show.
@@ -318,12 +324,9 @@ impl Gate {
 
     /// These objects have another number of links than the kernel may have cached.
     pub fn forget_links(&self, objects: Vec<Identity>) {
-        let mut state = self.lock();
-        state.links.extend(objects);
+        self.lock().links.extend(objects);
         // Otherwise whoever has closed the gate does it: that may be this thread.
-        if matches!(state.phase, Phase::Open) {
-            self.forget_now(state);
-        }
+        self.forget_pending();
     }
 
     fn forget_now(&self, mut state: MutexGuard<'_, GateState>) {
@@ -338,11 +341,22 @@ impl Gate {
         }
     }
 
-    fn open(&self) {
-        let mut state = self.lock();
-        state.phase = Phase::Open;
+    fn open_only(&self) {
+        self.lock().phase = Phase::Open;
         self.changed.notify_all();
-        self.forget_now(state);
+    }
+
+    fn open(&self) {
+        self.open_only();
+        self.forget_pending();
+    }
+
+    /// Makes the kernel forget what nobody has made it forget while the gate was closed.
+    pub fn forget_pending(&self) {
+        let state = self.lock();
+        if matches!(state.phase, Phase::Open) {
+            self.forget_now(state);
+        }
     }
 
     pub fn is_guarded(&self) -> bool {
@@ -420,16 +434,23 @@ impl Gate {
 }
 
 impl Paused<'_> {
+    /// A call of a program has paused the gate. Then this thread makes the kernel forget nothing:
+    /// the kernel may keep locked for the call what that needs.
+    pub fn by_call(mut self) -> Self {
+        self.is_call = true;
+        self
+    }
+
     /// The snapshot of a transaction that begins now, and that shows all commits up to `at`.
     pub fn snapshot(&self, at: Sequence) -> Sequence {
-        let mut state = self.0.lock();
+        let mut state = self.gate.lock();
         state.close_epoch();
         state.closed.max(at)
     }
 
     /// The place in the commit order of all that calls have changed since the last commit.
     pub fn close(&self) -> Sequence {
-        let mut state = self.0.lock();
+        let mut state = self.gate.lock();
         let next = state.newest.next();
         state.epoch.get_or_insert(next);
         state.close_epoch();
@@ -438,14 +459,18 @@ impl Paused<'_> {
 
     /// Whether a snapshot that begins now has a later place in the commit order than `at`.
     pub fn is_beyond(&self, at: Sequence) -> bool {
-        let state = self.0.lock();
+        let state = self.gate.lock();
         state.epoch.is_some() || state.closed > at
     }
 }
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        self.0.open();
+        if self.is_call {
+            self.gate.open_only();
+        } else {
+            self.gate.open();
+        }
     }
 }
 

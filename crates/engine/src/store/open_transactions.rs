@@ -191,7 +191,9 @@ impl<D: Disk> Store<D> {
         oldest = oldest.into_iter().chain(open.remembering()).min();
         let is_worth_it = begin.is_none()
             || lock(&self.0.retained).len() >= 2 * open.left_by_prune + RETAINED_MIN;
-        let prune_for = (oldest.unwrap_or(open.published), begin);
+        // What begins from now on shows these.
+        let newest = open.published.max(self.0.gate.closed_epoch());
+        let prune_for = (oldest.unwrap_or(newest), begin);
         if is_worth_it && open.pruned_for != prune_for {
             open.pruned_for = prune_for;
             // Under this lock no transaction can begin and need what is dropped: a commit that it

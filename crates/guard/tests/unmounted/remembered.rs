@@ -180,3 +180,34 @@ fn what_programs_change_is_shown_by_the_past_and_taken_back_by_an_undo() {
         remember(seed);
     }
 }
+
+/// Memory and limbo hold only what the history keeps.
+#[test]
+fn nothing_is_kept_in_memory_once_it_is_logged() {
+    let world = World::new();
+    world.store.remember_outside(true).expect("it can be set");
+    let path = |name: &str| vec![name.to_owned()];
+    let act = |operation: Operation| {
+        run(&world.guarded, &operation).unwrap_or_else(|errno| panic!("{operation:?}: {errno}"));
+    };
+    for number in 0..50_u8 {
+        act(Operation::File(path(&format!("f{number}")), 0o600));
+    }
+    world.store.commits().expect("listed");
+    for round in 1..5_u8 {
+        for number in 0..50_u8 {
+            let name = path(&format!("f{number}"));
+            act(Operation::Write(name.clone(), 0, 5000, round));
+            act(Operation::Mode(name, 0o600 + u32::from(round)));
+        }
+        world.store.commits().expect("listed");
+        assert_eq!(world.store.status().retained_objects, 0, "round {round}");
+    }
+    let commits = world.store.commits().expect("listed");
+    assert_eq!(commits.len(), 5);
+    world.store.checkpoint().expect("well");
+    let limbo = world.root().join(".atomdir/limbo");
+    let kept = std::fs::read_dir(limbo).expect("listed").count();
+    // Of the first write there is nothing to keep.
+    assert_eq!(kept, 3 * 50, "pages that were overwritten, and nothing else");
+}

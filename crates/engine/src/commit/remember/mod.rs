@@ -68,7 +68,10 @@ impl<D: Disk> Guard<D> {
         };
         // If another thread commits just now, that logs them: this call must not wait for it.
         if others_are_over && let Some(mut state) = sync::try_lock(&self.store.0.commit) {
-            self.store.remember_or_warn(&mut state);
+            // Nothing is dropped that the kernel would have to forget: see `Paused::by_call`.
+            if let Err(error) = self.store.record(&mut state, true) {
+                tracing::warn!(%error, "changes of programs outside are not in the history");
+            }
         }
     }
 
@@ -107,8 +110,16 @@ impl<D: Disk> Store<D> {
     pub fn remember_now(&self) -> Result<(), StoreError> {
         if lock(&self.0.open).remembered.is_some() {
             self.record_outside(&mut lock(&self.0.commit))?;
+            self.drop_remembered();
         }
         Ok(())
+    }
+
+    /// What was kept for records goes, unless transactions need it or the history has it now.
+    fn drop_remembered(&self) {
+        self.prune_versions();
+        self.drop_links_in_limbo();
+        self.0.gate.forget_pending();
     }
 
     /// Logs it if those who have changed it are over, or take too long.
@@ -119,7 +130,14 @@ impl<D: Disk> Store<D> {
             let remembered = open.remembered.as_ref();
             remembered.is_some_and(|remembered| remembered.is_due(now))
         };
-        if is_due { self.remember_now() } else { Ok(()) }
+        if is_due {
+            self.remember_now()?;
+        }
+        if self.0.remembers.load(Ordering::Relaxed) {
+            // Calls have left that to others.
+            self.drop_remembered();
+        }
+        Ok(())
     }
 
     pub(super) fn begin_to_remember(&self, open: &mut OpenTransactions<D>) {
@@ -130,22 +148,23 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    fn remember_or_warn(&self, state: &mut CommitState<D>) {
-        if let Err(error) = self.record_outside(state) {
-            tracing::warn!(%error, "changes of programs outside are not in the history");
-        }
-    }
-
     /// Appends the record of what programs outside have changed, if there is anything.
     pub(super) fn record_outside(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+        self.record(state, false)
+    }
+
+    fn record(&self, state: &mut CommitState<D>, is_call: bool) -> Result<(), StoreError> {
         if lock(&self.0.open).remembered.is_none() || lock(&self.0.stalled).is_some() {
             return Ok(());
         }
         self.refuse_if_poisoned()?;
-        let Some(paused) = self.0.gate.pause() else {
-            self.forget_remembered();
+        let Some(mut paused) = self.0.gate.pause() else {
+            lock(&self.0.open).remembered = None;
             return Ok(());
         };
+        if is_call {
+            paused = paused.by_call();
+        }
         let (remembered, passing) = {
             let mut open = lock(&self.0.open);
             (open.remembered.take(), std::mem::take(&mut open.passing))
@@ -171,15 +190,7 @@ impl<D: Disk> Store<D> {
             let errno = reason(errno);
             tracing::warn!(%errno, "changes of programs outside are not in the history");
         }
-        self.forget_remembered();
         Ok(())
-    }
-
-    /// What was kept for it goes, unless transactions need it or the history has it now.
-    fn forget_remembered(&self) {
-        lock(&self.0.open).remembered = None;
-        self.prune_versions();
-        self.drop_links_in_limbo();
     }
 
     fn log_remembered(
@@ -203,7 +214,7 @@ impl<D: Disk> Store<D> {
             transaction,
             stage: transaction,
             time: now,
-            user: remembered.runs.first().map_or(0, |run| run.user),
+            user: user(&remembered.runs).unwrap_or(core.options.privileges.user),
             groups: None,
             is_outside: true,
             label: label(&remembered.runs),
@@ -235,6 +246,13 @@ impl<D: Disk> Store<D> {
         self.0.gate.hand_over(&found.handed_over);
         Ok(())
     }
+}
+
+/// Whose runs they are. `None`: of several users, or of nobody in particular. Then the commit is the
+/// owner's of the store.
+fn user(runs: &[Run]) -> Option<u32> {
+    let first = runs.first()?.user;
+    runs.iter().all(|run| run.user == first).then_some(first)
 }
 
 /// Names the programs, as the commit's label.
