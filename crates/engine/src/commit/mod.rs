@@ -61,7 +61,7 @@ mod privileges;
 pub(crate) mod publish;
 pub(crate) mod refresh;
 mod refuse;
-mod remember;
+pub(crate) mod remember;
 pub(crate) mod resolve;
 pub(crate) mod stalled;
 mod terms;

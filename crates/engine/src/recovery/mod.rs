@@ -32,12 +32,13 @@ use std::sync::atomic::AtomicU64;
 
 use atomdir_disk::{Disk, Errno, Identity, Name};
 use atomdir_format::header::{StoreHeader, StoreId};
-use atomdir_format::record::{CommitRecord, LogRecord};
+use atomdir_format::record::{CommitRecord, FormerPages, LogRecord};
 use atomdir_format::summary::SummaryRecord;
 use atomdir_types::RecoveryReport;
 
 use crate::apply::{Apply, ApplyError, Desired, WritableFiles};
 use crate::base::core::Core;
+use crate::commit::remember;
 use crate::control::applied_mark::AppliedFile;
 use crate::control::{self, id_supply};
 use crate::error::StoreError;
@@ -105,7 +106,9 @@ pub(crate) fn recover<D: Disk>(
     );
     let mut recent = RecentCommits::default();
     let summaries = read_history(&disk, &history, id, |commit| recent.note(commit))?;
-    let (mut tail, cancelled) = without_cancelled(tail);
+    let (mut tail, mut cancelled) = without_cancelled(tail);
+    let boot = remember::boot(&disk, &root).map_err(failed("ask for the boot of"))?;
+    distrust(&mut tail, &mut cancelled, boot);
     let in_log = tail.iter();
     let in_log = in_log.map(|of| (Sequence(of.sequence), TransactionId(of.transaction)));
     let staged = staged(&disk, &handles.stage, in_log, &summaries.records)?;
@@ -246,6 +249,21 @@ fn without_cancelled(tail: Vec<LogRecord>) -> (Vec<CommitRecord>, BTreeSet<u64>)
     }
     commits.retain(|commit| !cancelled.contains(&commit.sequence));
     (commits, cancelled)
+}
+
+/// Leaves out what programs outside have changed if the old pages are in limbo and the machine has
+/// booted since: nobody has flushed these.
+fn distrust(tail: &mut Vec<CommitRecord>, left_out: &mut BTreeSet<u64>, boot: Option<u64>) {
+    tail.retain(|record| {
+        let mut former = record.before.iter().flat_map(|before| &before.objects);
+        let is_unsure = record.is_outside
+            && (boot.is_none() || boot != Some(record.stage))
+            && former.any(|one| one.pages == FormerPages::Limbo);
+        if is_unsure {
+            left_out.insert(record.sequence);
+        }
+        !is_unsure
+    });
 }
 
 /// The newest commit that has happened. Later sequences belong to commits that were cancelled.

@@ -209,5 +209,9 @@ fn nothing_is_kept_in_memory_once_it_is_logged() {
     let limbo = world.root().join(".atomdir/limbo");
     let kept = std::fs::read_dir(limbo).expect("listed").count();
     // Of the first write there is nothing to keep.
-    assert_eq!(kept, 3 * 50, "pages that were overwritten, and nothing else");
+    assert_eq!(
+        kept,
+        3 * 50,
+        "pages that were overwritten, and nothing else"
+    );
 }

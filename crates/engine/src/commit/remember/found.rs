@@ -30,8 +30,6 @@ pub(super) struct Found {
     pub before: Before,
     /// The new contents of files are in the base, so the record has none, by serial.
     pub contents: HashMap<u64, Vec<Run>>,
-    /// Files in limbo with old pages, to be flushed.
-    pub saved: Vec<Name>,
     /// What is as it was, but for times.
     pub passing: Passing,
     /// Everything in limbo that the record names.
@@ -97,7 +95,6 @@ pub(super) fn find<D: Disk>(
         present: Present::default(),
         before: Before::default(),
         contents: HashMap::new(),
-        saved: Vec::new(),
         passing: Passing::new(),
         handed_over: moved,
     };
@@ -381,7 +378,6 @@ impl<D: Disk> Finder<'_, D> {
             }
         }
         found.before.limbo_bytes += space_of(&disk.stat_at(limbo, &wanted)?);
-        found.saved.push(wanted.clone());
         found.handed_over.push(wanted);
         Ok(FormerPages::Limbo)
     }

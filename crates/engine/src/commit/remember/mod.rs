@@ -14,8 +14,9 @@
 //!    changed for an outsider's change, and each snapshot is a point between records. A call between
 //!    the two is remembered with what follows. If it changes what the commit changes, the commit
 //!    finds that before it is applied, and is cancelled.
-//! 3. What the record names in limbo is the history's from then on. Saved pages are durable before
-//!    the record is appended, since a flush of the log for a later commit makes it durable.
+//! 3. What the record names in limbo is the history's from then on. A checkpoint flushes it. A record
+//!    in the log whose saved pages are in limbo counts only as long as the machine has not booted
+//!    since: a flush of the log for a later commit may have made the record durable without them.
 //! 4. If something cannot be remembered, that is reported, and nobody waits for it or fails.
 
 mod differences;
@@ -25,7 +26,7 @@ mod lines;
 
 use std::sync::atomic::Ordering;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Name, Stat, Timestamp, reason};
+use atomdir_disk::{Disk, Errno, Identity, Name, Stat, Timestamp, reason};
 use atomdir_format::record::{CommitRecord, LogRecord};
 
 use crate::error::StoreError;
@@ -42,7 +43,7 @@ use crate::write_set::Carried;
 
 use found::{Found, find};
 
-/// A record holds at most so many old bytes. More are in limbo, which takes flushes of their own.
+/// A record holds at most so many old bytes. More are in limbo.
 const CARRIED_BYTES_MAX: u64 = 128 << 10;
 
 impl<D: Disk> Guard<D> {
@@ -200,19 +201,12 @@ impl<D: Disk> Store<D> {
         (sequence, settled): (Sequence, Timestamp),
     ) -> Result<(), Errno> {
         let core = &*self.0.core;
-        for name in &found.saved {
-            let saved = core.disk.open(&core.control.limbo, name, Access::Read)?;
-            core.disk.sync(&saved)?;
-        }
-        if !found.saved.is_empty() {
-            core.disk.sync_directory(&core.control.limbo)?;
-        }
         let TransactionId(transaction) = self.take_id_in(state).map_err(|_| Errno::IO)?;
         let now = core.options.clock.now();
         let head = CommitRecord {
             sequence: sequence.0,
             transaction,
-            stage: transaction,
+            stage: boot(&core.disk, &core.root)?.unwrap_or_default(),
             time: now,
             user: user(&remembered.runs).unwrap_or(core.options.privileges.user),
             groups: None,
@@ -246,6 +240,15 @@ impl<D: Disk> Store<D> {
         self.0.gate.hand_over(&found.handed_over);
         Ok(())
     }
+}
+
+/// A number that the next boot, or attachment of the disk, has not. Recovery then distrusts what nobody has flushed.
+pub(crate) fn boot<D: Disk>(disk: &D, root: &D::Handle) -> Result<Option<u64>, Errno> {
+    let attachment = disk.attachment(root)?;
+    Ok(attachment.map(|known| {
+        let number = u128::from_le_bytes(known.boot);
+        (number as u64) ^ known.disk
+    }))
 }
 
 /// Whose runs they are. `None`: of several users, or of nobody in particular. Then the commit is the
