@@ -107,8 +107,7 @@ pub(crate) fn recover<D: Disk>(
     let mut recent = RecentCommits::default();
     let summaries = read_history(&disk, &history, id, |commit| recent.note(commit))?;
     let (mut tail, mut cancelled) = without_cancelled(tail);
-    let boot = remember::boot(&disk, &root).map_err(failed("ask for the boot of"))?;
-    distrust(&mut tail, &mut cancelled, boot);
+    distrust((&disk, &root), &mut tail, &mut cancelled)?;
     let in_log = tail.iter();
     let in_log = in_log.map(|of| (Sequence(of.sequence), TransactionId(of.transaction)));
     let staged = staged(&disk, &handles.stage, in_log, &summaries.records)?;
@@ -253,7 +252,12 @@ fn without_cancelled(tail: Vec<LogRecord>) -> (Vec<CommitRecord>, BTreeSet<u64>)
 
 /// Leaves out what programs outside have changed if the old pages are in limbo and the machine has
 /// booted since: nobody has flushed these.
-fn distrust(tail: &mut Vec<CommitRecord>, left_out: &mut BTreeSet<u64>, boot: Option<u64>) {
+fn distrust<D: Disk>(
+    (disk, root): (&D, &D::Handle),
+    tail: &mut Vec<CommitRecord>,
+    left_out: &mut BTreeSet<u64>,
+) -> Result<(), StoreError> {
+    let boot = remember::boot(disk, root).map_err(failed("ask for the boot of"))?;
     tail.retain(|record| {
         let mut former = record.before.iter().flat_map(|before| &before.objects);
         let is_unsure = record.is_outside
@@ -264,6 +268,7 @@ fn distrust(tail: &mut Vec<CommitRecord>, left_out: &mut BTreeSet<u64>, boot: Op
         }
         !is_unsure
     });
+    Ok(())
 }
 
 /// The newest commit that has happened. Later sequences belong to commits that were cancelled.

@@ -37,7 +37,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use atomdir_disk::{Disk, FileUsers, Identity, Name};
-use atomdir_format::record::{CommitRecord, Locator};
+use atomdir_format::record::CommitRecord;
 
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
@@ -45,25 +45,13 @@ use crate::locks::Wake;
 use crate::locks::table::Ticket;
 use crate::names;
 use crate::store::Store;
+use crate::store::touched::Touched;
 use crate::sync;
 use crate::write_set::WriteSet;
 
 /// How often the kernel is made to forget before the gate closes even though programs go on to read
 /// what the commit touches. After that they may see old contents once more for a moment.
 const TRIES_MAX: usize = 64;
-
-/// What a commit is about to change in the base.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Touched {
-    /// Names that lead to other objects afterwards or to none, and those of objects that change.
-    pub entries: HashSet<(Identity, Name)>,
-    /// Objects of which attributes, contents or entries change.
-    pub objects: HashSet<Identity>,
-    /// Objects that lose their last name.
-    pub dying: Vec<Identity>,
-    /// Those that commit.
-    pub transactions: HashSet<TransactionId>,
-}
 
 /// What serves the base to programs outside transactions.
 pub trait Guarding: Send + Sync {
@@ -390,7 +378,7 @@ impl Gate {
         let used = in_use.map(|(_, file)| file).collect();
         let mut touched = Touched::default();
         for (record, set) in commits {
-            note_touched(&mut touched, record);
+            touched.note(record);
             touched
                 .transactions
                 .insert(TransactionId(record.transaction));
@@ -489,32 +477,5 @@ impl Drop for Closed<'_> {
     fn drop(&mut self) {
         self.guarding.changed(self.is_applied);
         self.gate.open();
-    }
-}
-
-fn note_touched(touched: &mut Touched, record: &CommitRecord) {
-    let directory = |number: u32| record.directories[number as usize].identity;
-    let note_object = |touched: &mut Touched, number: u32| {
-        let object = &record.objects[number as usize];
-        touched.objects.insert(object.identity);
-        if let Locator::Entry {
-            directory: above,
-            name,
-        } = &object.locator
-        {
-            touched.entries.insert((directory(*above), name.clone()));
-        }
-    };
-    for entry in &record.entries {
-        let above = directory(entry.directory);
-        touched.objects.insert(above);
-        touched.entries.insert((above, entry.name.clone()));
-        touched.objects.extend(entry.before);
-        if let Some(after) = entry.after {
-            note_object(touched, after);
-        }
-    }
-    for update in &record.updates {
-        note_object(touched, update.object);
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod open_transactions;
 pub(crate) mod queue;
 pub(crate) mod remembered;
 pub(crate) mod stranded;
+pub(crate) mod touched;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
