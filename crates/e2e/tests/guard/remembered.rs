@@ -134,7 +134,7 @@ fn a_user_takes_back_what_a_program_has_done_and_keeps_what_others_have() {
     assert!(!guarded.base().join("shared/d").exists());
 }
 
-/// What is logged survives the service. What is not is only not in the history.
+/// Logged changes survive the service. Later ones are in the files, and missing in the history.
 #[test]
 fn remembered_changes_are_undone_after_the_service_was_killed() {
     let test = "remembered_changes_are_undone_after_the_service_was_killed";

@@ -114,8 +114,15 @@ fn is_in_place(object: &ObjectWrite) -> bool {
 
 /// The extents of a file of this length that a change of contents overwrites or cuts off.
 fn overwritten(contents: &ContentsWrite, length: u64) -> Vec<Extent> {
-    let overwritten = contents.overwritten().into_iter();
-    let ranges = overwritten.map(|(start, end)| {
+    extents_of_pages(contents.overwritten(), length)
+}
+
+/// The extents of these pages in a file of this length.
+pub(super) fn extents_of_pages(
+    pages: impl IntoIterator<Item = (u64, u64)>,
+    length: u64,
+) -> Vec<Extent> {
+    let ranges = pages.into_iter().map(|(start, end)| {
         let offset = start.saturating_mul(PAGE);
         (offset, end.saturating_mul(PAGE).min(length))
     });

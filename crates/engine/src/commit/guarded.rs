@@ -1,7 +1,8 @@
 //! What calls through a guard replace is kept for open snapshots, so that these stay as they are.
 //!
 //! Before a call changes an object, this keeps the object's attributes, pages and names until the
-//! call's epoch (`store::guard`), as a commit would. It does nothing while no transaction is open.
+//! call's epoch (`store::guard`), as a commit would. It does nothing while no transaction is open and
+//! changes are not remembered (`commit::remember`).
 //! Conflicts with such calls are found as those with all outside writers, by change times. Those of a
 //! directory say nothing, so calls that change its attributes are noted (`Changed::guarded`).
 //!

@@ -135,7 +135,7 @@ pub(crate) fn recover<D: Disk>(
     let in_history = journal.newest_summary;
     let logged = tail.iter().filter(|record| record.sequence > in_history);
     logged.for_each(|record| journal.note_published(record));
-    // What they say was in the base before.
+    // The base had the changes before these records were written.
     tail.retain(|record| !record.is_outside);
     let mut state = CommitState {
         journal,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Extent, Kind, Owner, Stat};
+use atomdir_disk::{Kind, Owner, Stat};
 use atomdir_format::record::AttributesChange;
 use atomdir_types::TreePath;
 
@@ -89,18 +89,4 @@ pub(super) fn contents(old: &Stat, now: &Stat, kept: &RangeSet) -> Option<Conten
         differing: None,
         is_used: true,
     })
-}
-
-/// The ranges of kept pages in a file that was so long.
-pub(super) fn old_extents(kept: &RangeSet, length: u64) -> Vec<Extent> {
-    let ranges = kept.iter().map(|(start, end)| {
-        let offset = start.saturating_mul(PAGE);
-        (offset, end.saturating_mul(PAGE).min(length))
-    });
-    let extents = ranges.filter(|(offset, end)| offset < end);
-    let extents = extents.map(|(offset, end)| Extent {
-        offset,
-        length: end - offset,
-    });
-    extents.collect()
 }

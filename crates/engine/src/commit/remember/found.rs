@@ -7,15 +7,13 @@ use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Name, Result, Stat};
 use atomdir_format::record::{AttributesChange, Before, FormerPages, Run};
 use atomdir_types::TreePath;
 
-use super::differences::{
-    attributes_change, contents, object_write, old_extents, old_xattrs, xattrs_change,
-};
+use super::differences::{attributes_change, contents, object_write, old_xattrs, xattrs_change};
 use super::limbo::{as_they_were, into_removed_directories};
 use super::{CARRIED_BYTES_MAX, lines};
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, OldAttributes, OldBody, Place, space_of, version_at};
-use crate::commit::before::former as former_of;
+use crate::commit::before::{extents_of_pages, former as former_of};
 use crate::ids::{NodeId, Sequence};
 use crate::log::record_builder::Present;
 use crate::names;
@@ -23,21 +21,21 @@ use crate::ranges::RangeSet;
 use crate::store::remembered::{Passing, Remembered};
 use crate::write_set::{Created, CreatedPlace, EntryWrite, Object, ObjectWrite, WriteSet};
 
-/// What a record is built from.
+/// Everything from which the record is built.
 pub(super) struct Found {
     pub set: WriteSet,
     pub present: Present,
     pub before: Before,
     /// The new contents of files are in the base, so the record has none, by serial.
     pub contents: HashMap<u64, Vec<Run>>,
-    /// What is as it was, but for times.
+    /// The objects of which only times have changed.
     pub passing: Passing,
     /// Everything in limbo that the record names.
     pub handed_over: Vec<Name>,
 }
 
 impl Found {
-    /// Whether everything is as before, but for times of directories.
+    /// Whether nothing has changed but times.
     pub fn is_passing(&self) -> bool {
         self.set.entries.is_empty() && self.set.objects.iter().all(|object| object.is_implied)
     }
@@ -57,7 +55,7 @@ pub(super) struct Finder<'a, D: Disk> {
     remembered: &'a Remembered,
     /// The entries that lead elsewhere now.
     pub entries: Vec<Entry>,
-    /// What has lost its last name, by serial.
+    /// The objects that have lost their last name, by serial.
     pub dead: BTreeMap<u64, Arc<Base>>,
     /// Objects that had one of the entries, by serial.
     old: BTreeSet<u64>,
@@ -176,7 +174,7 @@ impl<D: Disk> Finder<'_, D> {
         Ok(())
     }
 
-    /// What an entry leads to now. `None`: a file system is mounted there.
+    /// The object, if any, that an entry leads to now. `None`: a file system is mounted there.
     fn present(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Option<Arc<Base>>>> {
         if matches!(directory.state().place, Place::Limbo(_)) {
             return Ok(Some(None));
@@ -306,7 +304,7 @@ impl<D: Disk> Finder<'_, D> {
         sequence: Sequence,
     ) -> Result<()> {
         let extents = |one: &ObjectFound| match one.write.contents {
-            Some(_) => old_extents(&one.kept, one.old.stat.length),
+            Some(_) => extents_of_pages(one.kept.iter(), one.old.stat.length),
             None => Vec::new(),
         };
         let lengths = objects.iter().flat_map(extents);
@@ -344,6 +342,22 @@ impl<D: Disk> Finder<'_, D> {
         Ok(FormerPages::Carried { runs })
     }
 
+    /// Writes the old contents of a file to another one, at the same offsets.
+    pub fn write_old(&self, base: &Arc<Base>, extents: &[Extent], to: &D::Handle) -> Result<()> {
+        const CHUNK: u64 = 1 << 20;
+        let snapshot = Snapshot::new(self.core, self.at);
+        for Extent { offset, length } in extents {
+            let (mut at, end) = (*offset, offset + length);
+            while at < end {
+                let mut bytes = vec![0; (end - at).min(CHUNK) as usize];
+                snapshot.read(base, at, &mut bytes)?;
+                self.core.disk.write_at(to, &bytes, at)?;
+                at += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
     /// Has old pages in a file in limbo, as the record wants them.
     fn save(
         &self,
@@ -351,7 +365,6 @@ impl<D: Disk> Finder<'_, D> {
         base: &Arc<Base>,
         (extents, sequence): (&[Extent], Sequence),
     ) -> Result<FormerPages> {
-        const CHUNK: u64 = 1 << 20;
         let (disk, limbo) = (&self.core.disk, &*self.core.control.limbo);
         let wanted = names::saved_pages(base.identity(), sequence);
         let is_there = {
@@ -366,16 +379,7 @@ impl<D: Disk> Finder<'_, D> {
                 Err(Errno::EXIST) => disk.open(limbo, &wanted, Access::ReadWrite)?,
                 created => created?,
             };
-            let snapshot = Snapshot::new(self.core, self.at);
-            for Extent { offset, length } in extents {
-                let (mut at, end) = (*offset, offset + length);
-                while at < end {
-                    let mut bytes = vec![0; (end - at).min(CHUNK) as usize];
-                    snapshot.read(base, at, &mut bytes)?;
-                    disk.write_at(&file, &bytes, at)?;
-                    at += bytes.len() as u64;
-                }
-            }
+            self.write_old(base, extents, &file)?;
         }
         found.before.limbo_bytes += space_of(&disk.stat_at(limbo, &wanted)?);
         found.handed_over.push(wanted);

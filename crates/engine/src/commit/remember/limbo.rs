@@ -5,8 +5,9 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Attributes, Disk, Errno, Kind, Name, RenameMode, Result};
 
 use super::found::Finder;
-use crate::base::snapshot::{PAGE, Snapshot};
+use crate::base::snapshot::read_xattrs;
 use crate::base::{Base, OldAttributes, Place};
+use crate::commit::before::extents_of_pages;
 
 /// Gives what was removed its old attributes and contents, if these were changed before.
 pub(super) fn as_they_were<D: Disk>(finder: &Finder<'_, D>) -> Result<()> {
@@ -27,26 +28,15 @@ fn restore_contents<D: Disk>(
     base: &Arc<Base>,
     old: &OldAttributes,
 ) -> Result<()> {
-    const CHUNK: u64 = 1 << 20;
-    let kept = finder.kept_pages(base);
     let has_changed = !base.state().bodies_after(finder.at).is_empty();
     if !has_changed {
         return Ok(());
     }
     let (core, length) = (finder.core, old.stat.length);
     let (identity, place) = base.identity_and_place();
-    let snapshot = Snapshot::new(core, finder.at);
     let file = core.open_at(&place, identity, Access::ReadWrite)?;
-    for (start, end) in kept.iter() {
-        let mut at = start.saturating_mul(PAGE);
-        let end = end.saturating_mul(PAGE).min(length);
-        while at < end {
-            let mut bytes = vec![0; (end - at).min(CHUNK) as usize];
-            snapshot.read(base, at, &mut bytes)?;
-            core.disk.write_at(&file, &bytes, at)?;
-            at += bytes.len() as u64;
-        }
-    }
+    let kept = extents_of_pages(finder.kept_pages(base).iter(), length);
+    finder.write_old(base, &kept, &file)?;
     core.disk.set_length(&file, length)
 }
 
@@ -66,7 +56,7 @@ fn restore_attributes<D: Disk>(
         if now.mode != mode && base.kind != Kind::Symlink {
             disk.set_mode(object, mode)?;
         }
-        let present = crate::base::snapshot::read_xattrs(disk, object)?;
+        let present = read_xattrs(disk, object)?;
         for (name, _) in &present {
             if old.xattrs.iter().all(|(known, _)| known != name) {
                 disk.remove_xattr(object, name)?;

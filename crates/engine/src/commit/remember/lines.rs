@@ -1,4 +1,4 @@
-//! What changed, path by path, as the history lists it.
+//! The list of changed paths, for the history.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
