@@ -1,6 +1,7 @@
 //! Whether each service of a store mounts a guard.
 
-use super::{GUARD, SettingsError};
+use super::GUARD;
+use super::choice::Choice;
 
 /// What the service of a store does about a guard when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,32 +18,15 @@ pub enum GuardChoice {
 impl GuardChoice {
     /// The word for it in the settings.
     pub fn word(self) -> &'static str {
-        word(self)
+        CHOICE.word(self)
     }
 }
 
-/// The first is the default.
-pub(super) const WORDS: [(&str, GuardChoice); 3] = [
-    ("off", GuardChoice::Off),
-    ("on", GuardChoice::On),
-    ("sync", GuardChoice::Sync),
-];
-
-/// An empty text means the default.
-pub(super) fn parse(text: &str) -> Result<GuardChoice, SettingsError> {
-    let found = WORDS.into_iter().find(|(word, _)| *word == text);
-    match found {
-        Some((_, choice)) => Ok(choice),
-        None if text.is_empty() => Ok(GuardChoice::Off),
-        None => Err(SettingsError::BadValue {
-            key: GUARD,
-            value: text.to_owned(),
-            reason: "it is one of off, on and sync".to_owned(),
-        }),
-    }
-}
-
-pub(super) fn word(choice: GuardChoice) -> &'static str {
-    let found = WORDS.into_iter().find(|(_, one)| *one == choice);
-    found.map_or("off", |(word, _)| word)
-}
+pub(super) const CHOICE: Choice<GuardChoice> = Choice {
+    key: GUARD,
+    words: &[
+        ("off", GuardChoice::Off),
+        ("on", GuardChoice::On),
+        ("sync", GuardChoice::Sync),
+    ],
+};

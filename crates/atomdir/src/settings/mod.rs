@@ -3,12 +3,15 @@
 //! unchanged.
 
 mod allow;
+mod choice;
 mod guard;
 mod history;
 
 pub use allow::Allow;
 pub use guard::GuardChoice;
 pub use history::History;
+
+use choice::Choice;
 
 use crate::StoreLocation;
 use crate::api::StoreError;
@@ -55,9 +58,6 @@ pub const GUARD: &str = "guard";
 /// Whether what programs outside transactions change through a guard is kept in the history.
 pub const GUARD_HISTORY: &str = "guard-history";
 
-/// The words of [`GUARD_HISTORY`]; the first is the default.
-pub const GUARD_HISTORY_WORDS: [&str; 2] = ["off", "on"];
-
 /// All keys, in the order in which they are shown.
 pub const KEYS: [&str; 8] = [
     ALLOW,
@@ -73,12 +73,26 @@ pub const KEYS: [&str; 8] = [
 /// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
 const KEPT_OF_COPY: [&str; 5] = [VIEW, HISTORY_AGE, TIMES, APPEND, GUARD_HISTORY];
 
-const VIEWS: [(&str, ViewChoice); 4] = [
-    ("auto", ViewChoice::Auto),
-    ("exact", ViewChoice::Exact),
-    ("native", ViewChoice::Native),
-    ("exclusive", ViewChoice::Exclusive),
-];
+const VIEWS: Choice<ViewChoice> = Choice {
+    key: VIEW,
+    words: &[
+        ("auto", ViewChoice::Auto),
+        ("exact", ViewChoice::Exact),
+        ("native", ViewChoice::Native),
+        ("exclusive", ViewChoice::Exclusive),
+    ],
+};
+
+/// Whether files get the time of the commit.
+const AT_COMMIT: Choice<bool> = Choice {
+    key: TIMES,
+    words: &[(TIMES_WORDS[0], false), (TIMES_WORDS[1], true)],
+};
+
+const REMEMBERS: Choice<bool> = Choice {
+    key: GUARD_HISTORY,
+    words: &[("off", false), ("on", true)],
+};
 
 /// Why settings cannot be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -155,12 +169,12 @@ impl Settings {
     /// The words that a setting can be set to, besides lists and numbers. Empty for an unknown one.
     pub fn words(key: &str) -> Vec<&'static str> {
         match key {
-            VIEW => VIEWS.map(|(name, _)| name).to_vec(),
+            VIEW => VIEWS.words(),
             HISTORY_AGE => vec![history::OFF],
             HISTORY_SPACE => vec![history::AUTO],
-            TIMES => TIMES_WORDS.to_vec(),
-            GUARD => guard::WORDS.map(|(word, _)| word).to_vec(),
-            GUARD_HISTORY => GUARD_HISTORY_WORDS.to_vec(),
+            TIMES => AT_COMMIT.words(),
+            GUARD => guard::CHOICE.words(),
+            GUARD_HISTORY => REMEMBERS.words(),
             _ => Vec::new(),
         }
     }
@@ -213,7 +227,7 @@ impl Settings {
 
     /// The kind of view that transactions get.
     pub fn view(&self) -> Result<ViewChoice, SettingsError> {
-        parse_view(self.value(VIEW))
+        VIEWS.parse(self.value(VIEW))
     }
 
     /// How much is kept of what commits replace; `None`: nothing.
@@ -225,21 +239,17 @@ impl Settings {
 
     /// Whether files that transactions have written get the time of the commit.
     pub fn times_at_commit(&self) -> Result<bool, SettingsError> {
-        parse_either(TIMES, TIMES_WORDS, self.value(TIMES))
+        AT_COMMIT.parse(self.value(TIMES))
     }
 
     /// Whether what programs outside change through a guard is kept in the history.
     pub fn remembers_outside(&self) -> Result<bool, SettingsError> {
-        parse_either(
-            GUARD_HISTORY,
-            GUARD_HISTORY_WORDS,
-            self.value(GUARD_HISTORY),
-        )
+        REMEMBERS.parse(self.value(GUARD_HISTORY))
     }
 
     /// Whether each service of the store mounts a guard.
     pub fn guard(&self) -> Result<GuardChoice, SettingsError> {
-        guard::parse(self.value(GUARD))
+        guard::CHOICE.parse(self.value(GUARD))
     }
 
     /// The files to which both sides may append.
@@ -253,11 +263,11 @@ impl Settings {
             ALLOW => self.allow()?.to_string(),
             HISTORY_AGE => history::show_age(history::parse_age(self.value(HISTORY_AGE))?),
             HISTORY_SPACE => history::parse_space(self.value(HISTORY_SPACE))?.to_string(),
-            TIMES => TIMES_WORDS[usize::from(self.times_at_commit()?)].to_owned(),
-            GUARD_HISTORY => GUARD_HISTORY_WORDS[usize::from(self.remembers_outside()?)].to_owned(),
+            TIMES => AT_COMMIT.shown(self.value(TIMES))?,
+            GUARD_HISTORY => REMEMBERS.shown(self.value(GUARD_HISTORY))?,
             APPEND => self.appended().shown(),
-            GUARD => guard::word(self.guard()?).to_owned(),
-            _ => view_name(self.view()?).to_owned(),
+            GUARD => guard::CHOICE.shown(self.value(GUARD))?,
+            _ => VIEWS.shown(self.value(VIEW))?,
         })
     }
 
@@ -280,23 +290,17 @@ impl Settings {
             _ if value.is_empty() => String::new(),
             HISTORY_AGE => history::show_age(history::parse_age(value)?),
             HISTORY_SPACE => history::parse_space(value)?.to_string(),
-            TIMES => {
-                let is_second = parse_either(TIMES, TIMES_WORDS, value)?;
-                TIMES_WORDS[usize::from(is_second)].to_owned()
-            }
-            GUARD_HISTORY => {
-                let is_second = parse_either(GUARD_HISTORY, GUARD_HISTORY_WORDS, value)?;
-                GUARD_HISTORY_WORDS[usize::from(is_second)].to_owned()
-            }
+            TIMES => AT_COMMIT.shown(value)?,
+            GUARD_HISTORY => REMEMBERS.shown(value)?,
             APPEND => parse_append(value)?.shown(),
-            GUARD => guard::word(guard::parse(value)?).to_owned(),
-            _ => view_name(parse_view(value)?).to_owned(),
+            GUARD => guard::CHOICE.shown(value)?,
+            _ => VIEWS.shown(value)?,
         };
         if key == ALLOW && store.owner != 0 && !encoded.is_empty() {
             let store = store.root.clone();
             return Err(SettingsError::NotShareable { store });
         }
-        if key == GUARD && store.owner != 0 && !matches!(guard::parse(value)?, GuardChoice::Off) {
+        if key == GUARD && store.owner != 0 && guard::CHOICE.parse(value)? != GuardChoice::Off {
             let store = store.root.clone();
             return Err(SettingsError::NotGuardable { store });
         }
@@ -380,20 +384,6 @@ fn known(key: &str) -> Result<&'static str, SettingsError> {
     })
 }
 
-/// An empty text means the default.
-fn parse_view(text: &str) -> Result<ViewChoice, SettingsError> {
-    let found = VIEWS.into_iter().find(|(name, _)| *name == text);
-    match found {
-        Some((_, choice)) => Ok(choice),
-        None if text.is_empty() => Ok(ViewChoice::Auto),
-        None => Err(SettingsError::BadValue {
-            key: VIEW,
-            value: text.to_owned(),
-            reason: "it is one of auto, exact, native and exclusive".to_owned(),
-        }),
-    }
-}
-
 fn parse_append(text: &str) -> Result<Patterns, SettingsError> {
     match text.contains('\n') {
         false => Ok(Patterns::parse(text)),
@@ -403,28 +393,6 @@ fn parse_append(text: &str) -> Result<Patterns, SettingsError> {
             reason: "it is a list of names on one line".to_owned(),
         }),
     }
-}
-
-/// Whether it is the second of two words. An empty text means the first.
-fn parse_either(
-    key: &'static str,
-    words: [&'static str; 2],
-    text: &str,
-) -> Result<bool, SettingsError> {
-    match words.iter().position(|word| *word == text) {
-        Some(place) => Ok(place > 0),
-        None if text.is_empty() => Ok(false),
-        None => Err(SettingsError::BadValue {
-            key,
-            value: text.to_owned(),
-            reason: format!("it is one of {}", words.join(" and ")),
-        }),
-    }
-}
-
-fn view_name(choice: ViewChoice) -> &'static str {
-    let found = VIEWS.into_iter().find(|(_, one)| *one == choice);
-    found.map_or("auto", |(name, _)| name)
 }
 
 fn open_control(store: &StoreLocation) -> Result<OwnedFd, SettingsError> {
