@@ -104,6 +104,7 @@ pub fn of_transaction() -> Vec<*const ()> {
         Linux::held_past as *const (),
         Linux::id as *const (),
         Linux::is_frozen as *const (),
+        Linux::is_in_doubt as *const (),
         Linux::is_lower as *const (),
         Linux::is_open as *const (),
         Linux::is_over_base as *const (),

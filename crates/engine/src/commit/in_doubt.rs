@@ -217,6 +217,13 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> Transaction<D> {
+    /// Whether it has voted, and waits for a decision, as far as that is known without waiting for a
+    /// commit under way.
+    pub fn is_in_doubt(&self) -> bool {
+        let view = self.view.try_lock();
+        view.is_ok_and(|view| view.as_ref().is_some_and(View::is_in_doubt))
+    }
+
     /// The transaction of another store that decides whether this one commits, if it has voted.
     pub fn coordinator(&self) -> Option<Coordinator> {
         match &self.view.lock().as_ref()?.joint {
