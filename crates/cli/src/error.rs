@@ -212,17 +212,7 @@ impl Error {
                 source,
                 open: true,
             } => explain_commit(*transaction, source),
-            Error::Elsewhere { source, .. } => {
-                let Explained {
-                    exit_code, hint, ..
-                } = source.explain();
-                match **source {
-                    Error::Commit { open: false, .. } if !source.is_logged() => {
-                        (exit_code, Some(all_aborted_hint()))
-                    }
-                    _ => (exit_code, hint),
-                }
-            }
+            Error::Elsewhere { source, .. } => explain_elsewhere(source),
             Error::Commit { source, .. } if source.is_logged() => explained(source),
             Error::Commit {
                 transaction,
@@ -278,11 +268,6 @@ impl Error {
             exit_code,
             conflicts: conflicts.to_vec(),
         }
-    }
-
-    /// Whether it is not known what became of the commit.
-    fn is_logged(&self) -> bool {
-        matches!(self, Error::Commit { source, .. } if source.is_logged())
     }
 
     fn lines(&self, conflicts: &[Conflict]) -> Vec<String> {
@@ -412,10 +397,19 @@ fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     )
 }
 
-fn all_aborted_hint() -> String {
-    "the transactions of all stores were aborted; `atomdir run --retry N` runs a command again after a \
-     conflict"
-        .to_owned()
+fn explain_elsewhere(source: &Error) -> (u8, Option<String>) {
+    let explained = source.explain();
+    let are_aborted =
+        matches!(source, Error::Commit { open: false, source, .. } if !source.is_logged());
+    let hint = match are_aborted {
+        true => Some(
+            "the transactions of all stores were aborted; `atomdir run --retry N` runs a command again \
+             after a conflict"
+                .to_owned(),
+        ),
+        false => explained.hint,
+    };
+    (explained.exit_code, hint)
 }
 
 fn not_brought_back_hint(transaction: TransactionId) -> String {

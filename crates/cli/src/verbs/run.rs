@@ -236,6 +236,8 @@ impl Run<'_> {
         if arguments.commit_within {
             refuse_only_whole(&options)?;
         }
+        // Before this process enters a mount namespace for a native view, where later mounts may not be.
+        let also = self.partners.begin(&options)?;
         let (mut transaction, view) = attempt::begin(context, connected, &options)?;
         self.transaction = Some(transaction.id);
         if let Some(age) = arguments.begin.max_age {
@@ -250,7 +252,7 @@ impl Run<'_> {
             false => None,
         };
         let mut way = arguments.enter.way(sealing);
-        way.also = self.partners.begin(&options)?;
+        way.also = also;
         for (partner, id) in self.partners.transactions() {
             if let Some(age) = arguments.begin.max_age {
                 partner.connection.abort_after(id, age)?;

@@ -29,14 +29,13 @@
 //! the caller tries again once that is out of the way. The other stores have committed by then.
 
 use atomdir_disk::{Disk, Kind};
-use atomdir_types::{Coordinator, Joint, LockMode, Outcome};
+use atomdir_types::{Coordinator, Joint, LockMode};
 
 use crate::commit::prepare::Chosen;
 use crate::commit::wanted::{Portion, Wanted};
 use crate::commit::{Committed, at_its_expense};
-use crate::error::{CommitError, StoreError};
+use crate::error::CommitError;
 use crate::ids::TransactionId;
-use crate::lock;
 use crate::locks::reach::Reach;
 use crate::locks::table::Lock;
 use crate::locks::{Extent, Target};
@@ -47,36 +46,16 @@ use crate::view::View;
 use crate::view::node::OwnBody;
 
 impl<D: Disk> Store<D> {
-    /// Votes for the commit of a transaction, which becomes durable and read-only, and from then on is
-    /// in doubt: [`Store::commit_decided`] or [`Store::withdraw_vote`] ends that. `note` is kept with it as by
-    /// [`Store::survive`]. Returns false if it has nothing to commit, and so has not voted.
-    ///
-    /// Voting again for the same coordinator is harmless. If this fails, the transaction is open.
-    pub fn vote(
+    /// Checks the commit of a transaction as far as the log. Then it is in doubt, but not durable yet. Returns
+    /// false if it has nothing to commit.
+    pub(crate) fn cast_vote(
         &self,
         transaction: &Transaction<D>,
         coordinator: &Coordinator,
-        note: Vec<u8>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<bool, CommitError> {
-        transaction.may_survive().map_err(CommitError::NoVote)?;
-        if transaction.coordinator().as_ref() == Some(coordinator) {
-            return Ok(true);
-        }
         self.commit_to_base(transaction, Wanted::Vote(coordinator), report)?;
-        if transaction.coordinator().is_none() {
-            return Ok(false);
-        }
-        let kept = self.survive(transaction, note);
-        let kept = kept.map_err(CommitError::NoVote).and_then(|()| {
-            let flushed = transaction.flush();
-            flushed.map_err(|errno| CommitError::io("flush", b".", errno))
-        });
-        if let Err(error) = kept {
-            self.withdraw_vote(transaction)?;
-            return Err(error);
-        }
-        Ok(true)
+        Ok(transaction.coordinator().is_some())
     }
 
     /// From now on the transaction is in doubt. The commit lock is held.
@@ -184,35 +163,6 @@ impl<D: Disk> Store<D> {
             Some(Joint::Coordinates) => set_joint(view, None),
             _ => Ok(()),
         }
-    }
-
-    /// What has become of a transaction of this store. The answer does not change any more unless it is
-    /// [`Outcome::Open`].
-    pub fn outcome(&self, id: TransactionId) -> Result<Outcome, StoreError> {
-        let is_open = || {
-            let open = lock(&self.0.open);
-            let is_stranded = || lock(&self.0.stranded).iter().any(|one| one.id == id);
-            open.with_snapshots().any(|one| one.id() == id) || is_stranded()
-        };
-        if is_open() {
-            return Ok(Outcome::Open);
-        }
-        // It may have committed since its begin, and then this brings its commit to the disk.
-        drop(self.lock_without_pending()?);
-        if is_open() {
-            return Ok(Outcome::Open);
-        }
-        if self.recent_commit(id).is_some() {
-            return Ok(Outcome::Committed);
-        }
-        let mut has_committed = false;
-        self.for_each_commit(|commit| {
-            has_committed |= commit.summary.transaction == id;
-        })?;
-        Ok(match has_committed {
-            true => Outcome::Committed,
-            false => Outcome::Aborted,
-        })
     }
 }
 

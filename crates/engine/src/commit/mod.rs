@@ -282,10 +282,7 @@ impl<D: Disk> Store<D> {
         self.0.core.stages.note_slots(view.last_slot());
         if let Wanted::Vote(coordinator) = wanted {
             self.enter_doubt(transaction, view, coordinator);
-            return Ok(Committed {
-                changes,
-                ..Committed::default()
-            });
+            return Ok(Committed::default());
         }
         let logged = self.append(transaction, &mut state, (validated, label))?;
         if let Some(part) = part {

@@ -12,6 +12,7 @@
 mod begin;
 pub(crate) mod guarded;
 pub(crate) mod history;
+mod joint;
 mod lock;
 mod nesting;
 pub(crate) mod survive;

@@ -468,6 +468,9 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
                 }
                 service.notices.flush_due() || is_waiting || is_guarded || is_in_doubt
             };
+            if !service.transactions.in_doubt().is_empty() {
+                service.maintenance.wake();
+            }
             run_maintenance(&service.store, &service.maintenance, tend);
         })
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))

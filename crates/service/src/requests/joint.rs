@@ -170,6 +170,17 @@ fn outcome(
     Ok(Answer::Outcome(outcome))
 }
 
+/// Refuses to end a transaction that only a decision ends.
+pub(super) fn refuse_in_doubt(one: &OpenTransaction) -> Result<(), Failure> {
+    match one.transaction.coordinator() {
+        None => Ok(()),
+        Some(coordinator) => {
+            let error = engine::CommitError::InDoubt(Box::new(coordinator));
+            Err(in_doubt(one.id(), error.to_string()))
+        }
+    }
+}
+
 /// Advice for a transaction that only a decision ends.
 pub(crate) fn in_doubt(id: TransactionId, message: String) -> Failure {
     Failure::new(FailureKind::InDoubt, message).with_hint(format!(

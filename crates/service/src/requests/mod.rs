@@ -1,5 +1,6 @@
 //! Translates each request into calls of the engine.
 
+mod admission;
 pub(crate) mod annotate;
 pub(crate) mod commit;
 pub(crate) mod conflicts;
@@ -22,7 +23,7 @@ use crate::clients::connection::Connection;
 use crate::clients::replies::{Outcome, Unanswered, send_changes, send_parts};
 use crate::requests::side_access::SideReader;
 use crate::rights::convert;
-use crate::rights::permissions::{Peer, Reach, no_such_transaction};
+use crate::rights::permissions::{Peer, no_such_transaction};
 use crate::service::Service;
 use crate::transactions::aside;
 use crate::transactions::expiry;
@@ -50,23 +51,12 @@ use std::time::Duration;
 
 type Result<T> = std::result::Result<T, Unanswered>;
 
-fn require_reach(reach: Reach, request: &Request) -> std::result::Result<(), Failure> {
-    if reach == Reach::Nothing && !matches!(request, Request::Enter { .. }) {
-        let message =
-            "the first request on this socket must name the transaction that the program runs in";
-        return Err(Failure::new(FailureKind::NotPermitted, message));
-    }
-    Ok(())
-}
-
 pub(crate) fn handle(
     service: &Service,
     connection: &mut Connection,
     request: Request,
 ) -> Result<Outcome> {
-    require_reach(connection.peer.reach, &request)?;
-    service.access.check(&connection.peer, &request)?;
-    connection.walls.check(&request)?;
+    admission::check(service, connection, &request)?;
     let answer = match request {
         Request::Begin(begin) => return begin_transaction(service, connection, begin),
         Request::Attach { transaction, hold } => {
@@ -192,10 +182,7 @@ pub(super) fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result
         return Ok(Answer::Aborted(1));
     }
     let one = service.transactions.find_to_end(id, peer)?;
-    if let Some(coordinator) = one.transaction.coordinator() {
-        let error = atomdir_engine::CommitError::InDoubt(Box::new(coordinator));
-        return Err(joint::in_doubt(id, error.to_string()).into());
-    }
+    joint::refuse_in_doubt(&one)?;
     let removed = service.transactions.remove(id);
     match service.abort_by_force(removed, How::Aborted { by: peer.user }) {
         0 => Err(no_such_transaction(id).into()),
