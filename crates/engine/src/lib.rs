@@ -72,6 +72,7 @@ pub use requests::guarded::{Change as GuardedChange, MustWait};
 pub use requests::history::Marks;
 pub use requests::survive::PastHold;
 pub use store::aside::SetAside;
+pub use store::awaited::MayWait;
 pub use store::guard::{Guard, Guarding, Section};
 pub use store::remembered::Run;
 pub use store::stranded::Stranded;

@@ -379,6 +379,12 @@ impl LockTable {
         None
     }
 
+    /// For whom a transaction waits, turns included.
+    pub fn awaited(&self, transaction: TransactionId) -> Vec<TransactionId> {
+        let waits = self.all_waits(transaction, true).into_iter();
+        waits.map(|waits| waits.holder).collect()
+    }
+
     fn all_waits(&self, transaction: TransactionId, with_turns: bool) -> Vec<Waits> {
         let mut all = Vec::new();
         for (ticket, request) in &self.waiting {
