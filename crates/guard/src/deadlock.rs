@@ -12,7 +12,11 @@ use atomdir_fuse::Request;
 use crate::Guarded;
 
 impl Guarded {
-    pub(crate) fn would_wait_for_itself(&self, request: &Request, holders: &[TransactionId]) -> bool {
+    pub(crate) fn would_wait_for_itself(
+        &self,
+        request: &Request,
+        holders: &[TransactionId],
+    ) -> bool {
         let Some(holds) = self.holds.get() else {
             return false;
         };

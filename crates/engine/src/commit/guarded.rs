@@ -423,7 +423,6 @@ impl<D: Disk> Store<D> {
         guard
     }
 
-
     fn guard_of(&self, guarding: Arc<dyn Guarding>) -> Guard<D> {
         let locks = &self.0.contention.locks;
         guarding.begin(self.may_wait());

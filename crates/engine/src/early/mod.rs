@@ -23,8 +23,8 @@ mod noted_writes;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::TransactionId;

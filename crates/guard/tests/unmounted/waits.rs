@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::program::{Files, ROOT};
 use crate::world::{Open, World, options};
 
-const KINDS: [&str; 18] = [
+pub const KINDS: [&str; 18] = [
     "write",
     "write far",
     "append",
@@ -67,7 +67,7 @@ const FIRST_PAGE: [&str; 8] = [
     "move above",
 ];
 
-fn request(unique: u64) -> Request {
+pub fn request(unique: u64) -> Request {
     Request {
         unique,
         user: 0,
@@ -77,14 +77,14 @@ fn request(unique: u64) -> Request {
 }
 
 /// A tree, and the nodes of some of its objects.
-struct Tree {
-    world: World,
-    d: u64,
-    f: u64,
+pub struct Tree {
+    pub world: World,
+    pub d: u64,
+    pub f: u64,
 }
 
 impl Tree {
-    fn new() -> Tree {
+    pub fn new() -> Tree {
         let world = World::new();
         let root = world.root();
         std::fs::create_dir_all(root.join("d/empty")).expect("made");
@@ -101,11 +101,11 @@ impl Tree {
         Tree { world, d, f }
     }
 
-    fn begin(&self) -> Open {
+    pub fn begin(&self) -> Open {
         self.world.store.begin(options()).expect("it begins")
     }
 
-    fn lock(&self, open: &Open, mode: LockMode, scope: LockScope, path: &str) -> bool {
+    pub fn lock(&self, open: &Open, mode: LockMode, scope: LockScope, path: &str) -> bool {
         let request = LockRequest {
             mode,
             scope,
@@ -126,7 +126,7 @@ impl Tree {
         }
     }
 
-    fn call(&self, kind: &str, unique: u64) -> Result<(), Errno> {
+    pub fn call(&self, kind: &str, unique: u64) -> Result<(), Errno> {
         let (guarded, request) = (&self.world.guarded, &request(unique));
         let (d, f) = (self.d, self.f);
         let change = |change: SetAttributes| guarded.set_attributes(request, f, change).map(drop);
