@@ -45,8 +45,8 @@ pub use atomdir_protocol::{
 };
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,
-    Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LockStatus,
-    MergeStep, RecoveryReport, SidePaths, Terms, Unconfirmed,
+    Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LOCK_ALLOW,
+    LockStatus, MergeStep, RecoveryReport, SidePaths, Terms, Unconfirmed,
 };
 
 pub mod compare {

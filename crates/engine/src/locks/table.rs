@@ -38,6 +38,8 @@ impl Lock {
         let both_shared = self.mode == LockMode::Shared && other.mode == LockMode::Shared;
         !both_shared
             && self.target.overlaps(&other.target)
+            && self.reach.is_in_force(&self.target.base)
+            && other.reach.is_in_force(&other.target.base)
             && self.reaches(&other.target)
             && other.reaches(&self.target)
     }
@@ -247,10 +249,13 @@ impl LockTable {
         self.counts.get(&transaction).copied().unwrap_or(0) as u64
     }
 
+    /// Those in force.
     pub fn held_by(&self, transaction: TransactionId) -> Vec<Lock> {
         let all = self.held.values().flatten();
         let own = all.filter(|(holder, _)| *holder == transaction);
-        own.map(|(_, lock)| lock.clone()).collect()
+        let locks = own.map(|(_, lock)| lock);
+        let in_force = locks.filter(|lock| lock.reach.is_in_force(&lock.target.base));
+        in_force.cloned().collect()
     }
 
     pub fn awaited_by(&self, transaction: TransactionId) -> Vec<Lock> {
