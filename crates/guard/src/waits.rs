@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use atomdir_disk::{Disk, Identity, Name, Owner, Stat, sync};
-use atomdir_engine::{GuardedChange as Change, MustWait, Section, TransactionId};
+use atomdir_engine::{GuardedChange as Change, LOCK_ALLOW, MustWait, Section, TransactionId};
 use atomdir_fuse::{Request, Result};
 use rustix::io::Errno;
 
@@ -45,6 +45,8 @@ pub enum Planned<'a> {
     /// Contents, by a write: the kernel keeps the pages locked.
     Write(&'a Node, u64, u64),
     Attributes(&'a Node),
+    /// The attribute that says who may lock it.
+    Leave(&'a Node),
     Name(&'a Node, &'a Name),
     /// The name's object is moved or loses the name.
     Leaving(&'a Node, &'a Name),
@@ -221,12 +223,20 @@ fn gaps(taken: &[(u64, u64)]) -> Vec<(i64, i64)> {
     gaps
 }
 
-impl Planned<'_> {
+impl<'a> Planned<'a> {
+    pub fn xattr(node: &'a Node, name: &[u8]) -> Planned<'a> {
+        match name == LOCK_ALLOW.as_bytes() {
+            true => Planned::Leave(node),
+            false => Planned::Attributes(node),
+        }
+    }
+
     fn node(&self) -> &Node {
         match self {
             Planned::Contents(node, ..)
             | Planned::Write(node, ..)
             | Planned::Attributes(node)
+            | Planned::Leave(node)
             | Planned::Name(node, _)
             | Planned::Leaving(node, _) => node,
         }
@@ -268,6 +278,7 @@ impl Guarded {
                 Change::Contents(place, *start, *end)
             }
             Planned::Attributes(_) => Change::Attributes(place),
+            Planned::Leave(_) => Change::Leave(place),
             Planned::Name(_, name) => Change::Name(place, name),
             Planned::Leaving(_, name) => Change::Leaving(place, name),
         });

@@ -241,7 +241,7 @@ impl Parts {
     fn add(&mut self, target: &Target) {
         match &target.extent {
             Extent::Pages(start, end) => self.pages.insert(*start, *end),
-            Extent::Attributes => self.attributes = true,
+            Extent::Attributes | Extent::Leave => self.attributes = true,
             Extent::Entry(name) => {
                 self.entries.insert(name.clone());
             }
@@ -254,7 +254,7 @@ impl Parts {
         self.object
             || match extent {
                 Extent::Pages(start, end) => self.pages.overlaps(*start, *end),
-                Extent::Attributes => self.attributes,
+                Extent::Attributes | Extent::Leave => self.attributes,
                 Extent::Entry(name) => self.entries.contains(name),
                 Extent::Object | Extent::Subtree => is_any,
             }

@@ -69,6 +69,10 @@ impl Reach {
         (self.covers)(base)
     }
 
+    pub fn is_by_leave(&self) -> bool {
+        self.by_leave.is_some()
+    }
+
     /// Whether a lock on `top` is in force. False for good once its leave was withdrawn.
     pub fn is_in_force(&self, top: &Arc<Base>) -> bool {
         let Some(leave) = &self.by_leave else {

@@ -118,6 +118,6 @@ pub(crate) fn scope(extent: &Extent) -> LockScope {
             end: end.saturating_mul(PAGE),
         },
         Extent::Subtree => LockScope::Subtree,
-        Extent::Object | Extent::Attributes | Extent::Entry(_) => LockScope::Object,
+        Extent::Object | Extent::Attributes | Extent::Leave | Extent::Entry(_) => LockScope::Object,
     }
 }

@@ -36,6 +36,8 @@ pub enum Change<'a> {
     /// Contents of a file, from one byte up to another.
     Contents(&'a Located<'a>, u64, u64),
     Attributes(&'a Located<'a>),
+    /// The attribute that says who may lock it.
+    Leave(&'a Located<'a>),
     /// A name in a directory that leads to nothing, or to an object that stays.
     Name(&'a Located<'a>, &'a Name),
     /// A name in a directory, whose object is moved or loses the name.
@@ -142,6 +144,11 @@ impl<D: Disk> Guard<D> {
         !locks.table().is_empty() || writers.has_for_calls()
     }
 
+    /// A call has changed who may lock something.
+    pub fn wake_for_leave(&self) {
+        self.store.0.contention.locks.wake_all();
+    }
+
     /// For whom a transaction waits because of locks, turns included.
     pub fn awaited_by(&self, transaction: TransactionId) -> Vec<TransactionId> {
         self.store.0.contention.locks.table().awaited(transaction)
@@ -157,6 +164,7 @@ impl<D: Disk> Guard<D> {
                     (object, Extent::Pages(start / PAGE, end.div_ceil(PAGE)))
                 }
                 Change::Attributes(object) => (object, Extent::Attributes),
+                Change::Leave(object) => (object, Extent::Leave),
                 Change::Name(directory, name) | Change::Leaving(directory, name) => {
                     (directory, Extent::Entry((*name).clone()))
                 }

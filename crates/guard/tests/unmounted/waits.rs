@@ -370,3 +370,44 @@ fn no_process_waits_for_itself() {
     });
     assert_eq!(written(&request(3)), Err(Errno::INPROGRESS));
 }
+
+/// Locks that `user.atomdir.lock` grants: it can be changed all the same, and then nothing waits for them.
+#[test]
+fn what_lets_others_lock_can_be_taken_back() {
+    let tree = Tree::new();
+    let guarded = &tree.world.guarded;
+    let name: &[u8] = b"user.atomdir.lock";
+    let other = Credentials {
+        user: 5,
+        groups: vec![7],
+    };
+    let lock = |open: &Open| {
+        let request = LockRequest {
+            mode: LockMode::Exclusive,
+            scope: LockScope::Object,
+            paths: vec![b"d/f".to_vec()],
+        };
+        let mut patience = Patience {
+            wake: Arc::new(|| {}),
+            wait: &mut || false,
+        };
+        tree.world.store.lock(open, &request, &other, &mut patience)
+    };
+    assert!(lock(&tree.begin()).is_err());
+    let let_lock =
+        |unique: u64, who: &[u8]| guarded.set_xattr(&request(unique), tree.f, name, who, 0, false);
+    let_lock(2, b"4,@7").expect("set");
+    let holder = tree.begin();
+    lock(&holder).expect("it may");
+    assert_eq!(tree.call("write", 3), Err(Errno::INPROGRESS));
+    assert_eq!(tree.call("attribute", 4), Err(Errno::INPROGRESS));
+    // One that changes this attribute alone does not wait for them, but for those with a right.
+    let_lock(5, b"4").expect("it does not wait");
+    assert_eq!(tree.call("write", 3), Ok(()));
+    let_lock(6, b"5").expect("it does not wait");
+    assert_eq!(tree.call("attribute", 4), Ok(()), "it is over for good");
+    tree.world.store.abort(&holder);
+    let holder = tree.begin();
+    assert!(tree.lock(&holder, LockMode::Exclusive, LockScope::Object, "d/f"));
+    assert_eq!(let_lock(7, b"4"), Err(Errno::INPROGRESS));
+}
