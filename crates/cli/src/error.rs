@@ -75,6 +75,9 @@ pub enum Error {
         /// Whether the transaction is still open.
         open: bool,
     },
+    /// In one of several stores.
+    #[error("in the store '{}': {source}", store.display())]
+    Elsewhere { store: PathBuf, source: Box<Error> },
     #[error(transparent)]
     Undo(CommitError),
     #[error("{source}")]
@@ -208,6 +211,12 @@ impl Error {
                 source,
                 open: true,
             } => explain_commit(*transaction, source),
+            Error::Elsewhere { source, .. } => {
+                let Explained {
+                    exit_code, hint, ..
+                } = source.explain();
+                (exit_code, hint)
+            }
             Error::Commit { source, .. } if source.is_logged() => explained(source),
             Error::Commit {
                 transaction,
@@ -291,6 +300,7 @@ impl Error {
                 ..
             }
             | Error::Undo(CommitError::Conflict { conflicts, .. }) => conflicts,
+            Error::Elsewhere { source, .. } => source.conflicts(),
             _ => &[],
         }
     }

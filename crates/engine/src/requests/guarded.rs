@@ -120,6 +120,7 @@ impl<D: Disk> Guard<D> {
             mode: LockMode::Exclusive,
             path: Vec::new(),
             reach: Reach::everything(),
+            is_vote: false,
         });
         let ticket = table.ask(asker, wanted.collect());
         waiting.insert(call, Awaited::Locks(ticket));
