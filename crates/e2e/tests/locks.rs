@@ -290,7 +290,7 @@ fn owners_say_who_else_may_lock() {
     refused.expect(NOT_PERMITTED).says(&["who may lock"]);
     allow(&named, "link").expect(NOT_PERMITTED);
     for path in ["secret", "closed", "closed/c", "shut/s"] {
-        allow("@nogroup", path).expect(0);
+        allow("@daemon", path).expect(0);
         allow(&format!("+{named}"), path).expect(0);
     }
     let list = atomdir_testing::shell(base, "getfattr --only-values -n user.atomdir.lock secret");
