@@ -21,13 +21,7 @@ fn run(
 ) -> atomdir_testing::Outcome {
     let (a, b) = (fixture.base.display(), other.path().display());
     let other = other.path().to_str().expect("it is text");
-    let mut words = vec![
-        "-C",
-        fixture.base.to_str().expect("it is text"),
-        "-C",
-        other,
-        "run",
-    ];
+    let mut words = vec!["-C", other, "run"];
     words.extend(options);
     let script = format!("a='{a}' b='{b}'; {script}");
     words.extend(["--", "sh", "-ec", &script]);

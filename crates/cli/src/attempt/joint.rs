@@ -43,6 +43,12 @@ impl Partners {
                     connected.root.display()
                 )));
             }
+            if context.current(first).is_some() || context.current(&connected).is_some() {
+                return Err(Error::usage(
+                    "transactions of several stores cannot be nested: run it outside the one that this \
+                     runs in",
+                ));
+            }
             refuse_other_owner(first, &connected)?;
             partners.0.push(Partner {
                 connected,
@@ -187,7 +193,7 @@ fn commit_all(
     let mut decides = None;
     for (place, (connection, root, id)) in sides.iter_mut().enumerate() {
         let coordinates = connection.coordinate(*id, others, &mut progress);
-        let coordinates = coordinates.map_err(|source| elsewhere((place, root), *id, source))?;
+        let coordinates = coordinates.map_err(|source| elsewhere(root, *id, source))?;
         if let Some(store) = coordinates {
             let root = root.as_os_str().as_bytes().to_vec();
             let coordinator = Coordinator {
@@ -214,7 +220,7 @@ fn commit_all(
             Ok(true) => voters.push(place),
             Ok(false) => {}
             Err(source) => {
-                let error = elsewhere((place, root), *id, source);
+                let error = elsewhere(root, *id, source);
                 withdraw(context, sides, decides, &voters);
                 return Err(error);
             }
@@ -224,12 +230,9 @@ fn commit_all(
     let decided = match commit(context, connection, *id, others) {
         Ok(committed) => committed,
         Err(error) => {
-            let error = match decides {
-                0 => error,
-                _ => Error::Elsewhere {
-                    store: root.to_path_buf(),
-                    source: Box::new(error),
-                },
+            let error = Error::Elsewhere {
+                store: root.to_path_buf(),
+                source: Box::new(error),
             };
             if is_known(&error) {
                 withdraw(context, sides, decides, &voters);
@@ -284,6 +287,26 @@ fn withdraw(context: &Context, sides: &mut [Side<'_>], decides: usize, voters: &
     }
 }
 
+/// The error, once all transactions have been aborted because of it.
+pub fn aborted(error: Error) -> Error {
+    match error {
+        Error::Elsewhere { store, source } => Error::Elsewhere {
+            store,
+            source: Box::new(aborted(*source)),
+        },
+        Error::Commit {
+            transaction,
+            source,
+            ..
+        } => Error::Commit {
+            transaction,
+            source,
+            open: false,
+        },
+        error => error,
+    }
+}
+
 /// Whether it is known that the coordinator has not committed.
 fn is_known(error: &Error) -> bool {
     match error {
@@ -299,21 +322,14 @@ fn is_known(error: &Error) -> bool {
     }
 }
 
-fn elsewhere(
-    (place, root): (usize, &Path),
-    transaction: TransactionId,
-    source: CommitError,
-) -> Error {
+fn elsewhere(root: &Path, transaction: TransactionId, source: CommitError) -> Error {
     let error = Error::Commit {
         transaction,
         open: !source.is_logged(),
         source,
     };
-    match place {
-        0 => error,
-        _ => Error::Elsewhere {
-            store: root.to_owned(),
-            source: Box::new(error),
-        },
+    Error::Elsewhere {
+        store: root.to_owned(),
+        source: Box::new(error),
     }
 }

@@ -22,12 +22,12 @@ mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
-pub use joint::{Partners, conclude as conclude_jointly};
+pub use joint::{Partners, aborted, conclude as conclude_jointly};
 pub use landed::PartDone;
 pub use met::refuse_met;
 pub use native::{ViewArguments, begin};
 pub use options::{
-    BeginArguments, EndArguments, EnterArguments, OthersArguments, Way, command_line,
+    BeginArguments, EndArguments, EnterArguments, OnConflict, OthersArguments, Way, command_line,
 };
 pub use outcome::{Finished, Outcome};
 pub use ran::{Closed, Closing, Ran, attach};

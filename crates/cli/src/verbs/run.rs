@@ -2,7 +2,8 @@ use super::ExitCode;
 use crate::arguments::number;
 use crate::attempt::{
     self, Backoff, BeginArguments, Closed, Closing, DECIDE_LATER, EndArguments, EnterArguments,
-    Finished, Outcome, Partners, SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
+    Finished, OnConflict, Outcome, Partners, SealArguments, StatusDescriptor, Terminal,
+    ViewArguments, Wish,
 };
 use crate::changes::{ChangeList, Listing, Rights};
 use crate::completion::commands;
@@ -139,6 +140,11 @@ impl Run<'_> {
             (end.ask, "--ask"),
             (self.arguments.commit_within, "--commit-within"),
             (self.arguments.seal.is_wanted(false), "a seal"),
+            (end.terms.waits(), "--confirm"),
+            (
+                end.on_conflict == Some(OnConflict::Keep),
+                "--on-conflict keep",
+            ),
             (begin.outer.is_some(), "--in"),
             (
                 begin.isolation == Isolation::Serializable,
@@ -190,7 +196,7 @@ impl Run<'_> {
                 let end = &self.arguments.end;
                 if !self.partners.is_empty() {
                     self.abort_all(&mut connected);
-                    return Err(error);
+                    return Err(attempt::aborted(error));
                 }
                 return Err(attempt::end_uncommitted(&mut connected, error, end)?);
             };
@@ -245,6 +251,12 @@ impl Run<'_> {
         };
         let mut way = arguments.enter.way(sealing);
         way.also = self.partners.begin(&options)?;
+        for (partner, id) in self.partners.transactions() {
+            if let Some(age) = arguments.begin.max_age {
+                partner.connection.abort_after(id, age)?;
+            }
+            arguments.end.terms.set(&mut partner.connection, id, None)?;
+        }
         let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,

@@ -121,7 +121,7 @@ fn what_has_voted_commits_whatever_others_do() {
             }
             _ => {
                 decide(&store, &transaction).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-                let joined = present.join(&fork, &mine);
+                let joined = present.join(&fork, &mine.since(&fork));
                 joined.expect("nobody else has changed the same").tree()
             }
         };
