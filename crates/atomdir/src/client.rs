@@ -46,7 +46,7 @@ pub use atomdir_protocol::{
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,
     Coordinator, Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus,
-    LockStatus, MergeStep, Outcome, RecoveryReport, SidePaths, Terms, Unconfirmed,
+    LOCK_ALLOW, LockStatus, MergeStep, Outcome, RecoveryReport, SidePaths, Terms, Unconfirmed,
 };
 
 pub mod compare {

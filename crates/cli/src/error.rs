@@ -138,6 +138,8 @@ pub enum Error {
     Unsound { problems: String },
     #[error("cannot write '{path}': {errno}", errno = reason(errno))]
     Write { path: PathBuf, errno: Errno },
+    #[error("cannot say who may lock '{path}': {errno}", errno = reason(errno))]
+    AllowLock { path: PathBuf, errno: Errno },
     /// The reader of a pipe has closed it.
     #[error("cannot write to standard output: {}", io_reason(.0))]
     Output(std::io::Error),
@@ -177,7 +179,9 @@ impl Error {
         let (exit_code, hint) = match self {
             Error::Usage { hint, .. } => (ExitCode::Usage.code(), hint.clone()),
             Error::Inside { .. } => (ExitCode::Usage.code(), Some(INSIDE_HINT.to_owned())),
-            Error::Directory { errno, .. } | Error::Write { errno, .. } => (of_errno(*errno), None),
+            Error::Directory { errno, .. }
+            | Error::Write { errno, .. }
+            | Error::AllowLock { errno, .. } => (of_errno(*errno), None),
             Error::NoTransaction => (
                 ExitCode::NotFound.code(),
                 Some(

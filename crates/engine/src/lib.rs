@@ -41,9 +41,9 @@ pub use atomdir_format::header::StoreId;
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitMarks,
     CommitSummary, Conflict, ConflictKind, Conflicts, Coordinator, Durability, EarlyReason,
-    EqualFile, ForgottenEarly, HistoryStatus, Isolation, LockMode, LockScope, LockStatus,
-    MergeStep, Outcome, RecoveryReport, Sequence, Side, SidePaths, Terms, TransactionId, TreePath,
-    Unconfirmed, Undo,
+    EqualFile, ForgottenEarly, HistoryStatus, Isolation, LOCK_ALLOW, LockMode, LockScope,
+    LockStatus, MergeStep, Outcome, RecoveryReport, Sequence, Side, SidePaths, Terms,
+    TransactionId, TreePath, Unconfirmed, Undo,
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
@@ -73,6 +73,7 @@ pub use requests::guarded::{Change as GuardedChange, MustWait};
 pub use requests::history::Marks;
 pub use requests::survive::PastHold;
 pub use store::aside::SetAside;
+pub use store::awaited::MayWait;
 pub use store::guard::{Guard, Guarding, Section};
 pub use store::remembered::Run;
 pub use store::stranded::Stranded;

@@ -361,7 +361,7 @@ impl Filesystem for Guarded {
         kill_set_group_id: bool,
     ) -> Result<()> {
         let node = self.node(node)?;
-        let section = self.enter_to_change(request, &[Planned::Attributes(&node)])?;
+        let section = self.enter_to_change(request, &[Planned::xattr(&node, name)])?;
         node.require_there()?;
         self.keep_attributes(&node)?;
         calls::set_xattr(&node.object, name, value, flags)?;
@@ -369,16 +369,18 @@ impl Filesystem for Guarded {
             calls::kill_set_id(&node.object, &self.stat(&node)?, true)?;
         }
         drop(section);
+        self.note_leave(name);
         self.flush_changed(&[&node])
     }
 
     fn remove_xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<()> {
         let node = self.node(node)?;
-        let section = self.enter_to_change(request, &[Planned::Attributes(&node)])?;
+        let section = self.enter_to_change(request, &[Planned::xattr(&node, name)])?;
         node.require_there()?;
         self.keep_attributes(&node)?;
         self.disk.remove_xattr(&node.object, name)?;
         drop(section);
+        self.note_leave(name);
         self.flush_changed(&[&node])
     }
 

@@ -10,7 +10,8 @@
 //! - `flushing`: changes that are durable when their calls return
 //! - `forgetting`: makes the kernel forget, also what it keeps locked for calls that wait
 //! - `runs`: which run of a program makes a call
-//! - `waits`: calls that wait for locks of transactions
+//! - `waits`: calls that wait for transactions
+//! - `deadlock`: no process waits for itself
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
 //! - `acting`: new objects belong to the caller
@@ -29,6 +30,7 @@
 
 mod acting;
 mod calls;
+mod deadlock;
 mod filesystem;
 mod flushing;
 mod forgetting;
@@ -40,11 +42,10 @@ mod waits;
 use std::sync::Arc;
 
 use atomdir_disk::{FileUsers, Identity, LinuxDisk, Name, reason, sync};
-use atomdir_engine::{Guard, Guarding, Touched};
+use atomdir_engine::{Guard, Guarding, MayWait, Touched};
 use atomdir_fuse::{Notifier, ROOT_NODE};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use nodes::{Node, Nodes};
@@ -72,8 +73,7 @@ pub struct Known {
     /// What the commit that is about to change the base takes away.
     dying: Mutex<Vec<Arc<Node>>>,
     waits: Arc<Waits>,
-    /// Whether calls may wait for locks.
-    locks: OnceLock<Arc<AtomicBool>>,
+    may_wait: OnceLock<MayWait>,
 }
 
 impl Known {
@@ -85,14 +85,13 @@ impl Known {
             notifier: Mutex::default(),
             dying: Mutex::default(),
             waits: Arc::default(),
-            locks: OnceLock::new(),
+            may_wait: OnceLock::new(),
         })
     }
 
-    /// Whether calls may wait for locks of transactions.
+    /// Whether calls may wait for transactions.
     fn may_wait(&self) -> bool {
-        let locks = self.locks.get();
-        locks.is_some_and(|locks| locks.load(Ordering::Acquire))
+        self.may_wait.get().is_some_and(MayWait::now)
     }
 
     /// The base's own file system; others may be mounted in it.
@@ -157,8 +156,8 @@ impl Guarding for Known {
         }
     }
 
-    fn begin(&self, may_wait: Arc<AtomicBool>) {
-        let _ = self.locks.set(may_wait);
+    fn begin(&self, may_wait: MayWait) {
+        let _ = self.may_wait.set(may_wait);
     }
 
     fn retry(&self) {

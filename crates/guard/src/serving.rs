@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Kind, Name, NodeAttributes, RenameMode, SetAttributes, Stat};
-use atomdir_engine::{Leaving, NameNow, Section};
+use atomdir_engine::{LOCK_ALLOW, Leaving, NameNow, Section};
 use atomdir_fuse::{Entry, ROOT_NODE, Request, Result, Validity};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -71,6 +71,13 @@ impl Guarded {
     pub fn log_changes(&self) {
         if let Err(error) = self.guard.log_changes() {
             tracing::warn!(%error, "changes of programs outside are not in the history");
+        }
+    }
+
+    /// An attribute has changed. Locks that it has granted may hold up nobody any more.
+    pub(crate) fn note_leave(&self, name: &[u8]) {
+        if name == LOCK_ALLOW.as_bytes() {
+            self.guard.wake_for_leave();
         }
     }
 

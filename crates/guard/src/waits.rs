@@ -1,7 +1,8 @@
-//! Calls that wait for locks of transactions (`atomdir_engine::Guard::may_change`).
+//! Calls that wait for transactions: for their locks, and for those that have written what the call
+//! changes (`atomdir_engine::Guard::may_change`).
 //!
 //! A call that must wait is answered with `EINPROGRESS`: its request is put aside, outside the gate and
-//! away from the workers, and comes again when locks have changed. Meanwhile the kernel keeps locked
+//! away from the workers, and comes again when locks have changed or a transaction has ended. Meanwhile the kernel keeps locked
 //! what the program's call needs: the directories in which it changes names, for all who look up
 //! or list something in them without finding it in the cache; and the pages that it writes. So
 //!
@@ -21,10 +22,11 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use atomdir_disk::{Disk, Identity, Name, Owner, Stat, sync};
-use atomdir_engine::{GuardedChange as Change, MustWait, Section, TransactionId};
+use atomdir_engine::{GuardedChange as Change, LOCK_ALLOW, MustWait, Section, TransactionId};
 use atomdir_fuse::{Request, Result};
 use rustix::io::Errno;
 
+use crate::deadlock::process_of;
 use crate::nodes::{Node, Place};
 use crate::{Guarded, Known};
 
@@ -43,6 +45,8 @@ pub enum Planned<'a> {
     /// Contents, by a write: the kernel keeps the pages locked.
     Write(&'a Node, u64, u64),
     Attributes(&'a Node),
+    /// The attribute that says who may lock it.
+    Leave(&'a Node),
     Name(&'a Node, &'a Name),
     /// The name's object is moved or loses the name.
     Leaving(&'a Node, &'a Name),
@@ -100,8 +104,9 @@ impl Default for State {
 
 struct Call {
     user: u32,
+    process: u32,
     seen: Vec<Seen>,
-    /// For which transactions it waits. None of them: for its turn.
+    /// For which transactions it waits. None: for its turn.
     holders: HashSet<TransactionId>,
     /// Where it is to change names.
     directories: Vec<Identity>,
@@ -183,6 +188,15 @@ impl Waits {
         (state.writes, gaps(&taken))
     }
 
+    /// The processes whose calls wait, but for this call, and for which transactions.
+    pub fn of_others(&self, unique: u64) -> Vec<(u32, Vec<TransactionId>)> {
+        let state = sync::lock(&self.state);
+        let others = state.calls.iter().filter(|(other, _)| **other != unique);
+        others
+            .map(|(_, call)| (call.process, call.holders.iter().copied().collect()))
+            .collect()
+    }
+
     fn take(&self, unique: u64) -> Option<Call> {
         sync::lock(&self.state).calls.remove(&unique)
     }
@@ -209,12 +223,20 @@ fn gaps(taken: &[(u64, u64)]) -> Vec<(i64, i64)> {
     gaps
 }
 
-impl Planned<'_> {
+impl<'a> Planned<'a> {
+    pub fn xattr(node: &'a Node, name: &[u8]) -> Planned<'a> {
+        match name == LOCK_ALLOW.as_bytes() {
+            true => Planned::Leave(node),
+            false => Planned::Attributes(node),
+        }
+    }
+
     fn node(&self) -> &Node {
         match self {
             Planned::Contents(node, ..)
             | Planned::Write(node, ..)
             | Planned::Attributes(node)
+            | Planned::Leave(node)
             | Planned::Name(node, _)
             | Planned::Leaving(node, _) => node,
         }
@@ -242,7 +264,8 @@ impl Guarded {
     ) -> Result<Section<'_>> {
         let section = self.enter_as(request);
         let waits = &self.known.waits;
-        if !self.known.may_wait() && !waits.is_waiting(request.unique) {
+        let may_wait = self.known.may_wait() && self.guard.may_have_to_wait();
+        if !may_wait && !waits.is_waiting(request.unique) {
             return Ok(section);
         }
         let places: Vec<Place<'_>> = planned
@@ -255,6 +278,7 @@ impl Guarded {
                 Change::Contents(place, *start, *end)
             }
             Planned::Attributes(_) => Change::Attributes(place),
+            Planned::Leave(_) => Change::Leave(place),
             Planned::Name(_, name) => Change::Name(place, name),
             Planned::Leaving(_, name) => Change::Leaving(place, name),
         });
@@ -301,11 +325,8 @@ impl Guarded {
         planned: &[Planned<'_>],
         holders: &[TransactionId],
     ) -> Option<Errno> {
-        if let Some(holds) = self.holds.get() {
-            let process = process_of(request.process);
-            if holders.iter().any(|holder| holds(*holder, process)) {
-                return Some(Errno::DEADLK);
-            }
+        if self.would_wait_for_itself(request, holders) {
+            return Some(Errno::DEADLK);
         }
         let directories = planned.iter().filter(|one| one.name().is_some());
         let mut directories = directories.map(|one| one.node().identity);
@@ -321,7 +342,7 @@ impl Guarded {
         (seen, holders): (Vec<Seen>, &[TransactionId]),
     ) -> Errno {
         let now = Instant::now();
-        let user = request.user;
+        let (user, process) = (request.user, process_of(request.process));
         let waits = &self.known.waits;
         let mut state = sync::lock(&waits.state);
         let names_time = state.names_time;
@@ -353,6 +374,7 @@ impl Guarded {
         let named = planned.iter().filter(|one| one.name().is_some());
         let call = Call {
             user,
+            process,
             seen,
             holders,
             directories: named.map(|one| one.node().identity).collect(),
@@ -415,21 +437,6 @@ impl Guarded {
         }
         seen
     }
-}
-
-/// The process of a thread.
-fn process_of(thread: u32) -> u32 {
-    let path = format!("/proc/{thread}/status");
-    let read = || {
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok()?;
-        let mut text = vec![0; 4096];
-        let length = rustix::io::read(&file, &mut text[..]).ok()?;
-        let text = String::from_utf8_lossy(&text[..length]).into_owned();
-        let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-        line.trim().parse().ok()
-    };
-    read().unwrap_or(thread)
 }
 
 impl Known {

@@ -58,7 +58,7 @@ pub use equal_file::EqualFile;
 pub use ids::{Sequence, TransactionId};
 pub use joint::{Coordinator, Joint, Outcome};
 pub use kind::Kind;
-pub use lock::{LockMode, LockScope, LockStatus};
+pub use lock::{LOCK_ALLOW, LockMode, LockScope, LockStatus};
 pub use merge::MergeStep;
 pub use options::{Conflicts, Durability, Isolation};
 pub use path::TreePath;

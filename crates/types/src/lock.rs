@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The extended attribute that says who may lock a file or directory without the right to read or
+/// write it: numbers of users and, after `@`, of groups, between commas.
+pub const LOCK_ALLOW: &str = "user.atomdir.lock";
+
 /// What others may do with something that is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockMode {

@@ -55,11 +55,12 @@ pub fn history_limits(control: impl AsFd) -> Result<Option<HistoryLimits>, Errno
     }))
 }
 
-/// Has the store date files, and remember what programs outside change through a guard, as its
-/// settings say. If these cannot be read, files keep their times, and nothing is remembered.
+/// Has the store date files, and treat programs outside that go through a guard, as its settings
+/// say. If these cannot be read, files keep their times, nothing is remembered and no program waits.
 pub fn heed_terms(control: impl AsFd, store: &Store<LinuxDisk>) {
     let settings = Settings::read(control).unwrap_or_default();
     store.date_at_commit(settings.times_at_commit().unwrap_or_default());
+    store.wait_for_writers(settings.outside_waits().unwrap_or_default());
     let remembers = settings.remembers_outside().unwrap_or_default();
     if let Err(error) = store.remember_outside(remembers) {
         tracing::warn!(%error, "changes of programs outside are not in the history");

@@ -15,7 +15,7 @@ pub struct Allow {
 
 impl Allow {
     /// Parses `USER,@GROUP`, as names or numbers.
-    pub(super) fn parse(text: &str) -> Result<Allow, SettingsError> {
+    pub fn parse(text: &str) -> Result<Allow, SettingsError> {
         let bad = |reason: String| SettingsError::BadValue {
             key: ALLOW,
             value: text.to_owned(),
@@ -39,7 +39,7 @@ impl Allow {
     }
 
     /// Changes a list: `+USER,-@GROUP` adds and removes. A text without signs replaces it.
-    pub(super) fn changed(&self, text: &str) -> Result<Allow, SettingsError> {
+    pub fn changed(&self, text: &str) -> Result<Allow, SettingsError> {
         let ones = text.split(',').map(str::trim).filter(|one| !one.is_empty());
         let is_signed = |one: &str| one.starts_with(['+', '-']);
         let signed = ones.clone().filter(|one| is_signed(one)).count();
@@ -68,7 +68,8 @@ impl Allow {
         Ok(allow)
     }
 
-    pub(super) fn encode(&self) -> String {
+    /// The numbers of the users, and of the groups after `@`, between commas.
+    pub fn encode(&self) -> String {
         let users = self.users.iter().map(u32::to_string);
         let groups = self.groups.iter().map(|group| format!("@{group}"));
         users.chain(groups).collect::<Vec<_>>().join(",")

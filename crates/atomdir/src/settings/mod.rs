@@ -58,8 +58,11 @@ pub const GUARD: &str = "guard";
 /// Whether what programs outside transactions change through a guard is kept in the history.
 pub const GUARD_HISTORY: &str = "guard-history";
 
+/// Who wins if a program outside changes through a guard what an open transaction has written.
+pub const GUARD_WRITERS: &str = "guard-writers";
+
 /// All keys, in the order in which they are shown.
-pub const KEYS: [&str; 8] = [
+pub const KEYS: [&str; 9] = [
     ALLOW,
     VIEW,
     HISTORY_AGE,
@@ -68,10 +71,18 @@ pub const KEYS: [&str; 8] = [
     APPEND,
     GUARD,
     GUARD_HISTORY,
+    GUARD_WRITERS,
 ];
 
 /// Those that a copy keeps. A program that adds a setting decides whether it is one of them.
-const KEPT_OF_COPY: [&str; 5] = [VIEW, HISTORY_AGE, TIMES, APPEND, GUARD_HISTORY];
+const KEPT_OF_COPY: [&str; 6] = [
+    VIEW,
+    HISTORY_AGE,
+    TIMES,
+    APPEND,
+    GUARD_HISTORY,
+    GUARD_WRITERS,
+];
 
 const VIEWS: Choice<ViewChoice> = Choice {
     key: VIEW,
@@ -92,6 +103,12 @@ const AT_COMMIT: Choice<bool> = Choice {
 const REMEMBERS: Choice<bool> = Choice {
     key: GUARD_HISTORY,
     words: &[("off", false), ("on", true)],
+};
+
+/// Whether calls of programs outside wait for open transactions.
+const CALLS_WAIT: Choice<bool> = Choice {
+    key: GUARD_WRITERS,
+    words: &[("win", false), ("wait", true)],
 };
 
 /// Why settings cannot be read or changed.
@@ -175,6 +192,7 @@ impl Settings {
             TIMES => AT_COMMIT.words(),
             GUARD => guard::CHOICE.words(),
             GUARD_HISTORY => REMEMBERS.words(),
+            GUARD_WRITERS => CALLS_WAIT.words(),
             _ => Vec::new(),
         }
     }
@@ -247,6 +265,12 @@ impl Settings {
         REMEMBERS.parse(self.value(GUARD_HISTORY))
     }
 
+    /// Whether programs outside that change through a guard what an open transaction has written wait
+    /// until that one ends.
+    pub fn outside_waits(&self) -> Result<bool, SettingsError> {
+        CALLS_WAIT.parse(self.value(GUARD_WRITERS))
+    }
+
     /// Whether each service of the store mounts a guard.
     pub fn guard(&self) -> Result<GuardChoice, SettingsError> {
         guard::CHOICE.parse(self.value(GUARD))
@@ -265,6 +289,7 @@ impl Settings {
             HISTORY_SPACE => history::parse_space(self.value(HISTORY_SPACE))?.to_string(),
             TIMES => AT_COMMIT.shown(self.value(TIMES))?,
             GUARD_HISTORY => REMEMBERS.shown(self.value(GUARD_HISTORY))?,
+            GUARD_WRITERS => CALLS_WAIT.shown(self.value(GUARD_WRITERS))?,
             APPEND => self.appended().shown(),
             GUARD => guard::CHOICE.shown(self.value(GUARD))?,
             _ => VIEWS.shown(self.value(VIEW))?,
@@ -292,6 +317,7 @@ impl Settings {
             HISTORY_SPACE => history::parse_space(value)?.to_string(),
             TIMES => AT_COMMIT.shown(value)?,
             GUARD_HISTORY => REMEMBERS.shown(value)?,
+            GUARD_WRITERS => CALLS_WAIT.shown(value)?,
             APPEND => parse_append(value)?.shown(),
             GUARD => guard::CHOICE.shown(value)?,
             _ => VIEWS.shown(value)?,

@@ -23,7 +23,9 @@ use std::io::{self, Write};
 /// to that. `guard` says whether each service of the store mounts a guard when it starts: off (the
 /// default), on, or sync, with which what a call changes is flushed (see `atomdir mount`).
 /// `guard-history` says whether the history keeps what programs outside transactions change through a
-/// guard, so that it can be undone: off (the default) or on.
+/// guard, so that it can be undone: off (the default) or on. `guard-writers` says what happens if such
+/// a program changes what an open transaction has written: with win (the default) it does, and the
+/// transaction conflicts; with wait it waits until the transaction ends.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff

@@ -4,13 +4,15 @@ use crate::completion::transactions_and_paths;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json::Text};
-use atomdir::client::LockOptions;
+use atomdir::client::{Allow, LOCK_ALLOW, LockOptions};
 use atomdir::{LockMode, LockScope, TransactionId};
 use clap::{Args, ValueHint};
+use rustix::fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Lock files or directories for a transaction, until it ends
@@ -20,11 +22,16 @@ use std::time::Duration;
 /// the right to write what is locked, a shared one the right to read it. A path
 /// that names nothing is locked as a name. Without TX: the current transaction,
 /// or the only one open.
+///
+/// With --allow nothing is locked. It says who may lock files and directories without the
+/// right to read or write them: users and groups, as USER,@GROUP; +USER adds one, -@GROUP
+/// removes one, and an empty value removes all. Whoever may write a file can say so.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir lock 12 index.html
   atomdir lock --shared --subtree --timeout 10s 12 docs
   atomdir lock --range 0-4096 --no-wait 12 table.db
+  atomdir lock --allow +alice,@staff index.html
 
 A path that is a number is written ./12. The exit code is 75 if others hold
 the lock for too long, if they wait for this transaction in turn, or if what is
@@ -51,6 +58,10 @@ pub struct Arguments {
     /// Do not wait
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
+    /// Say who else may lock the paths
+    #[arg(long, value_name = "WHO", allow_hyphen_values = true, conflicts_with_all = ["shared",
+        "exclusive", "range", "subtree", "timeout", "max_age", "no_wait"])]
+    allow: Option<String>,
     #[command(flatten)]
     subject: Subject,
 }
@@ -102,6 +113,21 @@ impl Show for Locked<'_> {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if let Some(who) = &arguments.allow {
+        for path in &arguments.subject.words {
+            let failed = |errno| Error::AllowLock {
+                path: path.clone(),
+                errno,
+            };
+            let old = allowed(path).map_err(failed)?;
+            let new = Allow::parse(&old)
+                .unwrap_or_default()
+                .changed(who)?
+                .encode();
+            allow(path, &new).map_err(failed)?;
+        }
+        return Ok(SUCCESS);
+    }
     let (mut connected, transaction, paths) = arguments.subject.resolve(context)?;
     if paths.is_empty() {
         return Err(Error::usage("name the paths to lock"));
@@ -139,6 +165,26 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         locked: paths.iter().map(|path| Text(path)).collect(),
     })?;
     Ok(SUCCESS)
+}
+
+/// The attribute of the object itself: symbolic links have none, and are not followed.
+fn allowed(path: &Path) -> Result<String, Errno> {
+    let mut value = vec![0; 65_536];
+    match lgetxattr(path, LOCK_ALLOW, &mut value[..]) {
+        Ok(length) => Ok(String::from_utf8_lossy(&value[..length]).into_owned()),
+        Err(Errno::NODATA) => Ok(String::new()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn allow(path: &Path, list: &str) -> Result<(), Errno> {
+    if !list.is_empty() {
+        return lsetxattr(path, LOCK_ALLOW, list.as_bytes(), XattrFlags::empty());
+    }
+    match lremovexattr(path, LOCK_ALLOW) {
+        Err(Errno::NODATA) => Ok(()),
+        removed => removed,
+    }
 }
 
 /// `A-B`, or `A-` for all from A on.

@@ -9,6 +9,7 @@ mod returning;
 mod synced;
 mod waits;
 mod whole;
+mod writers;
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};

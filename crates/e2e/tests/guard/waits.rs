@@ -9,25 +9,26 @@ use rustix::io::Errno;
 
 use super::*;
 
-const TREE: &str = "mkdir -p w/empty v; echo old > w/f; echo x > w/x; echo y > w/y; echo z > v/z
+pub const TREE: &str =
+    "mkdir -p w/empty v; echo old > w/f; echo x > w/x; echo y > w/y; echo z > v/z
     dd if=/dev/zero of=w/big bs=4096 count=512 status=none; setfattr -n user.old -v 1 w/f";
 
 /// A program that is killed if the test fails.
-struct Program(Option<Child>);
+pub struct Program(pub Option<Child>);
 
 impl Program {
-    fn start(directory: &Path, script: &str) -> Program {
+    pub fn start(directory: &Path, script: &str) -> Program {
         Program::spawn(Command::new("/bin/sh").current_dir(directory), script)
     }
 
-    fn spawn(command: &mut Command, script: &str) -> Program {
+    pub fn spawn(command: &mut Command, script: &str) -> Program {
         command.args(["-ec", script]).process_group(0);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         Program(Some(child))
     }
 
-    fn ended(mut self) -> Outcome {
+    pub fn ended(mut self) -> Outcome {
         let child = self.0.take().expect("it has not ended");
         let output = child.wait_with_output().expect("it ends");
         Outcome::from_output("a program".to_owned(), output)
@@ -43,7 +44,7 @@ impl Drop for Program {
     }
 }
 
-fn waiting(guarded: &Guarded) -> u64 {
+pub fn waiting(guarded: &Guarded) -> u64 {
     let status = guarded.fixture.store.call(["--json", "service", "status"]);
     let status = status.expect(0).text();
     let (_, after) = status.split_once("\"waiting\":").expect("it is there");
@@ -53,11 +54,11 @@ fn waiting(guarded: &Guarded) -> u64 {
         .expect("a number")
 }
 
-fn wait_until_waiting(guarded: &Guarded, count: u64) {
+pub fn wait_until_waiting(guarded: &Guarded, count: u64) {
     wait_until("calls that wait", || waiting(guarded) == count);
 }
 
-fn lock(guarded: &Guarded, holder: &View, options: &[&str]) {
+pub fn lock(guarded: &Guarded, holder: &View, options: &[&str]) {
     let named = ["lock", holder.id.as_str()];
     guarded
         .fixture

@@ -25,7 +25,7 @@ fn roots_store_is_open_only_to_listed_users() {
     assert_eq!(shown(), "daemon,@daemon\n");
     assert_eq!(
         store.call(["config"]).expect(0).text(),
-        "allow daemon,@daemon\nview auto\nhistory-age 7d\nhistory-space auto\ntimes write\nappend \nguard off\nguard-history off\n"
+        "allow daemon,@daemon\nview auto\nhistory-age 7d\nhistory-space auto\ntimes write\nappend \nguard off\nguard-history off\nguard-writers win\n"
     );
     // Only the owner and root may change or see this setting.
     store

@@ -77,6 +77,7 @@ impl<D: Disk> Store<D> {
             }
             _ => Waiter::Nobody(None),
         };
+        let may_be_set_aside = matches!(waiter, Waiter::Returned(_));
         let carried = std::mem::take(&mut logged.carried);
         let mut pending = Pending::whole(logged, waiter, keeps_stage);
         self.publish_early(state, &open, (&mut pending, &carried));
@@ -85,7 +86,10 @@ impl<D: Disk> Store<D> {
         self.0.has_pending.store(true, Ordering::Release);
         drop(open);
         // Under the commit lock: whoever sets it aside notes that afterwards.
-        self.let_go(id);
+        match may_be_set_aside {
+            true => self.let_go_returned(id),
+            false => self.let_go(id),
+        }
     }
 
     /// Opens the transaction of a cancelled commit again.

@@ -315,6 +315,7 @@ impl<D: Disk> Store<D> {
             }
             batch.push(pending);
         }
+        ended.iter().for_each(|id| self.forget_writes(*id));
         self.drop_snapshots(&ended);
         taken
     }

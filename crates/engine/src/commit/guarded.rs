@@ -417,12 +417,15 @@ impl<D: Disk> Store<D> {
         });
         let newest = committing.journal.newest;
         let is_first = self.0.gate.guard(guarding.clone(), newest);
-        is_first.then(|| self.guard_of(guarding))
+        let guard = is_first.then(|| self.guard_of(guarding));
+        drop(committing);
+        self.heed_calls_wait();
+        guard
     }
 
     fn guard_of(&self, guarding: Arc<dyn Guarding>) -> Guard<D> {
         let locks = &self.0.contention.locks;
-        guarding.begin(locks.table().in_use());
+        guarding.begin(self.may_wait());
         let wake: Wake = Arc::new(move || guarding.retry());
         locks.keep_waking(wake.clone());
         Guard {

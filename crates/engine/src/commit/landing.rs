@@ -140,6 +140,7 @@ impl<D: Disk> Store<D> {
         let writers = &self.0.contention.writers;
         if writers.is_needed() {
             writers.landed(&transaction.author(), &view.written());
+            self.wake_calls();
         }
     }
 

@@ -106,6 +106,8 @@ impl<D: Disk> Store<D> {
         transaction.set_snapshot(snapshot);
         lock(&transaction.listed).clear();
         transaction.share.update(|| view.kept_objects());
+        // Perhaps of other objects than before.
+        transaction.note_writes(view);
         drop(state);
         drop(committing);
         self.prune_versions();

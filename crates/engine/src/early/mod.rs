@@ -8,9 +8,12 @@
 //! `noted_writes` states the invariants. Writes are noted in memory, with the granularity of
 //! conflicts.
 //!
-//! Invariant: writes are noted only while an open transaction wants to know of conflicts early.
-//! Earlier writes are noted when the first such transaction begins. So at other times a write costs
-//! only one look at a flag. The last such transaction may end just after that look. So every method
+//! Calls of programs outside that wait for writers (`requests::guarded`) use the same notes.
+//!
+//! Invariant: writes are noted only while an open transaction wants to know of conflicts early, or
+//! calls wait for writers.
+//! Earlier writes are noted when that begins. So at other times a write costs
+//! only one look at a flag. That time may end just after that look. So every method
 //! that notes a write checks the flag again with the state locked. Otherwise the note would outlast
 //! its transaction, because the end of a transaction is not noted at such times either.
 
@@ -20,8 +23,8 @@ mod noted_writes;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::TransactionId;
@@ -32,8 +35,10 @@ pub(crate) use noted_writes::{Author, Busy};
 
 #[derive(Default)]
 pub(crate) struct Writers {
-    /// Whether any open transaction wants to know of conflicts early.
+    /// Whether writes must be noted.
     is_needed: AtomicBool,
+    /// Calls of programs outside wait for those that have written what they change.
+    calls_wait: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -41,12 +46,13 @@ pub(crate) struct Writers {
 struct State {
     /// The transactions that want to know early.
     early: BTreeSet<TransactionId>,
+    calls_wait: bool,
     noted: NotedWrites,
 }
 
 impl State {
     fn is_needed(&self) -> bool {
-        !self.early.is_empty()
+        !self.early.is_empty() || self.calls_wait
     }
 }
 
@@ -63,9 +69,69 @@ impl Writers {
         let mut state = lock(&self.state);
         state.noted.remove(transaction);
         state.early.remove(&transaction);
+        self.drop_unneeded(&mut state);
+    }
+
+    fn drop_unneeded(&self, state: &mut State) {
         if !state.is_needed() {
             state.noted = NotedWrites::default();
             self.is_needed.store(false, Ordering::Release);
+        }
+    }
+
+    /// The transaction's lazy commit has returned. It is applied later, then call
+    /// [`ended`](Writers::ended).
+    pub fn returned(&self, transaction: TransactionId) {
+        if !self.is_needed() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        match state.calls_wait {
+            true => state.noted.note_returned(transaction),
+            false => state.noted.remove(transaction),
+        }
+        state.early.remove(&transaction);
+        self.drop_unneeded(&mut state);
+    }
+
+    /// No lazy commit that has returned will be applied.
+    pub fn forget_returned(&self) {
+        lock(&self.state).noted.forget_returned();
+    }
+
+    /// Says whether calls of programs outside wait for writers from now on. If the result is true,
+    /// nothing was noted so far, and the caller must note what open transactions have written.
+    pub fn let_calls_wait(&self, calls_wait: bool) -> bool {
+        let mut state = lock(&self.state);
+        let was_needed = state.is_needed();
+        state.calls_wait = calls_wait;
+        self.calls_wait.store(calls_wait, Ordering::Release);
+        if state.is_needed() {
+            self.is_needed.store(true, Ordering::Release);
+        }
+        self.drop_unneeded(&mut state);
+        calls_wait && !was_needed
+    }
+
+    pub fn calls_wait(&self) -> bool {
+        self.calls_wait.load(Ordering::Acquire)
+    }
+
+    /// Whether calls wait for writers, from now on.
+    pub fn calls_wait_flag(&self) -> Arc<AtomicBool> {
+        self.calls_wait.clone()
+    }
+
+    /// Whether a call may have to wait now.
+    pub fn has_for_calls(&self) -> bool {
+        self.calls_wait() && !lock(&self.state).noted.is_empty()
+    }
+
+    /// For which transactions a call that changes these waits.
+    pub fn written(&self, targets: &[Target]) -> BTreeSet<TransactionId> {
+        match self.calls_wait() {
+            true => lock(&self.state).noted.written(targets),
+            false => BTreeSet::new(),
         }
     }
 
@@ -90,9 +156,10 @@ impl Writers {
     /// and the caller must note what open transactions have written.
     pub fn begin(&self, transaction: TransactionId) -> bool {
         let mut state = lock(&self.state);
-        let is_first = state.early.insert(transaction) && state.early.len() == 1;
+        let was_needed = state.is_needed();
+        state.early.insert(transaction);
         self.is_needed.store(true, Ordering::Release);
-        is_first
+        !was_needed
     }
 
     pub fn note(&self, author: &Author, written: &[Target]) {

@@ -5,9 +5,13 @@
 //!    younger has met a conflict.
 //! 2. A noted write keeps its object alive, so that the object keeps its
 //!    serial.
+//! 3. A transaction whose lazy commit has returned meets nobody any more. What it has written is
+//!    still found by [`NotedWrites::written`], until its commit is applied.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+
+use atomdir_disk::Kind;
 
 use crate::base::Base;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
@@ -48,6 +52,8 @@ pub(crate) struct NotedWrites {
     writers: HashMap<TransactionId, Writer>,
     /// The transactions that have written a part of an object, by its serial.
     by_object: HashMap<u64, Vec<TransactionId>>,
+    /// What lazy commits that have returned have written.
+    returned: HashMap<TransactionId, HashMap<u64, Parts>>,
 }
 
 /// Another transaction has written or locked it first.
@@ -152,10 +158,53 @@ impl NotedWrites {
         writer.map_or_else(Vec::new, |writer| writer.conflicts.clone())
     }
 
+    /// Which transactions have written a part of these. What a commit or a program changes in a file
+    /// conflicts with them all, whatever part of the file it is, so a file counts as a whole.
+    pub fn written(&self, targets: &[Target]) -> BTreeSet<TransactionId> {
+        let mut found = BTreeSet::new();
+        for target in targets {
+            let serial = target.base.serial;
+            let extent = match target.base.kind {
+                Kind::Directory => &target.extent,
+                _ => &Extent::Object,
+            };
+            let overlaps = |written: &HashMap<u64, Parts>| {
+                let parts = written.get(&serial);
+                parts.is_some_and(|parts| parts.overlap(extent))
+            };
+            let writers = self.by_object.get(&serial).into_iter().flatten();
+            found.extend(writers.copied().filter(|id| {
+                let writer = self.writers.get(id);
+                writer.is_some_and(|writer| overlaps(&writer.written))
+            }));
+            let returned = self.returned.iter();
+            found.extend(returned.filter_map(|(id, written)| overlaps(written).then_some(*id)));
+        }
+        found
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.writers.is_empty() && self.returned.is_empty()
+    }
+
+    /// The transaction's lazy commit has returned.
+    pub fn note_returned(&mut self, transaction: TransactionId) {
+        if let Some(written) = self.take(transaction) {
+            self.returned.insert(transaction, written);
+        }
+    }
+
+    pub fn forget_returned(&mut self) {
+        self.returned.clear();
+    }
+
     pub fn remove(&mut self, transaction: TransactionId) {
-        let Some(writer) = self.writers.remove(&transaction) else {
-            return;
-        };
+        self.returned.remove(&transaction);
+        self.take(transaction);
+    }
+
+    fn take(&mut self, transaction: TransactionId) -> Option<HashMap<u64, Parts>> {
+        let writer = self.writers.remove(&transaction)?;
         for serial in writer.written.keys() {
             if let Some(writers) = self.by_object.get_mut(serial) {
                 writers.retain(|other| *other != transaction);
@@ -164,6 +213,7 @@ impl NotedWrites {
                 }
             }
         }
+        Some(writer.written)
     }
 
     fn writer(&mut self, author: &Author) -> &mut Writer {
@@ -191,7 +241,7 @@ impl Parts {
     fn add(&mut self, target: &Target) {
         match &target.extent {
             Extent::Pages(start, end) => self.pages.insert(*start, *end),
-            Extent::Attributes => self.attributes = true,
+            Extent::Attributes | Extent::Leave => self.attributes = true,
             Extent::Entry(name) => {
                 self.entries.insert(name.clone());
             }
@@ -204,7 +254,7 @@ impl Parts {
         self.object
             || match extent {
                 Extent::Pages(start, end) => self.pages.overlaps(*start, *end),
-                Extent::Attributes => self.attributes,
+                Extent::Attributes | Extent::Leave => self.attributes,
                 Extent::Entry(name) => self.entries.contains(name),
                 Extent::Object | Extent::Subtree => is_any,
             }

@@ -12,7 +12,7 @@ pub(crate) fn newest(base: &Base, extent: &Extent) -> Option<Sequence> {
     let part = match extent {
         Extent::Pages(start, end) => changed.pages_changed(*start, *end).max(changed.length),
         Extent::Entry(name) => changed.names.get(name).copied(),
-        Extent::Attributes => changed.attributes,
+        Extent::Attributes | Extent::Leave => changed.attributes,
         Extent::Object | Extent::Subtree => changed
             .anything()
             .max(changed.names.values().copied().max()),

@@ -20,6 +20,7 @@
 //! when a lock ends, a request comes or goes, or the store is poisoned.
 
 pub(crate) mod changes;
+mod leave;
 pub(crate) mod reach;
 pub(crate) mod resolve;
 pub(crate) mod table;

@@ -7,7 +7,7 @@ use atomdir_types::{LockMode, LockScope};
 use super::reach::Reach;
 use super::table::Lock;
 use super::target::{Extent, Target};
-use super::{LockError, LockRequest};
+use super::{LockError, LockRequest, leave};
 use crate::base::credentials::{Credentials, Permission};
 use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
@@ -21,12 +21,13 @@ pub(crate) fn locks<D: Disk>(
     let mut locks = Vec::new();
     for path in &request.paths {
         let target = target(view, path, request, credentials);
-        let target = target.map_err(|errno| LockError::Path {
+        let (target, by_leave) = target.map_err(|errno| LockError::Path {
             path: String::from_utf8_lossy(path).into_owned(),
             errno,
         })?;
+        let how = (request.mode, by_leave);
         locks.push(Lock {
-            reach: Reach::of_holder(&view.core, &target.base, request.mode, credentials),
+            reach: Reach::of_holder(&view.core, &target.base, how, credentials),
             target,
             mode: request.mode,
             path: path.clone(),
@@ -37,13 +38,14 @@ pub(crate) fn locks<D: Disk>(
 }
 
 /// Returns the object of the base at a path. If the object is new in the view
-/// or does not exist, returns the name that it would take in the base.
+/// or does not exist, returns the name that it would take in the base. Also returns whether it is
+/// locked by leave (`leave`).
 fn target<D: Disk>(
     view: &mut View<D>,
     path: &[u8],
     request: &LockRequest,
     credentials: &Credentials,
-) -> Result<Target, Errno> {
+) -> Result<(Target, bool), Errno> {
     let needed = match request.mode {
         LockMode::Shared => Permission::Read,
         LockMode::Exclusive => Permission::Write,
@@ -72,10 +74,10 @@ fn target<D: Disk>(
                 return Err(Errno::NOENT);
             }
             // Anyone who may write the directory may lock the name.
-            if request.mode == LockMode::Exclusive {
-                view.require(at, credentials, Permission::Write)?;
-            }
-            return new_name.ok_or(Errno::NOENT);
+            let by_leave = request.mode == LockMode::Exclusive
+                && leave::require(view, at, credentials, Permission::Write)?;
+            let target = new_name.ok_or(Errno::NOENT)?;
+            return Ok((target, by_leave));
         };
         at = child;
     }
@@ -87,12 +89,13 @@ fn target<D: Disk>(
         (Kind::Symlink, LockMode::Exclusive) => (parent, Permission::Write),
         _ => (at, needed),
     };
-    view.require(of, credentials, needed)?;
+    let by_leave = leave::require(view, of, credentials, needed)?;
     let extent = extent(request.scope, kind)?;
-    match base {
-        Some(base) => Ok(Target { base, extent }),
-        None => new_name.ok_or(Errno::NOENT),
-    }
+    let target = match base {
+        Some(base) => Target { base, extent },
+        None => new_name.ok_or(Errno::NOENT)?,
+    };
+    Ok((target, by_leave))
 }
 
 fn extent(scope: LockScope, kind: Kind) -> Result<Extent, Errno> {
@@ -116,6 +119,6 @@ pub(crate) fn scope(extent: &Extent) -> LockScope {
             end: end.saturating_mul(PAGE),
         },
         Extent::Subtree => LockScope::Subtree,
-        Extent::Object | Extent::Attributes | Extent::Entry(_) => LockScope::Object,
+        Extent::Object | Extent::Attributes | Extent::Leave | Extent::Entry(_) => LockScope::Object,
     }
 }

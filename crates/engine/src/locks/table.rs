@@ -1,8 +1,8 @@
 //! Which transaction holds which lock, and which waits for which.
 //!
 //! Invariants
-//! 1. If two locks overlap and one of them is exclusive, they have the same
-//!    holder.
+//! 1. If two locks overlap, are in force (`leave`) and one of them is exclusive, they have the
+//!    same holder.
 //! 2. A request is granted as a whole or not at all.
 //! 3. Conflicting requests are granted in the order in which they came, unless
 //!    the later one would then wait for itself: fairness must not cause a
@@ -39,9 +39,18 @@ impl Lock {
     fn conflicts_with(&self, other: &Lock) -> bool {
         let both_shared = self.mode == LockMode::Shared && other.mode == LockMode::Shared;
         !both_shared
+            && !self.yields_to(other)
+            && !other.yields_to(self)
             && self.target.overlaps(&other.target)
+            && self.reach.is_in_force(&self.target.base)
+            && other.reach.is_in_force(&other.target.base)
             && self.reaches(&other.target)
             && other.reaches(&self.target)
+    }
+
+    /// Whether the lock was granted by what the other one is to change.
+    fn yields_to(&self, other: &Lock) -> bool {
+        other.target.extent == Extent::Leave && self.reach.is_by_leave()
     }
 
     /// Whether the lock reaches a target that overlaps its own.
@@ -250,10 +259,13 @@ impl LockTable {
         self.counts.get(&transaction).copied().unwrap_or(0) as u64
     }
 
+    /// Those in force.
     pub fn held_by(&self, transaction: TransactionId) -> Vec<Lock> {
         let all = self.held.values().flatten();
         let own = all.filter(|(holder, _)| *holder == transaction);
-        own.map(|(_, lock)| lock.clone()).collect()
+        let locks = own.map(|(_, lock)| lock);
+        let in_force = locks.filter(|lock| lock.reach.is_in_force(&lock.target.base));
+        in_force.cloned().collect()
     }
 
     pub fn awaited_by(&self, transaction: TransactionId) -> Vec<Lock> {
@@ -390,6 +402,12 @@ impl LockTable {
             }
         }
         None
+    }
+
+    /// For whom a transaction waits, turns included.
+    pub fn awaited(&self, transaction: TransactionId) -> Vec<TransactionId> {
+        let waits = self.all_waits(transaction, true).into_iter();
+        waits.map(|waits| waits.holder).collect()
     }
 
     fn all_waits(&self, transaction: TransactionId, with_turns: bool) -> Vec<Waits> {

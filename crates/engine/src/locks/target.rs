@@ -19,6 +19,9 @@ pub(crate) enum Extent {
     Pages(u64, u64),
     /// Mode, owner, times, extended attributes. No lock is on these alone.
     Attributes,
+    /// The attribute that says who may lock the object (`leave`). Locks that it grants forbid no change
+    /// of it: otherwise nobody could take them back.
+    Leave,
     /// One entry of a directory, whether or not the name exists.
     Entry(Name),
     /// The object itself: a file's contents or a directory's entries, and the
@@ -50,8 +53,8 @@ impl Extent {
         match (self, other) {
             (Extent::Pages(start, end), Extent::Pages(from, until)) => start < until && from < end,
             (Extent::Entry(name), Extent::Entry(other)) => name == other,
-            (Extent::Attributes, Extent::Pages(..) | Extent::Entry(_))
-            | (Extent::Pages(..) | Extent::Entry(_), Extent::Attributes) => false,
+            (Extent::Attributes | Extent::Leave, Extent::Pages(..) | Extent::Entry(_))
+            | (Extent::Pages(..) | Extent::Entry(_), Extent::Attributes | Extent::Leave) => false,
             _ => true,
         }
     }

@@ -172,7 +172,7 @@ fn cells(tree: &[Arc<Base>], lock: &Lock) -> Vec<(u64, String)> {
                 .map(|page| (serial, format!("part {page}")))
                 .collect(),
             Extent::Entry(name) => vec![(serial, format!("part {name:?}"))],
-            Extent::Attributes => vec![(serial, "attributes".into())],
+            Extent::Attributes | Extent::Leave => vec![(serial, "attributes".into())],
             Extent::Object | Extent::Subtree => all
                 .chain(["attributes".into()])
                 .map(|part| (serial, part))

@@ -163,15 +163,8 @@ impl<D: Disk> Store<D> {
 
     /// From now on writes are noted. Also notes the earlier writes of open transactions.
     pub(crate) fn begin_early(&self, transaction: &Transaction<D>) {
-        let writers = &self.0.contention.writers;
-        if !writers.begin(transaction.id()) {
-            return;
-        }
-        for other in self.transactions() {
-            let view = other.view.lock();
-            if let Some(view) = view.as_ref() {
-                writers.note(&other.outermost().author(), &view.written());
-            }
+        if self.0.contention.writers.begin(transaction.id()) {
+            self.note_writes_so_far();
         }
     }
 }

@@ -106,6 +106,7 @@ impl<D: Disk> Store<D> {
             let fork = view.fork(id).map_err(ForkError::Copies)?;
             let fork = self.add_open(|| Transaction::forked(of, fork, options));
             drop(guard);
+            self.note_writes_of(&fork);
             return self.with_reads_of_outer(of, fork);
         }
         let reader = view.reader_of_upper().map_err(ForkError::Upper)?;
@@ -120,7 +121,17 @@ impl<D: Disk> Store<D> {
         });
         let lower = still_lower.inspect_err(|_| self.0.core.drop_stage(id))?;
         fork.be_apart_from(lower);
-        Ok(self.add_open(|| Transaction::forked(of, fork, options)))
+        let fork = self.add_open(|| Transaction::forked(of, fork, options));
+        drop(guard);
+        self.note_writes_of(&fork);
+        Ok(fork)
+    }
+
+    /// A fork has written what it has from the other one.
+    fn note_writes_of(&self, fork: &Transaction<D>) {
+        if let Some(view) = fork.view.lock().as_ref() {
+            fork.note_writes(view);
+        }
     }
 
     /// The fork of a nested transaction gets the outer ones' reads as well: the nested one has noted

@@ -33,7 +33,6 @@
 //!    a begin waits until no call is inside, and until a commit that has a sequence is on the way.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use atomdir_disk::{Disk, FileUsers, Identity, Name};
@@ -42,9 +41,9 @@ use atomdir_format::record::CommitRecord;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::locks::Wake;
-use crate::locks::table::Ticket;
 use crate::names;
 use crate::store::Store;
+use crate::store::awaited::{Awaited, MayWait};
 use crate::store::touched::Touched;
 use crate::sync;
 use crate::write_set::WriteSet;
@@ -61,10 +60,10 @@ pub trait Guarding: Send + Sync {
 
     /// Makes the kernel forget names, attributes, listings and contents. Called without the gate's lock.
     fn forget(&self, touched: &Touched);
-    /// The guard begins. While `may_wait`, transactions hold locks, and calls may wait for them; the
+    /// The guard begins. While `may_wait`, calls may wait for transactions; the
     /// kernel then keeps the directory locked in which such a call is to change a name, and the pages
     /// that it is to write. So what forgets names or pages must not wait for these.
-    fn begin(&self, _may_wait: Arc<AtomicBool>) {}
+    fn begin(&self, _may_wait: MayWait) {}
     /// Calls that wait may have their turn. Called with locks held.
     fn retry(&self) {}
     /// The commit is in the base, or (if not `applied`) was cancelled or stalled.
@@ -131,8 +130,8 @@ impl GateState {
 /// As long as it exists, calls of programs outside transactions go through the gate.
 pub struct Guard<D: Disk> {
     pub(crate) store: Store<D>,
-    /// The calls that wait for locks, each by a number of its own.
-    pub(crate) waiting: Mutex<HashMap<u64, Ticket>>,
+    /// The calls that wait, each by a number of its own.
+    pub(crate) waiting: Mutex<HashMap<u64, Awaited>>,
     pub(crate) wake: Wake,
 }
 
@@ -184,10 +183,15 @@ impl<D: Disk> Drop for Guard<D> {
         locks.stop_waking(&self.wake);
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         let mut table = locks.table();
-        waiting.into_values().for_each(|call| table.withdraw(call));
+        for awaited in waiting.into_values() {
+            if let Awaited::Locks(ticket) = awaited {
+                table.withdraw(ticket);
+            }
+        }
         locks.wake_all();
         drop(table);
         self.store.0.gate.lock().guarding = None;
+        self.store.heed_calls_wait();
     }
 }
 

@@ -13,6 +13,7 @@
 
 pub(crate) mod aside;
 mod authors;
+pub(crate) mod awaited;
 mod clock;
 pub(crate) mod commit_state;
 pub(crate) mod flusher;
@@ -84,6 +85,8 @@ pub(crate) struct Inner<D: Disk> {
     pub gate: Gate,
     /// What programs outside change through a guard is to be kept in the history.
     pub remembers: AtomicBool,
+    /// Calls through a guard wait for transactions that have written what they change.
+    pub calls_wait: AtomicBool,
 }
 
 impl<D: Disk> Drop for Inner<D> {
@@ -164,6 +167,7 @@ impl<D: Disk> Store<D> {
             past_holds: Mutex::default(),
             gate: Gate::default(),
             remembers: AtomicBool::new(false),
+            calls_wait: AtomicBool::new(false),
         }));
         let inner = Arc::downgrade(&store.0);
         let settle = move || {
@@ -208,6 +212,7 @@ impl<D: Disk> Store<D> {
             tracing::error!(error = %atomdir_disk::reason(error), "the applied mark cannot be cleared");
         }
         let reason = lock(&self.0.poisoned).get_or_insert(reason).clone();
+        self.0.contention.writers.forget_returned();
         self.0.contention.locks.wake_all();
         StoreError::Poisoned { reason }
     }

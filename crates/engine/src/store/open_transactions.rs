@@ -147,7 +147,15 @@ impl<D: Disk> Store<D> {
     /// The transaction holds nothing any more that others wait for.
     pub(crate) fn let_go(&self, id: TransactionId) {
         self.0.contention.locks.ended(id);
-        self.0.contention.writers.ended(id);
+        self.forget_writes(id);
+        lock(&self.0.aside).remove(&id);
+    }
+
+    /// Like [`let_go`](Store::let_go), for a transaction whose lazy commit has returned. Calls through
+    /// a guard wait for what it has written until the commit is applied: they would be in its way.
+    pub(crate) fn let_go_returned(&self, id: TransactionId) {
+        self.0.contention.locks.ended(id);
+        self.0.contention.writers.returned(id);
         lock(&self.0.aside).remove(&id);
     }
 

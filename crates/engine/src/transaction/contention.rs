@@ -43,6 +43,14 @@ impl<D: Disk> Transaction<D> {
         announced.map_err(|Busy| Errno::BUSY)
     }
 
+    /// Notes what a view of the transaction has written, if writes are noted.
+    pub(crate) fn note_writes(&self, view: &View<D>) {
+        let writers = &self.contention.writers;
+        if writers.is_needed() {
+            writers.note(&self.outermost().author(), &view.written());
+        }
+    }
+
     /// The conflicts that the transaction has met when writing. If there are any, it
     /// can only be aborted.
     pub fn met(&self) -> Vec<Conflict> {

@@ -13,10 +13,11 @@ use std::collections::{BTreeSet, VecDeque};
 use atomdir_disk::Errno;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{BeginOptions, Durability, Sequence, Store, TransactionId};
+use atomdir_fuse::Filesystem;
 use atomdir_testing::{Random, pick};
 
 use crate::model::{Model, Operation, Tree};
-use crate::program::{look, run};
+use crate::program::{REQUEST, look, run};
 use crate::world::{Open, World, open, options};
 
 const OPEN_MAX: usize = 4;
@@ -48,6 +49,7 @@ pub struct Counts {
     pub refreshed: usize,
     pub parts: usize,
     pub undone: usize,
+    pub waited: usize,
 }
 
 pub struct Run {
@@ -60,6 +62,8 @@ pub struct Run {
     /// The base before and after each commit that was applied.
     pub applied: Vec<(Sequence, Model, Model)>,
     pub trace: Vec<String>,
+    /// What a program is about to do that waits.
+    pub held: Option<Operation>,
     pub counts: Counts,
     pub seed: u64,
 }
@@ -72,6 +76,7 @@ impl Run {
             .store
             .remember_outside(seed % 2 == 1)
             .expect("it can be set");
+        world.store.wait_for_writers(seed % 3 == 2);
         Run {
             world: Some(world),
             random: Random::from_seed(seed),
@@ -81,6 +86,7 @@ impl Run {
             clients: Vec::new(),
             applied: Vec::new(),
             trace: Vec::new(),
+            held: None,
             counts: Counts::default(),
             seed,
         }
@@ -254,6 +260,8 @@ impl Run {
     }
 
     fn act_outside(&mut self, operation: &Operation) {
+        let held = self.held.take();
+        let operation = held.as_ref().unwrap_or(operation);
         let guarded = &self.world().guarded;
         let mut done = run(guarded, operation);
         if done == Err(Errno::STALE) {
@@ -262,6 +270,16 @@ impl Run {
         }
         self.note(format!("outside: {operation:?}: {done:?}"));
         self.follow(None);
+        if done == Err(Errno::INPROGRESS) && self.random.chance(2) {
+            self.counts.waited += 1;
+            self.held = Some(operation.clone());
+            return;
+        }
+        // It may have failed on its way, or a signal ends the wait.
+        self.world().guarded.gave_up(REQUEST.unique);
+        if matches!(done, Err(Errno::INPROGRESS | Errno::BUSY)) {
+            return;
+        }
         if self.base.apply(operation, &mut self.next) != done.is_ok() {
             self.fail("the model disagrees");
         }
@@ -369,6 +387,12 @@ impl Run {
         }
         self.store().sync().expect("well");
         self.follow(None);
+        if let Some(operation) = self.held.clone() {
+            self.act_outside(&operation);
+        }
+        if self.held.is_some() || self.world().guarded.waiting() > 0 {
+            self.fail("a call waits for nobody");
+        }
         self.check_base();
         self.store().checkpoint().expect("well");
         let scratch = self.world.take().map(World::close).expect("it is there");
@@ -403,10 +427,12 @@ fn transactions_and_programs_that_go_through_the_guard_lose_nothing_of_each_othe
         all.refreshed += counts.refreshed;
         all.parts += counts.parts;
         all.undone += counts.undone;
+        all.waited += counts.waited;
     }
     println!(
-        "{} commits, {} conflicts, {} set aside, {} refreshed, {} parts, {} undone",
-        all.commits, all.conflicts, all.set_aside, all.refreshed, all.parts, all.undone
+        "{} commits, {} conflicts, {} set aside, {} refreshed, {} parts, {} undone, {} waited",
+        all.commits, all.conflicts, all.set_aside, all.refreshed, all.parts, all.undone, all.waited
     );
-    assert!(is_one || (all.commits > 50 && all.refreshed > 0 && all.parts > 0));
+    let all_happen = all.commits > 50 && all.refreshed > 0 && all.parts > 0 && all.waited > 0;
+    assert!(is_one || all_happen);
 }

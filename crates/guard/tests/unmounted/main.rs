@@ -8,3 +8,4 @@ mod program;
 mod remembered;
 mod waits;
 mod world;
+mod writers;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::program::{Files, ROOT};
 use crate::world::{Open, World, options};
 
-const KINDS: [&str; 18] = [
+pub const KINDS: [&str; 18] = [
     "write",
     "write far",
     "append",
@@ -67,7 +67,7 @@ const FIRST_PAGE: [&str; 8] = [
     "move above",
 ];
 
-fn request(unique: u64) -> Request {
+pub fn request(unique: u64) -> Request {
     Request {
         unique,
         user: 0,
@@ -77,14 +77,14 @@ fn request(unique: u64) -> Request {
 }
 
 /// A tree, and the nodes of some of its objects.
-struct Tree {
-    world: World,
-    d: u64,
-    f: u64,
+pub struct Tree {
+    pub world: World,
+    pub d: u64,
+    pub f: u64,
 }
 
 impl Tree {
-    fn new() -> Tree {
+    pub fn new() -> Tree {
         let world = World::new();
         let root = world.root();
         std::fs::create_dir_all(root.join("d/empty")).expect("made");
@@ -101,11 +101,11 @@ impl Tree {
         Tree { world, d, f }
     }
 
-    fn begin(&self) -> Open {
+    pub fn begin(&self) -> Open {
         self.world.store.begin(options()).expect("it begins")
     }
 
-    fn lock(&self, open: &Open, mode: LockMode, scope: LockScope, path: &str) -> bool {
+    pub fn lock(&self, open: &Open, mode: LockMode, scope: LockScope, path: &str) -> bool {
         let request = LockRequest {
             mode,
             scope,
@@ -126,7 +126,7 @@ impl Tree {
         }
     }
 
-    fn call(&self, kind: &str, unique: u64) -> Result<(), Errno> {
+    pub fn call(&self, kind: &str, unique: u64) -> Result<(), Errno> {
         let (guarded, request) = (&self.world.guarded, &request(unique));
         let (d, f) = (self.d, self.f);
         let change = |change: SetAttributes| guarded.set_attributes(request, f, change).map(drop);
@@ -369,4 +369,45 @@ fn no_process_waits_for_itself() {
         thread.join().expect("it does not panic");
     });
     assert_eq!(written(&request(3)), Err(Errno::INPROGRESS));
+}
+
+/// Locks that `user.atomdir.lock` grants: it can be changed all the same, and then nothing waits for them.
+#[test]
+fn what_lets_others_lock_can_be_taken_back() {
+    let tree = Tree::new();
+    let guarded = &tree.world.guarded;
+    let name: &[u8] = b"user.atomdir.lock";
+    let other = Credentials {
+        user: 5,
+        groups: vec![7],
+    };
+    let lock = |open: &Open| {
+        let request = LockRequest {
+            mode: LockMode::Exclusive,
+            scope: LockScope::Object,
+            paths: vec![b"d/f".to_vec()],
+        };
+        let mut patience = Patience {
+            wake: Arc::new(|| {}),
+            wait: &mut || false,
+        };
+        tree.world.store.lock(open, &request, &other, &mut patience)
+    };
+    assert!(lock(&tree.begin()).is_err());
+    let let_lock =
+        |unique: u64, who: &[u8]| guarded.set_xattr(&request(unique), tree.f, name, who, 0, false);
+    let_lock(2, b"4,@7").expect("set");
+    let holder = tree.begin();
+    lock(&holder).expect("it may");
+    assert_eq!(tree.call("write", 3), Err(Errno::INPROGRESS));
+    assert_eq!(tree.call("attribute", 4), Err(Errno::INPROGRESS));
+    // One that changes this attribute alone does not wait for them, but for those with a right.
+    let_lock(5, b"4").expect("it does not wait");
+    assert_eq!(tree.call("write", 3), Ok(()));
+    let_lock(6, b"5").expect("it does not wait");
+    assert_eq!(tree.call("attribute", 4), Ok(()), "it is over for good");
+    tree.world.store.abort(&holder);
+    let holder = tree.begin();
+    assert!(tree.lock(&holder, LockMode::Exclusive, LockScope::Object, "d/f"));
+    assert_eq!(let_lock(7, b"4"), Err(Errno::INPROGRESS));
 }

@@ -1,13 +1,12 @@
 //! A store with a guard over it, and without a mount.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{FileUsers, Identity, LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Guarding, HistoryLimits,
-    Isolation, LOG_STEP, Options, Privileges, Store, Touched, Transaction,
+    Isolation, LOG_STEP, MayWait, Options, Privileges, Store, Touched, Transaction,
 };
 use atomdir_guard::{Guarded, Known};
 use atomdir_testing::{fresh_directory, quick_directory};
@@ -35,7 +34,7 @@ impl Guarding for Kernel {
         self.known.forget(touched);
     }
 
-    fn begin(&self, may_wait: Arc<AtomicBool>) {
+    fn begin(&self, may_wait: MayWait) {
         self.known.begin(may_wait);
     }
 
