@@ -23,7 +23,7 @@ use crate::clients::connection::Connection;
 use crate::clients::replies::{Outcome, Unanswered, send_changes, send_parts};
 use crate::requests::side_access::SideReader;
 use crate::rights::convert;
-use crate::rights::permissions::{Peer, no_such_transaction};
+use crate::rights::permissions::{Peer, Reach, no_such_transaction};
 use crate::service::Service;
 use crate::transactions::aside;
 use crate::transactions::expiry;
