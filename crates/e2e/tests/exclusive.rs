@@ -11,11 +11,11 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT};
+use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT, NOT_PERMITTED};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, binary, capture_output, for_each_owner, native_views_possible, shell,
-    unmount, wait_until,
+    Fixture, Outcome, User, binary, capture_output, for_each_owner, native_views_possible, shell,
+    unmount, users_can_mount, wait_until,
 };
 
 const TREE: &str = "mkdir -p d/s e many empty; echo old > d/f; echo old > d/s/g; echo old > h
@@ -434,6 +434,34 @@ fn exclusive_transaction_is_refused_with_the_reason() {
         exclusive(one, "true").expect(0);
         assert!(Path::new(&one.base).join("empty").exists());
     });
+}
+
+#[test]
+fn exclusive_transaction_lands_in_part_when_others_have_closed_the_rest() {
+    let test = "exclusive_transaction_lands_in_part_when_others_have_closed_the_rest";
+    if !users_can_mount(test) {
+        return;
+    }
+    let cases = [
+        ("echo mine > d/f", "chown 0:0 d/f; chmod 600 d/f"),
+        ("chmod 640 d/f", "chown 0:0 d/f; chmod 600 d/f"),
+        ("echo mine > d/s/g", "chown 0:0 d/s; chmod 700 d/s"),
+        ("rm d/s/g", "chown 0:0 d; chmod 700 d"),
+        ("rm -r d/s", "chmod 0 d/s"),
+    ];
+    for (mine, theirs) in cases {
+        let one = Fixture::owned_by("exclusive-closed", User::ordinary, TREE);
+        let script = format!("{mine}; echo rest > h");
+        let ran = one.run_and_meanwhile(&EXCLUSIVE, &script, || drop(shell(&one.base, theirs)));
+        ran.expect_one_of(&[CONFLICT, NOT_PERMITTED]).says(&["d/"]);
+        one.store.call(["commit", "1", "--", "h"]).expect(0);
+        assert_eq!(
+            (read(&one, "h"), read(&one, "d/f")),
+            ("rest\n".into(), "old\n".into())
+        );
+        assert_eq!(read(&one, "d/s/g"), "old\n");
+        one.store.call(["abort", "--all", "--quiet"]).expect(0);
+    }
 }
 
 /// overlayfs takes such a device for a sign that a name is gone.
