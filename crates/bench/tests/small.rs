@@ -39,7 +39,7 @@ const WORKLOADS: &[&str] = &[
     "archives",
 ];
 
-/// These take long: one builds a program four times, the other has twelve jobs in five ways.
+/// These take long: one builds a program four times, the other has fourteen jobs in five ways.
 const LONG_WORKLOADS: &[&str] = &["history", "bulk"];
 
 /// Runs the bench without measuring, to show rows that an earlier run has printed.
@@ -79,6 +79,11 @@ fn a_small_run_measures_all_sides() {
             medians.all(|median| median.is_some_and(|median| median > 0.0))
         });
         assert!(is_measured, "{row}");
+        if row["workload"] == "bulk" && row["sides"]["native"].is_object() {
+            let exclusive = &row["sides"]["exclusive"];
+            let has = |figure: &str| exclusive[figure].is_number();
+            assert!(has("view_requests") && has("processor_ms"), "{row}");
+        }
     }
     let of = |name: &str| {
         let found = rows.iter().find(|row| row["row"] == name);

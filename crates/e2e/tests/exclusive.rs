@@ -11,10 +11,11 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT};
+use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT, NOT_PERMITTED};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, binary, for_each_owner, native_views_possible, shell, unmount, wait_until,
+    Fixture, Outcome, User, binary, capture_output, for_each_owner, native_views_possible, shell,
+    unmount, users_can_mount, wait_until,
 };
 
 const TREE: &str = "mkdir -p d/s e many empty; echo old > d/f; echo old > d/s/g; echo old > h
@@ -36,26 +37,101 @@ fn read(fixture: &Fixture, name: &str) -> String {
     fs::read_to_string(fixture.base.join(name)).expect("it can be read")
 }
 
+/// By which programs tell whether two names are one file.
+const NUMBERS: &str = "find . -mindepth 1 -name .atomdir -prune -o -printf '%i %p\\n' | sort -k 2
+    ls -1i d many; find . -inum $(stat -c %i h) | sort";
+/// What such programs make of them.
+const USES: &str =
+    "du -ab --exclude=.atomdir d e h many link; tar -c --sort=name --exclude=.atomdir . | tar -t";
+
 #[test]
 fn exclusive_view_shows_inode_numbers_of_the_base_and_no_control_directory() {
     let test = "exclusive_view_shows_inode_numbers_of_the_base_and_no_control_directory";
     for_each_store(test, |one| {
-        let names = ["d", "d/f", "d/s", "d/s/g", "e", "h", "link", "many"];
-        let plain: String = names
-            .iter()
-            .map(|name| fs::symlink_metadata(one.base.join(name)).expect("there"))
-            .map(|found| format!("{}\n", found.ino()))
-            .collect();
-        let shown = format!("stat -c %i {}", names.join(" "));
-        // A changed file keeps its number.
-        let script =
-            format!("{shown} > e/before; echo more >> h; {shown} > e/after; ls -a > e/list");
+        shell(one.scratch.path(), "mkdir -m 1777 shown");
+        let shown = one.scratch.join("shown");
+        let read = |name: &str| fs::read_to_string(shown.join(name)).expect("it is there");
+        let shown = shown.display();
+        if one.store.user().is_root() {
+            // An ordinary user's store may have no file with several names.
+            one.store.outside("ln h d/name").expect(0);
+        }
+        let plain = one.store.outside(NUMBERS).expect(0).text();
+        let plain_uses = one.store.outside(USES).expect(0).text();
+        // A changed object keeps its number.
+        let script = format!(
+            "{{ {NUMBERS}; }} > {shown}/before; {{ {USES}; }} > {shown}/uses
+            echo more >> h; chmod 640 many/1; chmod 700 d many; touch d/f; rm link; ln -s h link
+            rm d/s/g; echo old > d/s/g
+            {{ {NUMBERS}; }} > {shown}/after; ls -a > {shown}/list"
+        );
         exclusive(one, &script).expect(0);
-        assert_eq!(read(one, "e/before"), plain);
-        assert_eq!(read(one, "e/after"), plain);
-        let list = read(one, "e/list");
+        assert_eq!(read("before"), plain);
+        assert_eq!(read("uses"), plain_uses);
+        let is_old = |line: &&str| !["./link", "./d/s/g"].iter().any(|new| line.ends_with(new));
+        let after = read("after");
+        let (after, plain) = (after.lines().filter(is_old), plain.lines().filter(is_old));
+        assert_eq!(after.collect::<Vec<_>>(), plain.collect::<Vec<_>>());
+        let list = read("list");
         assert!(!list.contains(".atomdir"), "{list}");
         exclusive(one, "test ! -e .atomdir && ! ls .atomdir 2> /dev/null").expect(0);
+    });
+}
+
+#[test]
+fn option_and_setting_make_runs_and_shells_exclusive() {
+    let test = "option_and_setting_make_runs_and_shells_exclusive";
+    let atomdir = binary();
+    let atomdir = atomdir.display();
+    // The only transaction is the one that it runs in.
+    let probe = format!("{atomdir} status | grep '^lock  *exclusive . and all below' || true");
+    for_each_store(test, |one| {
+        let store = &one.store;
+        let program = one.scratch.join("shell");
+        fs::write(&program, format!("#!/bin/sh\n{probe}\necho new > h\n")).expect("written");
+        shell(one.scratch.path(), "chmod 755 shell");
+        let is_exclusive = |ran: Outcome| !ran.expect(0).text().is_empty();
+        let in_shell = |options: &[&str]| {
+            store.outside("echo old > h").expect(0);
+            let mut command = store.command(["shell", "--on-success", "commit"]);
+            let ran = capture_output(command.args(options).env("SHELL", &program));
+            assert_eq!(read(one, "h"), "new\n");
+            is_exclusive(ran)
+        };
+        assert!(is_exclusive(exclusive(one, &probe)));
+        assert!(in_shell(&["--exclusive"]));
+        assert!(!in_shell(&[]) && !is_exclusive(store.run(&probe)));
+        store.call(["config", "view", "exclusive"]).expect(0);
+        assert_eq!(store.call(["config", "view"]).text(), "exclusive\n");
+        assert!(in_shell(&[]) && is_exclusive(store.run(&probe)));
+        for view in ["exact", "native", "auto"] {
+            assert!(!in_shell(&["--view", view]), "{view}");
+        }
+        let serializable = store.run_with(&["--isolation", "serializable"], "true");
+        serializable.expect(CONFIGURATION).says(&["nobody sees"]);
+        // The setting is not for nested transactions, which have exact views only.
+        store.run_exact(&format!("{atomdir} run -- true")).expect(0);
+        let view = store.begin();
+        store.exec(&view, "echo begun > h").expect(0);
+        store.commit(&view).expect(0);
+        store.call(["config", "view", ""]).expect(0);
+        assert!(!is_exclusive(store.run(&probe)));
+    });
+}
+
+#[test]
+fn exclusive_run_is_tried_again_after_a_conflict() {
+    for_each_store("exclusive_run_is_tried_again_after_a_conflict", |one| {
+        let tries = one.scratch.join("signs/tries");
+        let script = format!("echo once >> {}; echo mine >> h", tries.display());
+        let retry = ["--exclusive", "--retry", "3"];
+        let ran = one.run_and_meanwhile(&retry, &script, || {
+            drop(one.store.outside("echo out > h").expect(0));
+        });
+        ran.expect(0);
+        assert_eq!(read(one, "h"), "out\nmine\n");
+        let tries = fs::read_to_string(tries).expect("it is there");
+        assert_eq!(tries, "once\nonce\n");
     });
 }
 
@@ -335,12 +411,12 @@ fn exclusive_transaction_is_refused_with_the_reason() {
         refused.says(&["serializable", "nobody sees"]);
         let nested = exclusive(one, &format!("{atomdir} run -- true"));
         nested.expect(CONFIGURATION).says(&["is exclusive"]);
+        let begun = exclusive(one, &format!("{atomdir} begin"));
+        begun.expect(CONFIGURATION).says(&["is exclusive"]);
+        let saved = exclusive(one, &format!("{atomdir} savepoint a"));
+        saved.expect(CONFIGURATION).says(&["no savepoints"]);
         let nested = store.run(&format!("{atomdir} run --exclusive -- true"));
         nested.expect(CONFIGURATION).says(&["nested"]);
-        store.call(["config", "view", "exclusive"]).expect(0);
-        let kind = store.run("stat -f -c %T .; grep -c '^atomdir .* overlay' /proc/mounts");
-        assert!(kind.expect(0).text().starts_with("overlayfs"));
-        store.call(["config", "view", "auto"]).expect(0);
         let taken = exclusive(one, "mkdir .atomdir; echo new > h");
         taken.expect(CONFIGURATION).says(&["control directory"]);
         assert_eq!(read(one, "h"), "old\n");
@@ -358,6 +434,34 @@ fn exclusive_transaction_is_refused_with_the_reason() {
         exclusive(one, "true").expect(0);
         assert!(Path::new(&one.base).join("empty").exists());
     });
+}
+
+#[test]
+fn exclusive_transaction_lands_in_part_when_others_have_closed_the_rest() {
+    let test = "exclusive_transaction_lands_in_part_when_others_have_closed_the_rest";
+    if !users_can_mount(test) {
+        return;
+    }
+    let cases = [
+        ("echo mine > d/f", "chown 0:0 d/f; chmod 600 d/f"),
+        ("chmod 640 d/f", "chown 0:0 d/f; chmod 600 d/f"),
+        ("echo mine > d/s/g", "chown 0:0 d/s; chmod 700 d/s"),
+        ("rm d/s/g", "chown 0:0 d; chmod 700 d"),
+        ("rm -r d/s", "chmod 0 d/s"),
+    ];
+    for (mine, theirs) in cases {
+        let one = Fixture::owned_by("exclusive-closed", User::ordinary, TREE);
+        let script = format!("{mine}; echo rest > h");
+        let ran = one.run_and_meanwhile(&EXCLUSIVE, &script, || drop(shell(&one.base, theirs)));
+        ran.expect_one_of(&[CONFLICT, NOT_PERMITTED]).says(&["d/"]);
+        one.store.call(["commit", "1", "--", "h"]).expect(0);
+        assert_eq!(
+            (read(&one, "h"), read(&one, "d/f")),
+            ("rest\n".into(), "old\n".into())
+        );
+        assert_eq!(read(&one, "d/s/g"), "old\n");
+        one.store.call(["abort", "--all", "--quiet"]).expect(0);
+    }
 }
 
 /// overlayfs takes such a device for a sign that a name is gone.

@@ -106,5 +106,11 @@ fn changes_that_only_the_owner_may_make_are_refused() {
     });
     refused.expect(CONFLICT);
     fixture.store.run_exact("echo 1 >> own").expect(0);
+    // The kernel lets nobody link what they may not write.
+    let refused = fixture.run_and_meanwhile(&["--view", "exact"], "ln own linked", || {
+        shell(&fixture.base, "chmod 644 own");
+    });
+    refused.expect(NOT_PERMITTED).says(&["linked"]);
+    fixture.store.run_exact("echo 1 > new").expect(0);
     fixture.store.assert_at_rest();
 }

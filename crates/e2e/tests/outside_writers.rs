@@ -23,6 +23,8 @@
 
 #[path = "outside_writers/allowed.rs"]
 mod allowed;
+#[path = "outside_writers/cells.rs"]
+mod cells;
 #[path = "outside_writers/step.rs"]
 mod step;
 #[path = "outside_writers/trial.rs"]
@@ -44,6 +46,7 @@ use atomdir_testing::tree::{CompareOptions, Difference, Entry, Kind, Tree, compa
 use atomdir_testing::{
     Fixture, Random, User, as_user, look, pick, shell, this_program, users_can_mount, wait_until,
 };
+use cells::{directory, tree_of};
 use rustix::fs::{XattrFlags, lsetxattr};
 use step::{Before, Step, Who};
 use trial::{Actor, Order, Trial};
@@ -57,7 +60,7 @@ struct Cell {
 
 const EXCLUSIVE: &str = "exclusive";
 
-fn cells(is_root: bool, trial: Trial) -> Vec<Cell> {
+fn all_cells(is_root: bool, trial: Trial) -> Vec<Cell> {
     let mut cells = Vec::new();
     for before in Before::ALL {
         // An ordinary user's overlay over the base would not keep such names together.
@@ -79,10 +82,6 @@ fn cells(is_root: bool, trial: Trial) -> Vec<Cell> {
     let mut random = Random::from_seed(trial.seed);
     cells.retain(|_| random.chance(trial.one_in));
     cells
-}
-
-fn directory(number: usize) -> PathBuf {
-    PathBuf::from(format!("cells/{number:05}"))
 }
 
 /// Does a step of each cell, and returns which errors there were.
@@ -110,7 +109,7 @@ fn steps_of_the_transaction() {
     let base = std::env::current_dir().expect("there is a current directory");
     let trial = std::env::var(TRIAL).expect("it is set");
     let trial = Trial::from_text(&trial).expect("a trial");
-    let cells = cells(rustix::process::geteuid().is_root(), trial);
+    let cells = all_cells(rustix::process::geteuid().is_root(), trial);
     let looks_first = trial.order == Order::Between;
     let act = || {
         let failed = act_in_all(&base, &cells, Who::Transaction);
@@ -139,7 +138,7 @@ struct Outcome {
 fn run_in(view: &str, actor: Actor, trial: Trial) -> Outcome {
     let fixture = actor.store();
     let user = actor.user(fixture.scratch.path());
-    let cells = cells(user.is_root(), trial);
+    let cells = all_cells(user.is_root(), trial);
     as_user(user.uid, || {
         for (number, cell) in cells.iter().enumerate() {
             let made = cell.before.make(&fixture.base.join(directory(number)));
@@ -254,19 +253,6 @@ fn land(fixture: &Fixture, user: &User) -> (BTreeSet<usize>, BTreeSet<usize>) {
     (conflicts, refused)
 }
 
-fn tree_of(tree: &Tree, number: usize) -> Tree {
-    let directory = directory(number);
-    let from = tree.entries.range(directory.clone()..);
-    let within = from.map_while(|(path, entry)| {
-        let path = path.strip_prefix(&directory).ok()?.to_owned();
-        let mut entry = entry.clone();
-        entry.same_as = entry.same_as.strip_prefix(&directory).ok()?.to_owned();
-        Some((path, entry))
-    });
-    let entries = within.collect();
-    Tree { entries }
-}
-
 #[test]
 fn both_views_find_the_same_conflicts_with_outside_writers() {
     let test = "both_views_find_the_same_conflicts_with_outside_writers";
@@ -316,7 +302,7 @@ fn compare_views(test: &str, order: Order, view: &str) {
             _ => Some(run_in(view, actor, trial)),
         };
         let is_root = actor == Actor::Root;
-        let cells = cells(is_root, trial);
+        let cells = all_cells(is_root, trial);
         let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (number, cell) in cells.iter().enumerate() {
             let outcomes = (&exact, native.as_ref().unwrap_or(&exact));

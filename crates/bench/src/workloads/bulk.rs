@@ -1,6 +1,6 @@
-//! Bulk work on files that were there before: each job is one transaction, with its commit.
-//!
-//! PostMark and git's init, add and commit are the workloads `postmark` and `git`.
+//! Bulk work, most of it on files that were there before: each job is one transaction, with its
+//! commit. PostMark and git's init, add and commit are here because they have the same sides; as the
+//! papers have them, they are the workloads `postmark` and `git`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::measure::{Side, Sides, in_turns};
 use crate::programs::{clear, make_directory, shell};
 use crate::report::Row;
+use crate::workloads::{postmark, unpack};
 use crate::workspace::Workspace;
 
 /// Files in the tree that most jobs work on, with five bytes each.
@@ -42,6 +43,7 @@ enum Needs {
     Nothing,
     Root,
     Program(&'static str),
+    PostMark,
 }
 
 const TREE: &str = r#"
@@ -147,6 +149,15 @@ const JOBS: &[Job] = &[
         )
         .needing(Needs::Program("npm"))
     },
+    Job {
+        files: "true",
+        ..Job::new("PostMark, small files", "postmark").needing(Needs::PostMark)
+    },
+    Job {
+        files: r#"tar xf "$archive""#,
+        degree: Degree::Names,
+        ..Job::new("git init, add, commit", unpack::GIT).needing(Needs::Program("git"))
+    },
 ];
 
 impl Job {
@@ -202,21 +213,24 @@ impl Places {
             .try_for_each(|place| clear(place))
     }
 
-    /// The lines of shell that define the places and the sizes.
-    fn variables(&self, bench: &Bench) -> String {
+    /// The lines of shell that define the places and the sizes, and PostMark as a function.
+    fn variables(&self, bench: &Bench, postmark: Option<&str>) -> String {
         let (per_directory, branch) = (FILES_IN_DIRECTORY, bench.scaled(BRANCH_FILES));
         let files = bench.scaled(FILES);
         format!(
-            "source='{}'; copy='{}'; npm_cache='{}'; per_directory={per_directory}\n\
-             directories={}; branch_directories={}\n\
-             in_one_directory={}; packages={PACKAGES}; package_files={}\n",
+            "source='{}'; copy='{}'; npm_cache='{}'; archive='{}'\n\
+             per_directory={per_directory}; directories={}; branch_directories={}\n\
+             in_one_directory={}; packages={PACKAGES}; package_files={}\n\
+             postmark() {{ {}; }}\n",
             self.source.display(),
             self.copy.display(),
             self.npm_cache.display(),
+            bench.corpus.archive.display(),
             files.div_ceil(per_directory),
             branch.div_ceil(per_directory),
             bench.scaled(IN_ONE_DIRECTORY),
             bench.scaled(PACKAGE_FILES),
+            postmark.unwrap_or("false"),
         )
     }
 }
@@ -229,7 +243,12 @@ pub fn bulk(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let wanted = |job: &&Job| bench.rows.is_empty() || bench.rows.iter().any(|row| row == job.name);
     for job in JOBS.iter().filter(wanted) {
+        let postmark = match job.needs {
+            Needs::PostMark => postmark::script(bench, &postmark::CONFIGURATIONS[0])?,
+            _ => None,
+        };
         let missing = match job.needs {
+            Needs::PostMark if postmark.is_none() => Some("Debian's package of PostMark"),
             Needs::Root if !bench.may_mount => Some("root"),
             Needs::Program(name)
                 if shell(Path::new("/"), &format!("command -v {name}")).is_err() =>
@@ -240,19 +259,19 @@ pub fn bulk(bench: &Bench) -> Result<Vec<Row>> {
         };
         match missing {
             Some(missing) => eprintln!("bulk: '{}' left out, it needs {missing}", job.name),
-            None => rows.push(measure(bench, job)?),
+            None => rows.push(measure(bench, job, postmark.as_deref())?),
         }
     }
     Ok(rows)
 }
 
-fn measure(bench: &Bench, job: &Job) -> Result<Row> {
+fn measure(bench: &Bench, job: &Job, postmark: Option<&str>) -> Result<Row> {
     let places = Places::of(bench);
     places.clear()?;
     for place in [&places.template, &places.source] {
         make_directory(place)?;
     }
-    let variables = places.variables(bench);
+    let variables = places.variables(bench, postmark);
     let make = format!("{variables}{}\n{}", job.files, job.then);
     shell(&places.template, &make)?;
     let copy = format!(

@@ -17,26 +17,41 @@ const EXACT: [&str; 3] = ["run", "--view", "exact"];
 
 pub fn empty(bench: &Bench) -> Result<Vec<Row>> {
     let workspace = Workspace::fresh(bench, Side::Exact, "empty", |_| Ok(()))?;
-    let run = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
-        let mut command = match side {
-            Side::Plain => Command::new("true"),
-            _ => workspace
-                .store()?
-                .command(EXACT.iter().chain(&["--", "true"])),
-        };
-        Ok(timed(|| output(&mut command))?.0.into())
-    })?;
+    let mut rows = vec![
+        run_true(bench, &workspace, "run -- true", &[Side::Exact])?
+            .target(Target::OverMilliseconds(6.0)),
+    ];
+    if bench.views.contains(&Side::Native) {
+        let sides = [Side::Native, Side::Exclusive];
+        let row = run_true(bench, &workspace, "run -- true, over the overlay", &sides)?;
+        rows.push(row.target(Target::OverMilliseconds(8.0)));
+    }
     let mut connection = workspace.connect()?;
     let begin = BeginOptions::default();
     let abort = alone(bench, &mut connection, &begin, abort)?;
     let commit = alone(bench, &mut connection, &begin, commit)?;
-    Ok(vec![
-        Row::new("run -- true", run.whole).target(Target::OverMilliseconds(6.0)),
+    rows.extend([
         Row::new("begin, abort", abort)
             .target(Target::Milliseconds(0.05))
             .note("by the library"),
         Row::new("begin, commit nothing", commit).note("by the library"),
-    ])
+    ]);
+    Ok(rows)
+}
+
+/// The command `true`, plain and in these kinds of views.
+fn run_true(bench: &Bench, workspace: &Workspace, name: &str, views: &[Side]) -> Result<Row> {
+    let sides: Vec<Side> = [Side::Plain].iter().chain(views).copied().collect();
+    let measured = in_turns(bench.many_rounds(), &sides, |side| {
+        let mut command = match side {
+            Side::Plain => Command::new("true"),
+            view => workspace
+                .store()?
+                .command(["run", "--view", view.name(), "--", "true"]),
+        };
+        Ok(timed(|| output(&mut command))?.0.into())
+    })?;
+    Ok(Row::new(name, measured.whole))
 }
 
 /// Begins a transaction and calls `end`, again and again. There is no plain side.

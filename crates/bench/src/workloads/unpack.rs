@@ -37,19 +37,20 @@ const ADDED_BYTES: usize = 1024;
 const FILES_IN_DIRECTORY: u64 = 100;
 
 /// Sets the dates, so that every side makes the same objects.
-const GIT: &str = "
+pub(super) const GIT: &str = "
 export GIT_AUTHOR_DATE=@1000000000 GIT_COMMITTER_DATE=@1000000000 GIT_CONFIG_GLOBAL=/dev/null
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
-step -; git init --quiet; git add --all; git -c gc.auto=0 commit --quiet --message=all; step git";
+git init --quiet; git add --all; git -c gc.auto=0 commit --quiet --message=all";
 const INIT: &str = "git init --quiet";
 const ADD: &str = "GIT_CONFIG_GLOBAL=/dev/null git add --all";
 
 pub fn git(bench: &Bench) -> Result<Vec<Row>> {
     let sides = bench.sides_with_overlay();
     let fill = format!("tar xf '{}'", bench.corpus.archive.display());
+    let script = format!("step -\n{GIT}\nstep git");
     let measured = in_turns(bench.few_rounds(), &sides, |side| {
         let fill = |path: &Path| shell(path, &fill).map(|_| ());
-        Workspace::fresh(bench, side, "git", fill)?.run(GIT)
+        Workspace::fresh(bench, side, "git", fill)?.run(&script)
     })?;
     compare::sides(bench, "git", Degree::Names, &sides)?;
     Ok(vec![

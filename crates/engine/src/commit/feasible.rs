@@ -4,8 +4,8 @@
 //! Most errors cannot happen, because the view has done the same in the staging directory. The
 //! checks here cover the remaining ones: objects that the kernel lets nobody change (chattr +i and
 //! +a, mount points, swap files), attributes and directories of other owners, names that may not be
-//! removed or renamed, directories that take nothing from elsewhere (`placements`), too many names,
-//! and extended attributes that do not fit, which is tried on a stand-in.
+//! removed or renamed, directories that take nothing from elsewhere (`placements`), too many names, links of
+//! what belongs to others, and extended attributes that do not fit, which is tried on a stand-in.
 //!
 //! Invariant: no check changes the base, whatever an outside writer puts there at
 //! that moment. The kernel is asked about a name by a rename that cannot succeed.
@@ -38,6 +38,7 @@ type Outcome<T> = Result<T, CommitError>;
 /// For [`Disk::may_access`].
 const WRITE: u32 = 2;
 const ENTER: u32 = 1;
+const READ_AND_WRITE: u32 = 6;
 const STICKY: u32 = 0o1000;
 /// A swap file has its signature at the end of its first page. Nobody can shorten it.
 const SWAP_LENGTH_MIN: u64 = 4096;
@@ -183,8 +184,30 @@ fn check_link_counts<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
         if !is_only_moved && links.saturating_add(more) > LINKS_MAX {
             return Err(CommitError::io("link", path, Errno::MLINK));
         }
+        if !is_only_moved {
+            check_linkable(core, base, path)?;
+        }
     }
     Ok(())
+}
+
+/// Refuses another name for an object of another owner unless it is a file that this process may read
+/// and write: the kernel refuses it as well (`fs.protected_hardlinks`).
+fn check_linkable<D: Disk>(core: &Core<D>, base: &Base, path: &TreePath) -> Outcome<()> {
+    let (identity, place) = base.identity_and_place();
+    let Some(attributes) = owned_by_another(core, (identity, place.clone())) else {
+        return Ok(());
+    };
+    let is_plain = base.kind == Kind::File && attributes.mode == without_set_id(attributes.mode);
+    let may_link = core.with_object(&place, identity, |object| {
+        core.disk.may_access(object, READ_AND_WRITE)
+    });
+    match may_link {
+        Ok(true) if is_plain => Ok(()),
+        // An outside writer has just removed it.
+        Err(Errno::STALE) => Ok(()),
+        _ => Err(CommitError::io("link", path, Errno::PERM)),
+    }
 }
 
 /// The present path of a base object, for messages.

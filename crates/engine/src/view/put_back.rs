@@ -26,8 +26,9 @@ impl<D: Disk> View<D> {
             match self.is_put_back(id) {
                 Ok(true) => drop(found.insert(id)),
                 Ok(false) => {}
-                // An outside writer removed it; validation will find that.
-                Err(Errno::STALE | Errno::NOENT) => {}
+                // An outside writer removed it, or took away the right to look at it; validation will
+                // find that.
+                Err(Errno::STALE | Errno::NOENT | Errno::ACCESS) => {}
                 Err(errno) => return Err(errno),
             }
         }

@@ -339,10 +339,10 @@ impl<D: Disk> View<D> {
     }
 
     /// If the object is gone and its attributes were forgotten, they are made up. Its name is then
-    /// in a conflict.
+    /// in a conflict. So is that of an object that may not be looked at any more.
     pub(super) fn shown_stat(&self, base: &Arc<Base>) -> Result<Stat> {
         match self.show_stat(base) {
-            Err(Errno::STALE) if self.shown.is_some() => Ok(unknown(base)),
+            Err(errno) if self.shown.is_some() && is_taken(errno) => Ok(unknown(base)),
             stat => stat,
         }
     }
@@ -352,7 +352,7 @@ impl<D: Disk> View<D> {
         match shown {
             Some(xattrs) => Ok(xattrs),
             None => match self.snapshot().xattrs(base) {
-                Err(Errno::STALE) if self.shown.is_some() => Ok(Xattrs::new()),
+                Err(errno) if self.shown.is_some() && is_taken(errno) => Ok(Xattrs::new()),
                 xattrs => xattrs,
             },
         }
@@ -363,6 +363,11 @@ impl<D: Disk> View<D> {
         let shown = self.shown.as_ref();
         shown.map_or_else(Vec::new, |shown| shown.children(directory))
     }
+}
+
+/// Whether an outside writer has taken the object away, or the right to look at it.
+pub(super) fn is_taken(errno: Errno) -> bool {
+    matches!(errno, Errno::STALE | Errno::ACCESS)
 }
 
 pub(super) fn unknown(base: &Base) -> Stat {

@@ -46,6 +46,10 @@ pub(crate) fn choose(
     peer: &Peer,
 ) -> Result<Choice, Failure> {
     let wanted = match begin.view {
+        // The setting is for transactions that can have any kind of view.
+        ViewChoice::Configured if begin.outer.is_some() || begin.fork_of.is_some() => {
+            ViewChoice::Auto
+        }
         ViewChoice::Configured => service.access.configured_view()?,
         wanted => wanted,
     };

@@ -190,16 +190,17 @@ impl<D: Disk> Validation<'_, D> {
             path,
             reported,
         } = removed;
-        let Ok(handle) = self.core.directory(base) else {
-            // The check of its entry reports the conflict.
-            return Ok(());
-        };
         if let (Ok(before), Ok(stat)) = (
             self.shown_permissions(base, *reported),
             self.core.stat_now(base),
         ) {
             self.check_permissions((base, path), before, &stat);
         }
+        let Ok(handle) = self.core.directory(base) else {
+            // If it is gone, the check of its entry reports that. If it was closed, it has other
+            // permissions.
+            return Ok(());
+        };
         let mut present: BTreeMap<Name, Option<Stat>> = BTreeMap::new();
         for name in names.keys() {
             present.insert(name.clone(), self.present(base, name)?);

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Result};
+use atomdir_disk::{Disk, Result};
 
 use crate::base::Base;
 use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
 use crate::view::View;
+use crate::view::shown::is_taken;
 
 const CHUNK: usize = 1 << 20;
 
@@ -19,8 +20,8 @@ pub(super) fn dig<D: Disk>(view: &mut View<D>, id: NodeId, base: &Arc<Base>) -> 
     let mut at = 0;
     while at < length {
         let data = match view.snapshot().next_data(base, at) {
-            // An outside writer has removed the original, so the commit will conflict.
-            Err(Errno::STALE) => return Ok(()),
+            // An outside writer has removed or closed the original, so the commit will conflict.
+            Err(errno) if is_taken(errno) => return Ok(()),
             data => data?,
         };
         let hole_end = data.map_or(length, |data| data.offset.min(length));

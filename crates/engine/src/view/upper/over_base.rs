@@ -22,7 +22,9 @@
 //!    have removed what they saw in it, and nothing tells what that was.
 //! 5. If a directory has changed since the begin, and its mode, owner or extended attributes differ
 //!    from its copy's, that conflicts: the transaction may have changed them, or an outside writer.
-//! 6. A file's contents and attributes conflict if it has changed since the begin, as in every view
+//! 6. What an outside writer keeps the transaction's user from looking at counts as changed. A name
+//!    in a directory that may not be searched leads to a stand-in.
+//! 7. A file's contents and attributes conflict if it has changed since the begin, as in every view
 //!    (`commit::validate`).
 
 use std::collections::{HashMap, HashSet};
@@ -39,7 +41,7 @@ use crate::base::snapshot::Found;
 use crate::control::PRIVATE_FILE;
 use crate::ids::NodeId;
 use crate::view::View;
-use crate::view::shown::unknown;
+use crate::view::shown::{is_taken, unknown};
 
 /// No object has this mode, so what the view has reported differs from the base.
 const NO_MODE: u32 = u32::MAX;
@@ -89,6 +91,8 @@ impl<D: Disk> View<D> {
         let found = match self.snapshot().lookup(directory, name) {
             // An outside writer has just taken the directory away.
             Err(Errno::STALE) => None,
+            // Nobody can tell what the name leads to.
+            Err(Errno::ACCESS) => return Ok(Some(self.stand_in(directory, name, Kind::File))),
             found => found?,
         };
         let Some(found) = found else {
@@ -108,7 +112,7 @@ impl<D: Disk> View<D> {
         // Only after the object was looked up.
         match self.core.stat_now(directory) {
             Ok(above) => Ok(above.changed < began),
-            Err(Errno::STALE) => Ok(false),
+            Err(errno) if is_taken(errno) => Ok(false),
             Err(errno) => Err(errno),
         }
     }
@@ -228,7 +232,7 @@ impl<D: Disk> Reading<'_, D> {
         };
         match self.new.core.stat_now(base) {
             Ok(stat) => Ok(stat.changed >= self.began),
-            Err(Errno::STALE) => Ok(true),
+            Err(errno) if is_taken(errno) => Ok(true),
             Err(errno) => Err(errno),
         }
     }
@@ -350,7 +354,7 @@ impl<D: Disk> Reading<'_, D> {
             return Ok(());
         }
         let listed = match self.new.snapshot().list(directory) {
-            Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+            Err(errno) if is_taken(errno) || errno == Errno::NOENT => return Ok(()),
             listed => listed?,
         };
         for (name, ..) in listed {
@@ -365,7 +369,8 @@ impl<D: Disk> Reading<'_, D> {
         match self.new.core.stat_now(base) {
             Ok(stat) if stat.changed < self.began => Ok(()),
             // The check of its entry reports that it is gone.
-            Ok(_) | Err(Errno::STALE) => self.doubt(id),
+            Ok(_) => self.doubt(id),
+            Err(errno) if is_taken(errno) => self.doubt(id),
             Err(errno) => Err(errno),
         }
     }

@@ -15,6 +15,7 @@ use crate::names;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched,
 };
+use crate::view::shown::is_taken;
 
 /// An entry of an upper directory.
 pub(super) struct Item {
@@ -370,8 +371,8 @@ impl<D: Disk> Reading<'_, D> {
             return Ok(false);
         };
         match self.new.file_has_contents_of(&file, base, length) {
-            // An outside writer has removed the original.
-            Err(Errno::STALE) => Ok(false),
+            // An outside writer has removed the original, or closed it.
+            Err(errno) if is_taken(errno) => Ok(false),
             compared => compared,
         }
     }
