@@ -41,7 +41,7 @@ pub use atomdir_format::header::StoreId;
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitMarks,
     CommitSummary, Conflict, ConflictKind, Conflicts, Durability, EarlyReason, EqualFile,
-    ForgottenEarly, HistoryStatus, Isolation, LockMode, LockScope, LockStatus, MergeStep,
+    ForgottenEarly, HistoryStatus, Isolation, LockMode, LockScope, LockStatus, LostLog, MergeStep,
     RecoveryReport, Sequence, Side, SidePaths, Terms, TransactionId, TreePath, Unconfirmed, Undo,
 };
 pub use base::acl::AccessControlList;
@@ -60,6 +60,7 @@ pub use error::{
 };
 pub use ids::NodeId;
 pub use locks::{LockError, LockRequest, Patience, Waits};
+pub use control::log_elsewhere::{LogAt, NewLog};
 pub use log::recent::RecentCommit;
 pub use options::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, HistoryLimits, LOG_STEP, Options, Privileges,

@@ -19,6 +19,7 @@
 //! - `undo`, `equal_file`: what an undo is asked for; files of others that are as good as those that
 //!   commits left
 //! - `terms`: what users say at a commit, and which commits they want to see
+//! - `lost_log`: what is lost with a log that is not in the control directory
 //! - `path`: paths that share what they begin with
 //! - `sync`: taking locks, also after a panic
 
@@ -33,6 +34,7 @@ mod equal_file;
 mod ids;
 mod kind;
 mod lock;
+mod lost_log;
 mod merge;
 mod options;
 pub mod path;
@@ -56,6 +58,7 @@ pub use equal_file::EqualFile;
 pub use ids::{Sequence, TransactionId};
 pub use kind::Kind;
 pub use lock::{LockMode, LockScope, LockStatus};
+pub use lost_log::LostLog;
 pub use merge::MergeStep;
 pub use options::{Conflicts, Durability, Isolation};
 pub use path::TreePath;
