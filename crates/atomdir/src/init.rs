@@ -13,6 +13,7 @@ pub use adopt::{AdoptOutcome, adopt_with};
 pub use deinit::{DeinitOutcome, check_deinit, deinit_with};
 pub use log::{give_up_log, log_of, move_log};
 
+use self::log::Chosen;
 use crate::hosting::{log_path, with_remedy};
 use crate::location::way::Way;
 use crate::location::{self, StoreLocation, view};
@@ -22,7 +23,6 @@ use atomdir_engine::{Layers, Store, StoreError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, fsync, openat, statat};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
-use self::log::Chosen;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 

@@ -106,7 +106,11 @@ fn commits_survive_kills_and_the_log_moves() {
         // To another place, into the control directory, and out of it again.
         let other = placed.scratch.join("fast/other.log");
         let shown = || store.call(["config", "log"]).expect(0).text();
-        for to in [other.to_str().expect("UTF-8"), "", log.to_str().expect("UTF-8")] {
+        for to in [
+            other.to_str().expect("UTF-8"),
+            "",
+            log.to_str().expect("UTF-8"),
+        ] {
             placed.kill_after_commit(&format!("moved-{}", to.len()));
             store.call(["config", "log", to]).expect(0);
             assert_eq!(shown().trim_end(), to);
@@ -115,7 +119,9 @@ fn commits_survive_kills_and_the_log_moves() {
             assert_eq!(logs.count(), usize::from(!to.is_empty()));
             let text = format!("moved-{}\n", to.len());
             assert_eq!(store.run("cat file").expect(0).text(), text);
-            store.call(["undo", "--dry-run", "1"]).expect_one_of(&[0, CONFLICT]);
+            store
+                .call(["undo", "--dry-run", "1"])
+                .expect_one_of(&[0, CONFLICT]);
         }
         let view = store.begin();
         store.call(["config", "log", ""]).expect_one_of(&[CONFLICT]);
@@ -152,7 +158,9 @@ fn unusable_log_is_refused_and_nothing_changes() {
     fs::create_dir(&other).expect("made");
     let user = User::root(placed.scratch.path());
     let (_, refused) = store_at(&other, &aside, &user);
-    refused.expect(CANNOT_CREATE).says(&["there is something already"]);
+    refused
+        .expect(CANNOT_CREATE)
+        .says(&["there is something already"]);
     let own = placed.scratch.join("fast/own.log");
     store_at(&other, &own, &user).1.expect(0);
     put(&own);
@@ -172,7 +180,9 @@ fn unusable_log_is_refused_and_nothing_changes() {
     let copy = placed.scratch.join("copy");
     shell(placed.scratch.path(), "cp -a base copy");
     let copy = Store::existing(&copy, &user);
-    copy.call(["init", "--adopt"]).expect(CANNOT_CREATE).says(&["still to be recovered"]);
+    copy.call(["init", "--adopt"])
+        .expect(CANNOT_CREATE)
+        .says(&["still to be recovered"]);
     store.call(["recover"]).expect(0);
     store.call(["service", "stop"]).expect(0);
     shell(placed.scratch.path(), "rm -r copy; cp -a base copy");
@@ -292,7 +302,9 @@ fn log_and_base_on_two_file_systems() {
         assert_eq!(fs::read_to_string(base.join("file")).expect("read"), "1\n");
     }
     fs::remove_file(&filler).expect("removed");
-    store.run("head -c 300000 /dev/urandom | split -b 50000 - part; echo 2 > file").expect(0);
+    store
+        .run("head -c 300000 /dev/urandom | split -b 50000 - part; echo 2 > file")
+        .expect(0);
     placed.kill_after_commit("3");
     assert_eq!(store.run("cat file").expect(0).text(), "3\n");
     store.call(["check"]).expect(0);

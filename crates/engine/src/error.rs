@@ -3,9 +3,9 @@
 use std::fmt;
 
 use atomdir_disk::{Errno, reason};
-use atomdir_types::{LostLog, conflicts_message};
 use atomdir_types::path::AnyPath;
 pub use atomdir_types::{ChangedBy, CommitAuthor, Conflict, ConflictKind};
+use atomdir_types::{LostLog, conflicts_message};
 
 use crate::ids::{Sequence, TransactionId};
 

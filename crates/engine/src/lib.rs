@@ -52,6 +52,7 @@ pub use commit::checkpoint::SpaceWatch;
 pub use commit::guarded::{Leaving, Located, NameNow};
 pub use commit::refresh::Refreshed;
 pub use commit::{Committed, Portion};
+pub use control::log_elsewhere::{LogAt, NewLog};
 pub use control::trial::Layers;
 pub use error::{
     AnnotateError, BeginError, CommitError, ConfirmError, DropError, ForkError, FreezeError,
@@ -60,7 +61,6 @@ pub use error::{
 };
 pub use ids::NodeId;
 pub use locks::{LockError, LockRequest, Patience, Waits};
-pub use control::log_elsewhere::{LogAt, NewLog};
 pub use log::recent::RecentCommit;
 pub use options::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, HistoryLimits, LOG_STEP, Options, Privileges,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Name, NewNode};
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, HistoryLimits, Isolation, Layers, LogAt, NewLog, Options,
-    Privileges, Recovery, Store, StoreError, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, HistoryLimits, Isolation, Layers,
+    LogAt, NewLog, Options, Privileges, Recovery, Store, StoreError, Transaction,
 };
 
 use crate::disk::SimDisk;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Name, NewNode};
+use atomdir_disk::{Disk, Name};
 use atomdir_engine::{
-    CommitError, Committed, Durability, HistoryLimits, Isolation, Sequence, Store, StoreError,
-    Transaction,
+    CommitError, Committed, Durability, HistoryLimits, Isolation, Sequence, Transaction,
 };
 
 use crate::cancelled::Cancelled;
@@ -19,7 +18,7 @@ use crate::operation::{Operation, Target};
 use crate::survivors::{Surviving, Survivor};
 use crate::trace::Trace;
 use crate::transactions::{Act, LandedPart, Reader};
-use crate::tree::{CONTROL, Tree};
+use crate::tree::Tree;
 use crate::world::Site;
 
 #[derive(Debug, Clone)]

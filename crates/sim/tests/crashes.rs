@@ -195,10 +195,16 @@ fn any_crash_of_random_commits_leaves_a_prefix() {
 #[test]
 fn interrupted_init_can_be_repeated() {
     let orderings = [Ordering::Least, Ordering::Journal];
-    for how in orderings.into_iter().flat_map(|one| [(one, false), (one, true)]) {
+    for how in orderings
+        .into_iter()
+        .flat_map(|one| [(one, false), (one, true)])
+    {
         let made = atomdir_sim::explore_making(how, plan().levels[0], None);
         assert!(made.failure.is_none(), "{how:?}: {:?}", made.failure);
-        println!("{} distinct states while a store is made {how:?}", made.states);
+        println!(
+            "{} distinct states while a store is made {how:?}",
+            made.states
+        );
         assert!(made.states > 10);
     }
 }
@@ -215,27 +221,27 @@ fn any_crash_of_a_store_with_its_log_elsewhere_leaves_a_prefix() {
     let fewer = Plan {
         levels: vec![
             Bounds {
-                exhaustive: pick(6, 9),
-                random: pick(10, 100),
+                exhaustive: pick(3, 9),
+                random: pick(2, 100),
             },
             Bounds {
-                exhaustive: pick(3, 6),
-                random: pick(3, 20),
+                exhaustive: pick(2, 6),
+                random: pick(2, 20),
             },
             Bounds {
                 exhaustive: 1,
                 random: 1,
             },
         ],
-        deeper_one_in: pick(vec![300, 400], vec![16, 100]),
+        deeper_one_in: pick(vec![600, 800], vec![16, 100]),
         ..plan()
     };
-    check_all(&all, explore, &fewer, pick(50_000, 500_000));
+    check_all(&all, explore, &fewer, pick(20_000, 300_000));
     let kills = Plan {
         deeper_one_in: vec![pick(80, 8)],
         ..kill_plan(None)
     };
-    check_all(&all, explore_kills, &kills, pick(5_000, 100_000));
+    check_all(&all, explore_kills, &kills, pick(2_000, 50_000));
 }
 
 /// Without faults: each run compares every view and the base with a plain disk.

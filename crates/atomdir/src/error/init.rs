@@ -100,7 +100,9 @@ pub enum InitError {
         reason: String,
     },
     /// The store exists, with its log elsewhere.
-    #[error("'{path}' is already a store, whose log is not there: `atomdir config log` shows and moves it")]
+    #[error(
+        "'{path}' is already a store, whose log is not there: `atomdir config log` shows and moves it"
+    )]
     OtherLog {
         /// The store's root.
         path: PathBuf,

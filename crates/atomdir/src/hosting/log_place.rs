@@ -39,7 +39,12 @@ pub fn log_path(control: &OwnedFd) -> Option<PathBuf> {
 fn reach(path: &Path) -> Result<(OwnedFd, Name), String> {
     let (directory, name) = directory_of(path)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match openat(&directory, OsStr::from_bytes(name.as_bytes()), flags, Mode::empty()) {
+    let file = match openat(
+        &directory,
+        OsStr::from_bytes(name.as_bytes()),
+        flags,
+        Mode::empty(),
+    ) {
         // The engine says so.
         Err(Errno::NOENT) => return Ok((directory, name)),
         file => file.map_err(reason)?,
@@ -49,7 +54,9 @@ fn reach(path: &Path) -> Result<(OwnedFd, Name), String> {
         return Err("it is not a regular file".to_owned());
     }
     let owned = Owned::new(path, &file).map_err(reason)?;
-    owned.check_closed().map_err(|distrust| distrust.to_string())?;
+    owned
+        .check_closed()
+        .map_err(|distrust| distrust.to_string())?;
     Ok((directory, name))
 }
 
@@ -60,7 +67,10 @@ pub(crate) fn directory_of(path: &Path) -> Result<(OwnedFd, Name), String> {
     };
     let name = Name::new(name.as_bytes()).map_err(|_| "its name cannot be used".to_owned())?;
     let way = Way::to(parent).map_err(|(at, errno)| match errno {
-        Errno::NOENT => format!("'{}' is not there; is its file system mounted?", at.display()),
+        Errno::NOENT => format!(
+            "'{}' is not there; is its file system mounted?",
+            at.display()
+        ),
         errno => format!("'{}': {}", at.display(), reason(errno)),
     })?;
     let checked = way.check_above(way.steps.len());

@@ -81,7 +81,10 @@ pub fn check_deinit(directory: &Path, trust: Trust) -> Result<(), InitError> {
 }
 
 /// The root, place and control directory of a store of this user's.
-pub(super) fn own_store(directory: &Path, trust: Trust) -> Result<(Root, StoreLocation, OwnedFd), InitError> {
+pub(super) fn own_store(
+    directory: &Path,
+    trust: Trust,
+) -> Result<(Root, StoreLocation, OwnedFd), InitError> {
     let root = Root::open(directory)?;
     let location = StoreLocation::at_with(&root.path, trust)?;
     let control = super::control::existing(&root, &location.control, None)?;
@@ -118,8 +121,13 @@ fn close_for_good(root: &Root, control: &OwnedFd, gives_up: bool) -> Result<u64,
     let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
     let handles = (keep(&root.handle)?, keep(control)?);
     let control_and_log = (handles.1, log_at(control));
-    let opened =
-        Store::open_with_log(LinuxDisk::new(), handles.0, control_and_log, hidden, options);
+    let opened = Store::open_with_log(
+        LinuxDisk::new(),
+        handles.0,
+        control_and_log,
+        hidden,
+        options,
+    );
     let (store, _) = opened.map_err(|error| root.refused(error))?;
     let left = store.left().map_err(root.failed("looking what it keeps"))?;
     if !gives_up && left != Left::default() {

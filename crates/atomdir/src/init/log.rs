@@ -1,7 +1,7 @@
 //! Choosing, moving and giving up a log that is not in the control directory.
 
 use super::{Root, deinit::own_store, nesting};
-use crate::hosting::{StartLock, log_at, log_place, log_path, store_options};
+use crate::hosting::{StartLock, log_at, log_path, log_place, store_options};
 use crate::location::view;
 use crate::{InitError, Trust};
 use atomdir_disk::{LinuxDisk, Name, reason};
@@ -41,7 +41,10 @@ impl Chosen {
             return Err(unfit("it would be in the store itself".to_owned()));
         }
         if let Some(store) = nesting::store_above(&path) {
-            return Err(unfit(format!("it lies inside the store '{}'", store.display())));
+            return Err(unfit(format!(
+                "it lies inside the store '{}'",
+                store.display()
+            )));
         }
         if path.parent().is_some_and(view::is_in_view) {
             return Err(unfit("it lies in the view of a transaction".to_owned()));
@@ -59,7 +62,11 @@ impl Chosen {
 
     /// For a store that nothing has been made of yet.
     pub(super) fn check_free(&self) -> Result<(), InitError> {
-        match statat(&self.directory, self.name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(
+            &self.directory,
+            self.name.as_bytes(),
+            AtFlags::SYMLINK_NOFOLLOW,
+        ) {
             Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.unfit(reason(errno))),
             Ok(_) => Err(self.unfit("there is something already".to_owned())),
@@ -130,7 +137,9 @@ pub fn give_up_log(directory: &Path, trust: Trust) -> Result<Option<LostLog>, In
 /// Removes the log of a store that is none any more.
 pub(super) fn remove(log: &LogAt<LinuxDisk>) -> Result<(), Errno> {
     match log {
-        LogAt::Elsewhere { directory, name } => Store::remove_control(&LinuxDisk::new(), directory, name),
+        LogAt::Elsewhere { directory, name } => {
+            Store::remove_control(&LinuxDisk::new(), directory, name)
+        }
         _ => Ok(()),
     }
 }
@@ -142,8 +151,13 @@ fn close(root: &Root, control: &OwnedFd) -> Result<(), InitError> {
     let hidden = Name::new(crate::CONTROL_NAME.as_bytes()).ok();
     let handles = (keep(root, &root.handle)?, keep(root, control)?);
     let log = log_at(control);
-    let opened =
-        Store::open_with_log(LinuxDisk::new(), handles.0, (handles.1, log), hidden, options);
+    let opened = Store::open_with_log(
+        LinuxDisk::new(),
+        handles.0,
+        (handles.1, log),
+        hidden,
+        options,
+    );
     let (store, _) = opened.map_err(|error| root.refused(error))?;
     let left = store.left().map_err(root.failed("looking what it keeps"))?;
     if left.transactions > 0 {

@@ -24,9 +24,9 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
 
 use crate::control::applied_mark::AppliedFile;
+use crate::control::log_elsewhere::NewLog;
 use crate::control::trial::Layers;
 use crate::error::StoreError;
-use crate::control::log_elsewhere::NewLog;
 use crate::names;
 
 /// What a creation makes before the header.
@@ -105,7 +105,13 @@ pub(crate) fn create<D: Disk>(
     }
     inheritance::stop_in(disk, root, control)?;
     match log {
-        Some(log) => log_elsewhere::create(disk, control, id, log)?,
+        Some(log) => {
+            // The log must not survive a crash that loses the control directory, which alone says
+            // that it is this store's.
+            let flushed = disk.sync_file_system(root);
+            flushed.map_err(failed("flush the directory"))?;
+            log_elsewhere::create(disk, control, id, log)?;
+        }
         // An interrupted creation may have wanted the log elsewhere.
         None => remove(disk, control, &names::fixed(names::LOG_PLACE))
             .map_err(failed("remove the log's place"))?,

@@ -13,11 +13,11 @@ use atomdir_types::{EarlyReason, ForgottenEarly};
 
 use crate::base::core::Core;
 use crate::control;
+use crate::control::log_elsewhere;
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::Log;
 use crate::log::annotations::AnnotationFile;
-use crate::control::log_elsewhere;
 use crate::log::forgotten::Forgotten;
 use crate::log::past::{Forget, Gone, Kept, PastFile, limbo_bytes};
 use crate::log::past_limits::{Excess, HistoryStatus};

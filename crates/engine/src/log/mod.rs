@@ -259,7 +259,8 @@ impl<D: Disk> Log<D> {
         disk: &D,
         mut is_before: impl FnMut(R, u64) -> bool,
     ) -> Result<u64, StoreError> {
-        let mut scanner = scanner::<D, R>(disk, (&self.file, self.start), self.tail, self.id, u64::MAX);
+        let mut scanner =
+            scanner::<D, R>(disk, (&self.file, self.start), self.tail, self.id, u64::MAX);
         let mut start = 0;
         while start < self.tail
             && let Scanned::Record {
@@ -310,7 +311,11 @@ pub(crate) fn read_records_from<D: Disk, R: Record, T>(
     first_at_most: u64,
     mut keep: impl FnMut(R) -> Option<T>,
 ) -> Result<ReadRecords<T>, StoreError> {
-    let length = disk.stat(file).map_err(unread)?.length.saturating_sub(start);
+    let length = disk
+        .stat(file)
+        .map_err(unread)?
+        .length
+        .saturating_sub(start);
     let mut records = Vec::new();
     let mut starts = Vec::new();
     let ending = scan(

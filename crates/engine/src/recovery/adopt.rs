@@ -24,11 +24,11 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::record::{CommitRecord, LogRecord};
 
+use crate::control::log_elsewhere::LogAt;
 use crate::control::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, place, read_header, trial};
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::annotations::AnnotationFile;
-use crate::control::log_elsewhere::LogAt;
 use crate::log::past::kept_by;
 use crate::log::{Log, read_records};
 use crate::names;

@@ -6,10 +6,10 @@ use atomdir_disk::{Access, Disk, Errno, NewNode};
 use atomdir_format::header::StoreHeader;
 
 use crate::control::applied_mark::AppliedFile;
+use crate::control::log_elsewhere::{self, LogAt, LogFile};
 use crate::control::{ControlHandles, PRIVATE_DIRECTORY, exists, failed, read_header};
 use crate::control::{inheritance, place};
 use crate::error::StoreError;
-use crate::control::log_elsewhere::{self, LogAt, LogFile};
 use crate::names;
 use crate::recovery::log_file::read_log;
 

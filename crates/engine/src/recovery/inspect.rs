@@ -7,15 +7,15 @@ use atomdir_format::past::PastRecord;
 use atomdir_format::record::LogRecord;
 use atomdir_types::{CommitDetails, CommitSummary};
 
-use crate::error::StoreError;
 use crate::control::log_elsewhere::LogAt;
+use crate::error::StoreError;
 use crate::log::past::kept_by;
 use crate::log::read_records;
 use crate::log::recent::RecentCommit;
 use crate::names::{self, InLimbo};
 use crate::recovery::control_files::{self, ControlFiles};
-use crate::recovery::survivors::Survivors;
 use crate::recovery::log_file::read_log;
+use crate::recovery::survivors::Survivors;
 use crate::recovery::{read_history, staged};
 use crate::store::Store;
 

@@ -399,9 +399,7 @@ fn redo<D: Disk>(
             let flushed = core.disk.sync_data(log);
             flushed.map_err(failed("flush the log"))
         };
-        state
-            .journal
-            .retire_log(core, false, (flush, flush_log))?;
+        state.journal.retire_log(core, false, (flush, flush_log))?;
     }
     privileges::remove(core)?;
     // The header is flushed here anyway, so the first transaction need not do it.

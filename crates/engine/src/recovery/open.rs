@@ -3,9 +3,9 @@
 use atomdir_disk::{Access, Disk, Name};
 
 use crate::control::id_supply::IdSupply;
+use crate::control::log_elsewhere::LogAt;
 use crate::control::trial;
 use crate::error::StoreError;
-use crate::control::log_elsewhere::LogAt;
 use crate::options::Options;
 use crate::recovery::{Recovery, control_files, recover};
 use crate::store::Store;

@@ -11,9 +11,9 @@
 use atomdir_disk::{Access, Disk, Errno};
 
 use crate::control::applied_mark::AppliedFile;
+use crate::control::log_elsewhere::{self, LogAt, NewLog};
 use crate::control::{self, PRIVATE_FILE, failed, place, read_header};
 use crate::error::StoreError;
-use crate::control::log_elsewhere::{self, LogAt, NewLog};
 use crate::log::{Log, read_records};
 use crate::names;
 use crate::recovery::control_files;
