@@ -155,15 +155,7 @@ pub(crate) fn recover<D: Disk>(
         last_commit: None,
         newest_undo: Sequence(0),
     };
-    let recovery = Recovery {
-        report: RecoveryReport {
-            commits_replayed: tail.len() as u64,
-            bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
-            transactions_discarded: survivors.discarded.len() as u64,
-            torn_tail_bytes: read.torn_bytes,
-        },
-        discarded: survivors.discarded.clone(),
-    };
+    let recovery = found(&tail, (read.tail, read.torn_bytes), &survivors);
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
     state.journal.annotations.publish(&core);
     state.journal.past = open_past(&core, past, state.journal.header.last_sequence)?;
@@ -183,6 +175,22 @@ pub(crate) fn recover<D: Disk>(
     clean_up(&core, &mut state, &survivors)?;
     survivors.restore_older(&core, &mut state.journal, &snapshots)?;
     Ok((core, state, recovery, survivors))
+}
+
+fn found(
+    tail: &[CommitRecord],
+    (log_bytes, torn_tail_bytes): (u64, u64),
+    survivors: &Survivors,
+) -> Recovery {
+    Recovery {
+        report: RecoveryReport {
+            commits_replayed: tail.len() as u64,
+            bytes_replayed: if tail.is_empty() { 0 } else { log_bytes },
+            transactions_discarded: survivors.discarded.len() as u64,
+            torn_tail_bytes,
+        },
+        discarded: survivors.discarded.clone(),
+    }
 }
 
 /// Cuts an incomplete record off the history, and writes those again that may not be durable.
