@@ -39,14 +39,14 @@ pub use crate::transaction::Transaction;
 pub use crate::view_root::ViewRootError;
 pub use atomdir_disk::{io_reason, reason};
 pub use atomdir_protocol::{
-    BeginOptions, Committed, EndedTransaction, Failure, FailureKind, Numbers, Others, PastView,
-    Portion, Progress, Restore, ServiceStatus, Sides, SnapshotObject, StopReport, Survival,
-    TransactionStatus, Undo, View, ViewChoice,
+    BeginOptions, Committed, EndedTransaction, Failure, FailureKind, InDoubt, Numbers, Others,
+    PastView, Portion, Progress, Restore, ServiceStatus, Sides, SnapshotObject, StopReport,
+    Survival, TransactionStatus, Undo, View, ViewChoice,
 };
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,
-    Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LockStatus,
-    MergeStep, RecoveryReport, SidePaths, Terms, Unconfirmed,
+    Coordinator, Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus,
+    LockStatus, MergeStep, Outcome, RecoveryReport, SidePaths, Terms, Unconfirmed,
 };
 
 pub mod compare {

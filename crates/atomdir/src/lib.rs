@@ -45,6 +45,7 @@ mod history;
 #[doc(hidden)]
 pub mod hosting;
 mod init;
+mod joint;
 mod layers;
 mod lent;
 mod location;

@@ -59,6 +59,7 @@ Step by step:
   refresh      Bring a transaction's snapshot up to date
   commit       Make a transaction's changes take effect
   abort        Drop a transaction's changes
+  resolve      End a transaction that is in doubt, if the store that decides is lost
 
 Look:
   list         List the open transactions
@@ -111,9 +112,10 @@ pub struct Arguments {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Act as if started in DIR; the store is the one that holds it
+    /// Act as if started in DIR; the store is the one that holds it. With `run`, each further DIR adds
+    /// the transaction of another store
     #[arg(short = 'C', value_name = "DIR", global = true, value_hint = ValueHint::DirPath)]
-    pub directory: Option<PathBuf>,
+    pub directories: Vec<PathBuf>,
     /// Use the store though it, or a directory above it, is another user's
     #[arg(long, global = true)]
     pub trust: bool,
@@ -158,6 +160,7 @@ pub enum Verb {
     Log(verbs::log::Arguments),
     Show(verbs::show::Arguments),
     Undo(verbs::undo::Arguments),
+    Resolve(verbs::resolve::Arguments),
     Restore(verbs::restore::Arguments),
     At(verbs::at::Arguments),
     Pin(verbs::pin::Arguments),

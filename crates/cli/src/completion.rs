@@ -246,7 +246,7 @@ fn starting_with(
 
 fn connect() -> Option<Connected> {
     let global = Global {
-        directory: directory_typed(),
+        directories: directory_typed().into_iter().collect(),
         ..Global::default()
     };
     let context = Context::new(&global, Output::new(false, true, false)).ok()?;

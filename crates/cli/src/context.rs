@@ -20,6 +20,8 @@ const STORE_VARIABLE: &str = "ATOMDIR_STORE";
 pub struct Context {
     pub output: Output,
     directory: PathBuf,
+    /// Directories in other stores, whose transactions are committed together with this one's.
+    others: Vec<PathBuf>,
     trust: Trust,
     current_transaction: Option<OsString>,
     current: Option<Current>,
@@ -45,9 +47,18 @@ pub struct Connected {
 }
 
 impl Context {
-    /// Changes to the directory that `-C` names.
+    /// Changes to the directory that the first `-C` names.
     pub fn new(global: &Global, output: Output) -> Result<Context, Error> {
-        let directory = match &global.directory {
+        let (first, others) = match global.directories.split_first() {
+            Some((first, others)) => (Some(first), others),
+            None => (None, &[][..]),
+        };
+        let others = others.iter().map(|other| {
+            let absolute = std::path::absolute(other);
+            absolute.map_err(|_| cannot_act_in(other, Errno::NOENT))
+        });
+        let others = others.collect::<Result<Vec<PathBuf>, Error>>()?;
+        let directory = match first {
             None => None,
             Some(directory) => match rustix::process::chdir(directory) {
                 Ok(()) => None,
@@ -64,6 +75,7 @@ impl Context {
         Ok(Context {
             output,
             directory,
+            others,
             trust: if global.trust {
                 Trust::Everyone
             } else {
@@ -85,6 +97,11 @@ impl Context {
 
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The directories that further `-C` name.
+    pub fn others(&self) -> &[PathBuf] {
+        &self.others
     }
 
     pub fn trust(&self) -> Trust {

@@ -1,17 +1,22 @@
 //! All errors of verbs, and the one place that turns them into a message, a hint and
 //! an exit code.
 
+mod lines;
+
+pub use lines::conflict_line;
+
 use crate::attempt::deviations;
 use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::{Next, NotMerged};
-use crate::output::{escaped, json, quoted, time};
+use crate::output::{json, quoted};
 use crate::refused;
 use atomdir::client::{
     CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
     TransactionStatus, io_reason, reason,
 };
-use atomdir::{ChangedBy, CommitAuthor, ConnectError, FindError, InitError, TransactionId};
+use atomdir::{ConnectError, FindError, InitError, TransactionId};
+use lines::{not_merged_line, numbers, transaction_line};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -75,6 +80,9 @@ pub enum Error {
         /// Whether the transaction is still open.
         open: bool,
     },
+    /// In one of several stores.
+    #[error("in the store '{}': {source}", store.display())]
+    Elsewhere { store: PathBuf, source: Box<Error> },
     #[error(transparent)]
     Undo(CommitError),
     #[error("{source}")]
@@ -204,6 +212,17 @@ impl Error {
                 source,
                 open: true,
             } => explain_commit(*transaction, source),
+            Error::Elsewhere { source, .. } => {
+                let Explained {
+                    exit_code, hint, ..
+                } = source.explain();
+                match **source {
+                    Error::Commit { open: false, .. } if !source.is_logged() => {
+                        (exit_code, Some(all_aborted_hint()))
+                    }
+                    _ => (exit_code, hint),
+                }
+            }
             Error::Commit { source, .. } if source.is_logged() => explained(source),
             Error::Commit {
                 transaction,
@@ -261,6 +280,11 @@ impl Error {
         }
     }
 
+    /// Whether it is not known what became of the commit.
+    fn is_logged(&self) -> bool {
+        matches!(self, Error::Commit { source, .. } if source.is_logged())
+    }
+
     fn lines(&self, conflicts: &[Conflict]) -> Vec<String> {
         match self {
             Error::SeveralTransactions { transactions } => {
@@ -287,6 +311,7 @@ impl Error {
                 ..
             }
             | Error::Undo(CommitError::Conflict { conflicts, .. }) => conflicts,
+            Error::Elsewhere { source, .. } => source.conflicts(),
             _ => &[],
         }
     }
@@ -301,10 +326,6 @@ fn counted_not(not_merged: &[NotMerged]) -> String {
         1 => "nothing was committed: one conflict cannot be".to_owned(),
         count => format!("nothing was committed: {count} conflicts cannot be"),
     }
-}
-
-fn not_merged_line(one: &NotMerged) -> String {
-    format!("{}  {}: {}", one.number, quoted(&one.path), one.reason)
 }
 
 fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged]) -> String {
@@ -391,6 +412,12 @@ fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     )
 }
 
+fn all_aborted_hint() -> String {
+    "the transactions of all stores were aborted; `atomdir run --retry N` runs a command again after a \
+     conflict"
+        .to_owned()
+}
+
 fn not_brought_back_hint(transaction: TransactionId) -> String {
     format!(
         "transaction {transaction} was aborted, and nothing has changed: try again, or with `--keep`, \
@@ -414,61 +441,12 @@ fn cut_short_hint() -> String {
         .to_owned()
 }
 
-fn numbers(transactions: &[TransactionStatus]) -> String {
-    let numbers = transactions.iter().map(|open| open.transaction.to_string());
-    let numbers: Vec<String> = numbers.collect();
-    numbers.join(", ")
-}
-
 pub fn of_errno(errno: Errno) -> u8 {
     match errno {
         Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound.code(),
         Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted.code(),
         Errno::EXIST | Errno::ROFS => ExitCode::CannotCreate.code(),
         _ => ExitCode::Io.code(),
-    }
-}
-
-fn transaction_line(open: &TransactionStatus) -> String {
-    let line = format!("{}  began {}", open.transaction, time::readable(open.began));
-    match open.label.is_empty() {
-        true => line,
-        false => format!("{line}  {}", escaped(&open.label)),
-    }
-}
-
-pub fn conflict_line(conflict: &Conflict) -> String {
-    let path = quoted(&conflict.path);
-    let what = &conflict.what;
-    match &conflict.by {
-        ChangedBy::Outside => format!("{path}: {what}, by an outside writer"),
-        ChangedBy::Outer { transaction } => {
-            format!("{path}: {what}, in the outer transaction {transaction}")
-        }
-        ChangedBy::Open { transaction, label } => {
-            let by = format!("{path}: {what}, by transaction {transaction}, which is open");
-            labelled(by, label)
-        }
-        ChangedBy::Commit {
-            sequence,
-            author: None,
-        } => format!("{path}: {what}, by commit {sequence}"),
-        ChangedBy::Commit {
-            sequence,
-            author: Some(CommitAuthor {
-                transaction, label, ..
-            }),
-        } => {
-            let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
-            labelled(by, label)
-        }
-    }
-}
-
-fn labelled(line: String, label: &[u8]) -> String {
-    match label.is_empty() {
-        true => line,
-        false => format!("{line} ({})", escaped(label)),
     }
 }
 

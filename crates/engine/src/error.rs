@@ -5,7 +5,7 @@ use std::fmt;
 use atomdir_disk::{Errno, reason};
 use atomdir_types::path::AnyPath;
 pub use atomdir_types::{ChangedBy, CommitAuthor, Conflict, ConflictKind};
-use atomdir_types::{LostLog, conflicts_message};
+use atomdir_types::{Coordinator, LostLog, conflicts_message};
 
 use crate::ids::{Sequence, TransactionId};
 
@@ -341,6 +341,16 @@ pub enum CommitError {
     Past { at: Sequence },
     #[error("the transaction can only be committed as a whole: {reason}")]
     OnlyWhole { reason: &'static str },
+    /// It has voted for a commit that another store decides.
+    #[error(
+        "the transaction is in doubt: transaction {} in '{}' decides whether it commits",
+        .0.transaction,
+        String::from_utf8_lossy(&.0.root)
+    )]
+    InDoubt(Box<Coordinator>),
+    /// It cannot be committed together with transactions of other stores.
+    #[error("the transaction cannot be committed together with those of other stores: {0}")]
+    NoVote(SurvivalError),
     /// The commit was to take itself back unless it is confirmed.
     #[error(
         "the store keeps no history, so the commit could not be taken back; nothing was changed"

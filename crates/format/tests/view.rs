@@ -6,6 +6,7 @@ use atomdir_format::view::{
     EntryDifference, ObjectPlace, ViewBegin, ViewBody, ViewChange, ViewNode, ViewObject, ViewOwn,
     ViewRecord, ViewStaged, ViewStamp,
 };
+use atomdir_types::{Coordinator, Joint, TransactionId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -42,6 +43,13 @@ fn begin(all: bool) -> ViewChange {
         attachment: all.then_some(Attachment {
             boot: [9; 16],
             disk: 10,
+        }),
+        joint: all.then(|| {
+            Joint::InDoubt(Coordinator {
+                store: [11; 16],
+                root: b"/srv/a".to_vec(),
+                transaction: TransactionId(12),
+            })
         }),
     }))
 }

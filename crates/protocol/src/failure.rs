@@ -19,6 +19,8 @@ pub enum FailureKind {
     Nested,
     /// The transaction is read-only, because its changes were listed for the commit.
     Frozen,
+    /// The transaction has voted for a commit that another store decides.
+    InDoubt,
     /// A program that knows nothing of the transaction holds a lease on one of its files.
     Leased,
     /// Someone else changed what the transaction wrote or, when serializable, read.

@@ -33,24 +33,25 @@ mod surroundings;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitFilter, CommitMarks,
-    CommitSummary, Conflict, ConflictKind, Conflicts, Deviation, DeviationKind, Durability,
-    EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus, Isolation, Kind,
-    LockMode, LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, SidePaths,
-    SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed, Undo,
+    CommitSummary, Conflict, ConflictKind, Conflicts, Coordinator, Deviation, DeviationKind,
+    Durability, EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus,
+    Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, Outcome, RecoveryReport, Sequence,
+    Side, SidePaths, SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed, Undo,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{
-    Annotate, Answer, BeginOptions, BeginRequest, CommitRequest, LockRequest, LogRequest, Numbers,
-    Past, PastView, Portion, Readiness, RefreshRequest, Reply, Request, Restore, Sides,
+    Annotate, Answer, BeginOptions, BeginRequest, CommitRequest, JointRequest, LockRequest,
+    LogRequest, Numbers, Past, PastView, Portion, Readiness, RefreshRequest, Reply, Request,
+    Restore, Sides,
 };
 pub use records::{
-    Begun, Committed, EndedTransaction, GuardStatus, Layers, Limits, Others, Progress,
+    Begun, Committed, EndedTransaction, GuardStatus, InDoubt, Layers, Limits, Others, Progress,
     ServiceStatus, StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen, Within,
 };
 pub use surroundings::Surroundings;
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 35;
+pub const VERSION: u32 = 36;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use atomdir_types::{
-    Conflict, Conflicts, Deviation, Durability, EarlyReason, EndedHow, HistoryStatus, Isolation,
-    LockStatus, RecoveryReport, Sequence, Timestamp, TransactionId, Unconfirmed,
+    Conflict, Conflicts, Coordinator, Deviation, Durability, EarlyReason, EndedHow, HistoryStatus,
+    Isolation, LockStatus, RecoveryReport, Sequence, Timestamp, TransactionId, Unconfirmed,
 };
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +158,16 @@ pub struct TransactionStatus {
     pub survival: Survival,
     /// If its lazy commit was set aside: why, and what happens next.
     pub set_aside: Option<String>,
+    /// If it has voted for a commit that a transaction of another store decides.
+    pub in_doubt: Option<InDoubt>,
+}
+
+/// A transaction that has voted, and waits to learn what has become of its coordinator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InDoubt {
+    pub coordinator: Coordinator,
+    /// Why it still waits, as far as the service knows.
+    pub reason: Option<String>,
 }
 
 /// Whether a transaction outlives its service.

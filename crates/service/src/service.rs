@@ -38,6 +38,7 @@ use crate::process::history_settings::HistorySettings;
 use crate::rights::access::Access;
 use crate::transactions::aside::Tended;
 use crate::transactions::expiry::Expiry;
+use crate::transactions::in_doubt::Questions;
 use crate::transactions::notices::{How, Notices};
 use crate::transactions::survival;
 use crate::transactions::{OpenTransaction, Transactions};
@@ -72,6 +73,8 @@ pub(crate) struct Service {
     pub(crate) notices: Notices,
     /// The transactions that were set aside and that a thread looks after.
     pub(crate) tended: Tended,
+    /// What is asked of other stores for transactions in doubt.
+    pub(crate) questions: Questions,
     pub(crate) budgets: Budgets,
     pub(crate) expiry: Expiry,
     pub(crate) connections: Arc<Connections>,
@@ -264,6 +267,12 @@ impl Service {
                 count += 1;
                 note(one);
             }
+        }
+        // Only a decision ends these.
+        let is_in_doubt = |one: &OpenTransaction| one.transaction.coordinator().is_some();
+        let (in_doubt, ended): (Vec<_>, Vec<_>) = ended.into_iter().partition(is_in_doubt);
+        for one in &in_doubt {
+            let _ = self.transactions.add(one);
         }
         for one in &ended {
             lending::end(self, one);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atomdir_engine::{Durability, Portion, Transaction};
+use atomdir_engine::{Coordinator, Durability, Portion, Transaction, TransactionId};
 
 use crate::disk::SimDisk;
 use crate::expected::Expected;
@@ -27,6 +27,8 @@ pub enum SurvivorAct {
     RolledBack(Vec<Operation>),
     /// The transaction gets a snapshot of the newest commit.
     Refresh,
+    /// It votes for a commit that another store decides. Nothing but that ends it from then on.
+    Vote,
     /// Does the operations and commits the part at and below the paths. Then a refresh lets the
     /// transaction survive again. Others have committed nothing since its snapshot.
     Land(Vec<Operation>, Vec<&'static str>),
@@ -48,6 +50,8 @@ pub struct Surviving {
     boots: u64,
     /// Others have committed since its begin.
     is_older: bool,
+    /// Whether it is in doubt. `None`: it may be.
+    doubt: Option<bool>,
     /// After the death of the program, under the same boot.
     after_kill: Vec<Option<Tree>>,
     /// After the death of the machine.
@@ -62,7 +66,10 @@ impl Surviving {
         is_none(&self.after_kill) && is_none(&self.after_crash)
     }
 
-    fn allows(&self, disk: &SimDisk, found: Option<&Tree>) -> bool {
+    fn allows(&self, disk: &SimDisk, found: Option<&Tree>, is_in_doubt: bool) -> bool {
+        if found.is_some() && self.doubt.is_some_and(|doubt| doubt != is_in_doubt) {
+            return false;
+        }
         let allowed = match disk.image().boots == self.boots {
             true => &self.after_kill,
             false => &self.after_crash,
@@ -92,10 +99,11 @@ pub(crate) fn check(
         None => None,
     };
     let tree = found.as_ref().map(|(_, tree)| tree);
+    let is_in_doubt = found.as_ref().is_some_and(|(open, _)| open.is_in_doubt());
     match &expected.surviving {
         None if found.is_none() => Ok(None),
         None => Err("a transaction is open that has ended".to_owned()),
-        Some(surviving) if surviving.allows(disk, tree) => Ok(found),
+        Some(surviving) if surviving.allows(disk, tree, is_in_doubt) => Ok(found),
         Some(surviving) => {
             let wanted = surviving.after_crash.iter().flatten().next();
             let difference = match (tree, wanted) {
@@ -103,7 +111,7 @@ pub(crate) fn check(
                 (tree, _) => format!("there is one: {}", tree.is_some()),
             };
             Err(format!(
-                "a survivor's view is not as expected:\n{difference}"
+                "a survivor is not as expected (in doubt: {is_in_doubt}):\n{difference}"
             ))
         }
     }
@@ -112,6 +120,7 @@ pub(crate) fn check(
 /// What may survive once the store is open again and has flushed the survivor. A crash while the
 /// store opens may also leave what was flushed before.
 fn found_again(disk: &SimDisk, expected: &mut [Expected], found: &Found) -> Surviving {
+    let doubt = found.as_ref().map(|(open, _)| open.is_in_doubt());
     let found = found.as_ref().map(|(_, tree)| tree.clone());
     let boots = disk.image().boots;
     for surviving in expected.iter_mut().filter_map(|one| one.surviving.as_mut()) {
@@ -121,6 +130,7 @@ fn found_again(disk: &SimDisk, expected: &mut [Expected], found: &Found) -> Surv
     Surviving {
         boots,
         is_older: false,
+        doubt,
         after_kill: vec![found.clone()],
         after_crash: vec![found],
     }
@@ -143,18 +153,24 @@ pub(crate) fn expect_again(
     expected.len() - 1
 }
 
-/// The transaction that has survived, or a new one beside it if others have committed since its
-/// snapshot: then its view does not show the base after its commit. Also returns what survives the
+/// The transaction that has survived, or a new one beside it if it is in doubt, or if others have
+/// committed since its snapshot: then its view does not show the base after its commit. Also returns what survives the
 /// commit.
 pub(crate) fn or_begin(
     store: &SimStore,
     survivor: Found,
     expected: &Expected,
 ) -> Result<(Arc<Transaction<SimDisk>>, Option<Surviving>), String> {
-    let older = expected.surviving.as_ref().filter(|one| one.is_older);
+    let is_in_doubt = survivor
+        .as_ref()
+        .is_some_and(|(open, _)| open.is_in_doubt());
+    let stays = expected
+        .surviving
+        .as_ref()
+        .filter(|one| one.is_older || is_in_doubt);
     match survivor {
-        Some((survivor, _)) if older.is_none() => Ok((survivor, None)),
-        _ => Ok((begin(store, Durability::Durable)?, older.cloned())),
+        Some((survivor, _)) if stays.is_none() => Ok((survivor, None)),
+        _ => Ok((begin(store, Durability::Durable)?, stays.cloned())),
     }
 }
 
@@ -169,6 +185,7 @@ struct Running {
     /// What the view showed at its last flush.
     flushed: Option<Tree>,
     boots: u64,
+    doubt: Option<bool>,
 }
 
 impl Running {
@@ -198,6 +215,7 @@ impl Driver {
             surviving: Some(Surviving {
                 boots: running.boots,
                 is_older: running.is_older(),
+                doubt: running.doubt,
                 after_kill: kill.to_vec(),
                 after_crash: crash.to_vec(),
             }),
@@ -235,6 +253,7 @@ impl Driver {
             unseen: Vec::new(),
             flushed: None,
             boots: self.disk.image().boots,
+            doubt: Some(false),
         };
         act(&*open, &survivor.before, salt << 8);
         act(&running.plain, &survivor.before, salt << 8);
@@ -247,7 +266,18 @@ impl Driver {
             self.survivor_act(&mut running, one, salt << 8);
         }
         let (now, flushed) = (Some(running.tree()), running.flushed.clone());
+        let has_voted = running.doubt == Some(true);
         if !survivor.is_committed {
+            if has_voted {
+                running.doubt = None;
+                self.may_leave(
+                    &running,
+                    std::slice::from_ref(&now),
+                    std::slice::from_ref(&now),
+                );
+                store.withdraw_vote(&open).expect("it is open");
+                running.doubt = Some(false);
+            }
             self.may_leave(&running, &[None, now], &[None, flushed]);
             assert!(store.abort(&open), "it is open");
             self.expected.push(Expected {
@@ -258,7 +288,10 @@ impl Driver {
             return;
         }
         self.plain = running.with_unseen();
-        self.commit_unseen(&open);
+        self.commit_unseen_by(|store| match has_voted {
+            true => store.commit_decided(&open, Portion::All, &mut |_| {}),
+            false => store.commit(&open),
+        });
     }
 
     fn survivor_act(&mut self, running: &mut Running, one: &SurvivorAct, salt: u64) {
@@ -285,11 +318,33 @@ impl Driver {
                 self.survives_commit = Some(Surviving {
                     boots: running.boots,
                     is_older: true,
+                    doubt: running.doubt,
                     after_kill: vec![now],
                     after_crash: vec![flushed],
                 });
                 self.commit(operations, Durability::Durable, salt);
                 self.survives_commit = None;
+            }
+            SurvivorAct::Vote => {
+                let (now, flushed) = (Some(running.tree()), running.flushed.clone());
+                running.doubt = None;
+                let crash = [flushed, now.clone()];
+                self.may_leave(running, std::slice::from_ref(&now), &crash);
+                let coordinator = Coordinator {
+                    store: [1; 16],
+                    root: b"/other".to_vec(),
+                    transaction: TransactionId(1),
+                };
+                let store = self.store();
+                let voted = store.vote(&running.open, &coordinator, Vec::new(), &mut |_| {});
+                assert!(
+                    voted.expect("nobody is in the way"),
+                    "it has changed something"
+                );
+                running.flushed.clone_from(&now);
+                running.doubt = Some(true);
+                let now = std::slice::from_ref(&now);
+                self.may_leave(running, now, now);
             }
             SurvivorAct::Siblings(all) => self.siblings(running, all, salt),
             SurvivorAct::Refresh => self.refresh(running),

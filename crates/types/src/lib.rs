@@ -18,6 +18,7 @@
 //!   of a nested commit into a native view
 //! - `undo`, `equal_file`: what an undo is asked for; files of others that are as good as those that
 //!   commits left
+//! - `joint`: transactions of several stores that are committed together
 //! - `terms`: what users say at a commit, and which commits they want to see
 //! - `lost_log`: what is lost with a log that is not in the control directory
 //! - `path`: paths that share what they begin with
@@ -32,6 +33,7 @@ mod deviation;
 mod ended;
 mod equal_file;
 mod ids;
+mod joint;
 mod kind;
 mod lock;
 mod lost_log;
@@ -56,6 +58,7 @@ pub use deviation::{Deviation, DeviationKind};
 pub use ended::EndedHow;
 pub use equal_file::EqualFile;
 pub use ids::{Sequence, TransactionId};
+pub use joint::{Coordinator, Joint, Outcome};
 pub use kind::Kind;
 pub use lock::{LockMode, LockScope, LockStatus};
 pub use lost_log::LostLog;

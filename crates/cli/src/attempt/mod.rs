@@ -7,6 +7,7 @@ mod backoff;
 mod begin;
 pub mod deviations;
 mod hear;
+mod joint;
 mod landed;
 mod met;
 mod native;
@@ -21,11 +22,12 @@ mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
+pub use joint::{Partners, aborted, conclude as conclude_jointly};
 pub use landed::PartDone;
 pub use met::refuse_met;
 pub use native::{ViewArguments, begin};
 pub use options::{
-    BeginArguments, EndArguments, EnterArguments, OthersArguments, Way, command_line,
+    BeginArguments, EndArguments, EnterArguments, OnConflict, OthersArguments, Way, command_line,
 };
 pub use outcome::{Finished, Outcome};
 pub use ran::{Closed, Closing, Ran, attach};
@@ -72,6 +74,7 @@ pub fn run_command(
         view,
         directory: connected.start.clone(),
         may_be_unbound: way.may_be_unbound,
+        also: way.also,
         sealing: way.sealing,
     };
     let mut environment = environment.to_vec();
@@ -336,6 +339,9 @@ pub fn end_uncommitted(
 }
 
 pub fn is_conflict(error: &Error) -> bool {
+    if let Error::Elsewhere { source, .. } = error {
+        return is_conflict(source);
+    }
     matches!(
         error,
         Error::Commit {

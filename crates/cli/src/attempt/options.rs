@@ -1,7 +1,7 @@
 //! Options of the verbs that begin a transaction, and of those that end one.
 
 use super::Wish;
-use crate::enter::{Ended, Sealing};
+use crate::enter::{AlsoBound, Ended, Sealing};
 use atomdir::client::Others;
 use atomdir::{Conflicts, Durability, Isolation, TransactionId};
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -191,6 +191,7 @@ impl EnterArguments {
     pub fn way(&self, sealing: Option<Sealing>) -> Way {
         Way {
             may_be_unbound: self.allow_unbound,
+            also: Vec::new(),
             sealing,
         }
     }
@@ -199,6 +200,8 @@ impl EnterArguments {
 /// How a command gets into its view.
 pub struct Way {
     pub may_be_unbound: bool,
+    /// The views of other stores.
+    pub also: Vec<AlsoBound>,
     /// Set if the command is to be sealed.
     pub sealing: Option<Sealing>,
 }

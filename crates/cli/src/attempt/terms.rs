@@ -33,6 +33,11 @@ pub struct TermsArguments {
 }
 
 impl TermsArguments {
+    /// Whether the commit takes itself back unless somebody confirms it.
+    pub fn waits(&self) -> bool {
+        self.confirm.is_some_and(|wait| !wait.is_zero())
+    }
+
     /// Says on what terms the transaction is to be committed, if anything is said of it.
     pub fn set(
         &self,

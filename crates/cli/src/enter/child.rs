@@ -141,7 +141,7 @@ fn spawn(
     let overlay = matches!(launch.binding.view, Tree::Native(_));
     match launch.spawn(signals, Apart::Mounts) {
         Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() && !overlay => {
-            if !launch.binding.may_be_unbound {
+            if !launch.binding.may_be_unbound || !launch.binding.also.is_empty() {
                 let base = launch.binding.base.clone();
                 return Err(EnterError::Forbidden { base, failure });
             }

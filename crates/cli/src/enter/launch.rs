@@ -118,7 +118,7 @@ impl Launch<'_> {
                 (Way::Plain(root.as_raw_fd()), Path::new(".").join(directory))
             }
             _ => (
-                Way::Namespace(Namespace::new(base, view)?),
+                Way::Namespace(Namespace::new(base, view, &self.binding.also)?),
                 base.join(directory),
             ),
         };

@@ -59,8 +59,20 @@ pub struct ViewBinding {
     /// Whether the command may run under the view's own path if the view cannot
     /// be bound over the store's.
     pub may_be_unbound: bool,
+    /// The views of other stores, which the command sees in their places.
+    pub also: Vec<AlsoBound>,
     /// Set for a command that is to be sealed.
     pub sealing: Option<Sealing>,
+}
+
+/// The exact view of another store.
+pub struct AlsoBound {
+    /// The root of that store.
+    pub base: PathBuf,
+    /// Where the view is.
+    pub view: PathBuf,
+    /// The view's root, checked by `Connection::enterable_root`.
+    pub root: OwnedFd,
 }
 
 /// What the command sees in place of the store.

@@ -5,7 +5,7 @@
 
 use super::private_root::PrivateRoot;
 use super::seal::{self, Seal};
-use super::{Step, Tree};
+use super::{AlsoBound, Step, Tree};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, mount_bind, mount_change, move_mount};
@@ -27,7 +27,16 @@ pub(super) struct Namespace {
     view: View,
     /// Set if the store is the root directory.
     private_root: Option<PrivateRoot>,
+    others: Vec<Other>,
     maps: UserMaps,
+}
+
+/// A view that is bound over another store.
+struct Other {
+    base: CString,
+    view: CString,
+    /// The root of the view, as it was checked.
+    root: RawFd,
 }
 
 /// What a sealed command gets in addition.
@@ -52,7 +61,14 @@ pub(super) fn enter_as_mounter() -> Result<(), (Step, Errno)> {
 }
 
 impl Namespace {
-    pub(super) fn new(base: &Path, view: &Tree) -> io::Result<Namespace> {
+    pub(super) fn new(base: &Path, view: &Tree, also: &[AlsoBound]) -> io::Result<Namespace> {
+        let other = |one: &AlsoBound| {
+            Ok(Other {
+                base: super::c_path(&one.base)?,
+                view: super::c_path(&one.view)?,
+                root: one.root.as_raw_fd(),
+            })
+        };
         Ok(Namespace {
             base: super::c_path(base)?,
             view: match view {
@@ -64,6 +80,7 @@ impl Namespace {
             } else {
                 None
             },
+            others: also.iter().map(other).collect::<io::Result<_>>()?,
             maps: UserMaps::own(),
         })
     }
@@ -105,6 +122,13 @@ impl Namespace {
     }
 
     fn bind(&self) -> Result<(), Errno> {
+        if !self.others.is_empty() {
+            // It is in the new namespace, and stays the current directory.
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let here = rustix::fs::open(c".", flags, Mode::empty())?;
+            self.others.iter().try_for_each(Other::bind)?;
+            rustix::process::fchdir(&here)?;
+        }
         if let Some(private_root) = &self.private_root {
             return match &self.view {
                 View::Directory(_) => private_root.enter_directory(),
@@ -121,6 +145,24 @@ impl Namespace {
                 move_mount(mount, c"", CWD, &*self.base, flags)
             }
         }
+    }
+}
+
+impl Other {
+    /// The descriptor of the view's root is of the old namespace, so the view is found by its path in the
+    /// new one, and must be the same.
+    fn bind(&self) -> Result<(), Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = rustix::fs::open(&*self.view, flags, Mode::empty())?;
+        // SAFETY: the process that starts the command keeps the view's root open.
+        let root = unsafe { BorrowedFd::borrow_raw(self.root) };
+        let (found_stat, root_stat) = (rustix::fs::fstat(&found)?, rustix::fs::fstat(root)?);
+        let place = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        if place(&found_stat) != place(&root_stat) {
+            return Err(Errno::STALE);
+        }
+        rustix::process::fchdir(&found)?;
+        mount_bind(c".", &*self.base)
     }
 }
 

@@ -35,6 +35,7 @@ impl Scene {
                 directory: "inner".into(),
                 sealing: None,
                 may_be_unbound: false,
+                also: Vec::new(),
             },
             directory,
             _alone: alone,

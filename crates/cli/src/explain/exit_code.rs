@@ -34,6 +34,7 @@ impl From<FailureKind> for ExitCode {
             | FailureKind::InUse
             | FailureKind::Nested
             | FailureKind::Frozen
+            | FailureKind::InDoubt
             | FailureKind::Leased
             | FailureKind::Stalled => ExitCode::Conflict,
             FailureKind::NotPermitted => ExitCode::NotPermitted,

@@ -111,8 +111,21 @@ pub struct Transaction<'a> {
     /// Why it is open again, if its lazy commit was set aside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<&'a str>,
+    /// The transaction of another store that decides whether it commits, if it has voted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_doubt: Option<InDoubt<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub met: Vec<ConflictLine<'a>>,
+}
+
+/// What a transaction that has voted waits for.
+#[derive(Serialize)]
+pub struct InDoubt<'a> {
+    pub store: Text<'a>,
+    pub transaction: u64,
+    /// Why it still waits, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'a str>,
 }
 
 /// A transaction that has ended otherwise than its user wanted.
@@ -224,6 +237,11 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
                 Survival::Ends { .. } | Survival::Survives => None,
             },
             set_aside: status.set_aside.as_deref(),
+            in_doubt: status.in_doubt.as_ref().map(|in_doubt| InDoubt {
+                store: Text(&in_doubt.coordinator.root),
+                transaction: in_doubt.coordinator.transaction.0,
+                reason: in_doubt.reason.as_deref(),
+            }),
         }
     }
 }

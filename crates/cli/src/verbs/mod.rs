@@ -27,6 +27,7 @@ pub mod prune;
 pub mod recover;
 pub mod refresh;
 pub mod relabel;
+pub mod resolve;
 pub mod restore;
 pub mod rollback;
 pub mod run;
@@ -51,6 +52,11 @@ pub type ExitCode = u8;
 pub const SUCCESS: ExitCode = 0;
 
 pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
+    if !context.others().is_empty() && !matches!(verb, Verb::Run(_)) {
+        return Err(Error::usage(
+            "only `run` works in several stores at once: give one `-C`",
+        ));
+    }
     match verb {
         Verb::Init(arguments) => init::run(&arguments, context),
         Verb::Deinit(arguments) => deinit::run(&arguments, context),
@@ -77,6 +83,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Log(arguments) => log::run(&arguments, context),
         Verb::Show(arguments) => show::run(&arguments, context),
         Verb::Undo(arguments) => undo::run(&arguments, context),
+        Verb::Resolve(arguments) => resolve::run(&arguments, context),
         Verb::Restore(arguments) => restore::run(&arguments, context),
         Verb::At(arguments) => at::run(&arguments, context),
         Verb::Pin(arguments) => pin::run(&arguments, context),

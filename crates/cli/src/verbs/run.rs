@@ -2,7 +2,8 @@ use super::ExitCode;
 use crate::arguments::number;
 use crate::attempt::{
     self, Backoff, BeginArguments, Closed, Closing, DECIDE_LATER, EndArguments, EnterArguments,
-    Finished, Outcome, SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
+    Finished, OnConflict, Outcome, Partners, SealArguments, StatusDescriptor, Terminal,
+    ViewArguments, Wish,
 };
 use crate::changes::{ChangeList, Listing, Rights};
 use crate::completion::commands;
@@ -72,6 +73,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         context,
         first: None,
         transaction: None,
+        partners: Partners::default(),
     };
     let result = run.until_ended();
     let finished = Finished {
@@ -126,16 +128,57 @@ struct Run<'a> {
     first: Option<TransactionId>,
     /// The one that was begun last.
     transaction: Option<TransactionId>,
+    /// The transactions of other stores, which are committed with it.
+    partners: Partners,
 }
 
 impl Run<'_> {
+    /// Refuses what only one store's transaction can do.
+    fn refuse_alone(&self) -> Result<(), Error> {
+        let Arguments { begin, end, .. } = self.arguments;
+        let refused = [
+            (end.ask, "--ask"),
+            (self.arguments.commit_within, "--commit-within"),
+            (self.arguments.seal.is_wanted(false), "a seal"),
+            (end.terms.waits(), "--confirm"),
+            (
+                end.on_conflict == Some(OnConflict::Keep),
+                "--on-conflict keep",
+            ),
+            (begin.outer.is_some(), "--in"),
+            (
+                begin.isolation == Isolation::Serializable,
+                "--isolation serializable",
+            ),
+        ];
+        match refused.iter().find(|(is_wanted, _)| *is_wanted) {
+            Some((_, what)) => Err(Error::usage(format!(
+                "{what} is not possible in several stores at once"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// No transaction of several stores has committed.
+    fn abort_all(&mut self, connected: &mut Connected) {
+        self.partners.abort();
+        if let Some(transaction) = self.transaction {
+            // It may have ended with its service.
+            let _ = connected.connection.abort(transaction);
+        }
+    }
+
     fn until_ended(&mut self) -> Result<(Ended, Outcome), Error> {
         let mut terminal = if self.arguments.end.ask {
             Some(Terminal::open(true, DECIDE_LATER)?)
         } else {
             None
         };
+        if !self.context.others().is_empty() {
+            self.refuse_alone()?;
+        }
         let mut connected = self.context.connect()?;
+        self.partners = Partners::connect(self.context, &connected)?;
         (self.context).note_other_store(&connected, self.arguments.begin.outer.is_some());
         let mut backoff = Backoff::new(self.arguments.retry);
         loop {
@@ -151,8 +194,13 @@ impl Run<'_> {
             };
             let Some(wait) = wait else {
                 let end = &self.arguments.end;
+                if !self.partners.is_empty() {
+                    self.abort_all(&mut connected);
+                    return Err(attempt::aborted(error));
+                }
                 return Err(attempt::end_uncommitted(&mut connected, error, end)?);
             };
+            self.partners.abort();
             if let Some(transaction) = self.transaction {
                 connected.connection.abort(transaction)?;
             }
@@ -201,7 +249,14 @@ impl Run<'_> {
             true => Some(arguments.seal.sealing(connected, &transaction)?),
             false => None,
         };
-        let way = arguments.enter.way(sealing);
+        let mut way = arguments.enter.way(sealing);
+        way.also = self.partners.begin(&options)?;
+        for (partner, id) in self.partners.transactions() {
+            if let Some(age) = arguments.begin.max_age {
+                partner.connection.abort_after(id, age)?;
+            }
+            arguments.end.terms.set(&mut partner.connection, id, None)?;
+        }
         let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
@@ -244,6 +299,13 @@ impl Run<'_> {
             wish
         };
         let end = (ended, wish);
+        if !self.partners.is_empty() {
+            let first = (&mut *connected, &transaction);
+            let outcome =
+                attempt::conclude_jointly(context, first, &mut self.partners, end, others)?;
+            attempt::background::report(context, &background, &outcome);
+            return Ok((ended, outcome));
+        }
         let outcome = attempt::conclude(context, connected, &transaction, end, others, terminal)?;
         attempt::background::report(context, &background, &outcome);
         Ok((ended, outcome))

@@ -10,7 +10,9 @@ use crate::output::{
     Painter, Show, Style, durability_word, escaped, isolation_word, json, lock_mode_word, quoted,
     time, user_name,
 };
-use atomdir::client::{ChangeLine, FailureKind, LockStatus, Survival, TransactionStatus, View};
+use atomdir::client::{
+    ChangeLine, FailureKind, InDoubt, LockStatus, Survival, TransactionStatus, View,
+};
 use atomdir::{Conflicts, LockScope, TransactionId};
 use clap::Args;
 use serde::{Serialize, Serializer};
@@ -68,6 +70,9 @@ impl Show for Status {
         if let Some(ends) = ends_line(status) {
             writeln!(painter, "survives    not: {ends}")?;
         }
+        if let Some(in_doubt) = &status.in_doubt {
+            writeln!(painter, "in doubt    {}", in_doubt_line(in_doubt))?;
+        }
         if let Some(reason) = &status.set_aside {
             writeln!(painter, "set aside   {}", escaped(reason.as_bytes()))?;
         }
@@ -118,6 +123,23 @@ pub(super) fn ends_line(status: &TransactionStatus) -> Option<String> {
             escaped(reason.as_bytes())
         )),
         _ => None,
+    }
+}
+
+/// What a transaction that has voted waits for.
+pub(super) fn in_doubt_line(in_doubt: &InDoubt) -> String {
+    let InDoubt {
+        coordinator,
+        reason,
+    } = in_doubt;
+    let decides = format!(
+        "transaction {} of '{}' decides whether it commits",
+        coordinator.transaction,
+        escaped(&coordinator.root)
+    );
+    match reason {
+        Some(reason) => format!("{decides}: {}", escaped(reason.as_bytes())),
+        None => decides,
     }
 }
 

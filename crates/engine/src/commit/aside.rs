@@ -46,7 +46,7 @@ use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
 
-use crate::commit::Wanted;
+use crate::commit::wanted::Wanted;
 use crate::error::{ChangedBy, CommitError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;

@@ -17,6 +17,7 @@
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
+use atomdir_types::Joint;
 
 use crate::commit::in_place;
 use crate::error::{CommitError, Poison, Stalled, StoreError};
@@ -115,7 +116,7 @@ impl<D: Disk> Store<D> {
         state.stages.insert(self.0.core.stages.of(id));
         // The record of a part may need something in it.
         let keeps_stage = transaction.has_landed();
-        let durability = transaction.durability();
+        let durability = durability_of(transaction, committing.view.as_ref());
         if durability != Durability::Durable {
             self.return_early(&mut state, (logged, keeps_stage), committing);
             let log = state.journal.log.file();
@@ -316,5 +317,13 @@ impl<D: Disk> Store<D> {
         }
         self.drop_snapshots(&ended);
         taken
+    }
+}
+
+/// Whoever learns that a coordinator has committed takes it for the decision.
+fn durability_of<D: Disk>(transaction: &Transaction<D>, view: Option<&View<D>>) -> Durability {
+    match view.and_then(|view| view.joint.as_ref()) {
+        Some(Joint::Coordinates) => Durability::Durable,
+        _ => transaction.durability(),
     }
 }

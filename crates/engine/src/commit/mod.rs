@@ -24,7 +24,8 @@
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
 //! nested transaction only replaces the outer one's view (`nested`). A transaction may also land
 //! a part of its changes and stay open (`landing`). A commit may take sides in conflicts
-//! (`resolve`). A transaction may also get a newer snapshot (`refresh`).
+//! (`resolve`). A transaction may also get a newer snapshot (`refresh`), or go as far as the log and
+//! wait there for what a commit in another store decides (`in_doubt`).
 //!
 //! Invariants
 //! 1. Everything that a record refers to survives a crash once the record is appended: staged
@@ -47,6 +48,7 @@ pub(crate) mod equal;
 pub(crate) mod feasible;
 pub(crate) mod group;
 pub(crate) mod guarded;
+mod in_doubt;
 pub(crate) mod in_place;
 mod into_overlay;
 pub(crate) mod keep;
@@ -66,6 +68,7 @@ pub(crate) mod resolve;
 pub(crate) mod stalled;
 mod terms;
 pub(crate) mod validate;
+mod wanted;
 
 use std::collections::BTreeSet;
 
@@ -93,10 +96,13 @@ use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::store::queue::Logged;
 use crate::transaction::Transaction;
-use crate::transaction::listed::{Listed, Sides};
+use crate::transaction::listed::Listed;
 use crate::view::part::Part;
 use crate::view::{Outdated, View};
 use crate::write_set::{Carried, Staging, WriteSet};
+
+pub use wanted::Portion;
+use wanted::Wanted;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Committed {
@@ -113,38 +119,6 @@ pub struct Committed {
     pub dropped: Vec<ChangeLine<TreePath>>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
-}
-
-/// How much of a transaction's changes a commit lands.
-#[derive(Debug, Clone, Copy)]
-pub enum Portion<'a> {
-    All,
-    /// The changes at and below these paths, and the changes that these need. The transaction stays
-    /// open with the rest.
-    Part {
-        paths: &'a [Vec<u8>],
-        /// The label of this commit in the log, if it is not the transaction's.
-        label: Option<&'a [u8]>,
-    },
-    /// All but the changes for which their side is taken. Sides are taken by the numbers of conflicts
-    /// in the list that [`Store::list_conflicts`] returned last; any other conflict refuses the commit.
-    Sides(&'a Sides),
-}
-
-impl<'a> Portion<'a> {
-    /// A part that has the transaction's label.
-    pub fn part(paths: &'a [Vec<u8>]) -> Portion<'a> {
-        let label = None;
-        Portion::Part { paths, label }
-    }
-}
-
-/// What is to be committed.
-#[derive(Clone, Copy)]
-enum Wanted<'a> {
-    Portion(Portion<'a>),
-    /// All, if nothing has changed since the commit was set aside.
-    AsSetAside,
 }
 
 /// A prepared write set that may be logged. Nothing that it overwrites has changed, nor anything
@@ -242,12 +216,13 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
+        in_doubt::refuse(view, wanted)?;
         let portion = match wanted {
             Wanted::AsSetAside if !transaction.is_as_set_aside() => {
                 return Ok(Committed::default());
             }
-            Wanted::AsSetAside => Portion::All,
-            Wanted::Portion(portion) => portion,
+            Wanted::AsSetAside | Wanted::Vote(_) => Portion::All,
+            Wanted::Portion(portion) | Wanted::Decided(portion) => portion,
         };
         let (is_part, label) = match portion {
             Portion::Part { label, .. } => (true, label),
@@ -286,7 +261,7 @@ impl<D: Disk> Store<D> {
                 Durability::Lazy => {}
             }
             drop(committing);
-            if !is_part {
+            if !is_part && !matches!(wanted, Wanted::Vote(_)) {
                 self.abort(transaction);
             }
             return Ok(Committed {
@@ -305,6 +280,13 @@ impl<D: Disk> Store<D> {
         let validated =
             self.validate(transaction, view, (prepared, is_part), (&taken.mine, equal))?;
         self.0.core.stages.note_slots(view.last_slot());
+        if let Wanted::Vote(coordinator) = wanted {
+            self.enter_doubt(transaction, view, coordinator);
+            return Ok(Committed {
+                changes,
+                ..Committed::default()
+            });
+        }
         let logged = self.append(transaction, &mut state, (validated, label))?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
@@ -346,7 +328,9 @@ impl<D: Disk> Store<D> {
         }
         in_place::choose(view, &mut set, &self.0.gate).map_err(|error| self.heed_flush(error))?;
         self.refuse_locked(transaction, &set)?;
-        self.refuse_written(transaction, view)?;
+        if !view.is_in_doubt() {
+            self.refuse_written(transaction, view)?;
+        }
         if let Some(user) = &view.restricted_to {
             permitted::check(&self.0.core, &set, user)?;
         }

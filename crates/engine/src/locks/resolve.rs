@@ -30,6 +30,7 @@ pub(crate) fn locks<D: Disk>(
             target,
             mode: request.mode,
             path: path.clone(),
+            is_vote: false,
         });
     }
     Ok(locks)

@@ -31,6 +31,8 @@ pub(crate) struct Lock {
     pub path: Vec<u8>,
     /// The objects that the lock covers below its own, if it is on a subtree.
     pub reach: Reach,
+    /// It was not asked for: its holder has voted for a commit, and must be able to carry it out.
+    pub is_vote: bool,
 }
 
 impl Lock {
@@ -211,6 +213,7 @@ impl LockTable {
                 mode: LockMode::Exclusive,
                 path: Vec::new(),
                 reach: Reach::everything(),
+                is_vote: false,
             };
             self.conflicts_of(transaction, &lock, &mut found);
         }
@@ -283,6 +286,16 @@ impl LockTable {
             let count = self.counts.entry(holder).or_default();
             *count = *count + locks.len() - before;
         }
+    }
+
+    /// Grants locks that nobody was asked for. The caller knows that nobody holds one in their way.
+    pub fn hold(&mut self, holder: TransactionId, wanted: impl Iterator<Item = Lock>) {
+        for lock in wanted {
+            let locks = self.held.entry(lock.target.base.serial).or_default();
+            locks.push((holder, lock));
+            *self.counts.entry(holder).or_default() += 1;
+        }
+        self.note_use();
     }
 
     fn holders_of(&self, request: &Request) -> Vec<Waits> {

@@ -54,6 +54,7 @@ fn on(base: &Arc<Base>, extent: Extent, mode: LockMode) -> Lock {
         mode,
         path: base.serial.to_string().into_bytes(),
         reach: Reach::everything(),
+        is_vote: false,
     }
 }
 

@@ -203,6 +203,7 @@ impl<D: Disk> Store<D> {
                 Ok(transaction) => {
                     let brought = transaction.brought().into_iter();
                     lock(&self.0.retained).extend(brought.map(|base| (base.serial, base)));
+                    self.hold_vote(&transaction);
                     let mut open = lock(&self.0.open);
                     open.by_id.insert(transaction.id(), transaction.into());
                 }

@@ -80,6 +80,7 @@ impl<D: Disk> Guard<D> {
             mode: LockMode::Exclusive,
             path: Vec::new(),
             reach: Reach::everything(),
+            is_vote: false,
         });
         waiting.insert(call, table.ask(asker, wanted.collect()));
         let holders = held.into_iter().map(|waits| waits.holder);

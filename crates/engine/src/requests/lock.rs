@@ -57,6 +57,7 @@ impl<D: Disk> Store<D> {
             mode: LockMode::Exclusive,
             path: b".".to_vec(),
             reach: Reach::everything(),
+            is_vote: false,
         };
         drop(self.granted(transaction, &[whole], patience)?);
         let mut guard = transaction.view.lock();
@@ -208,7 +209,7 @@ impl<D: Disk> Store<D> {
     pub fn unlock(&self, transaction: &Transaction<D>, paths: Option<&[Vec<u8>]>) -> u64 {
         let mut table = self.0.contention.locks.table();
         let released = table.release(transaction.outermost().id(), |lock| {
-            paths.is_none_or(|paths| paths.contains(&lock.path))
+            !lock.is_vote && paths.is_none_or(|paths| paths.contains(&lock.path))
         });
         charge(transaction.outermost(), &table);
         self.0.contention.locks.wake_all();

@@ -227,13 +227,14 @@ impl<D: Disk> Transaction<D> {
         Ok(())
     }
 
-    /// Undoes [`freeze`](Transaction::freeze). A view of the past stays read-only.
+    /// Undoes [`freeze`](Transaction::freeze). A view of the past stays
+    /// read-only, and so does one in doubt.
     pub fn thaw(&self) {
         if self.past().is_some() {
             return;
         }
         if let Some(view) = self.view.lock().as_mut() {
-            view.frozen = false;
+            view.frozen = view.is_in_doubt();
         }
     }
 

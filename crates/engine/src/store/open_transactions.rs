@@ -110,7 +110,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Aborts a transaction and those nested in it. Returns false if it had
-    /// already ended, perhaps by a commit that was under way.
+    /// already ended, perhaps by a commit that was under way, or is in doubt ([`Store::vote`]).
     pub fn abort(&self, transaction: &Transaction<D>) -> bool {
         let Some(mut view) = self.take_view(transaction) else {
             return false;
@@ -299,7 +299,9 @@ impl<D: Disk> Store<D> {
         loop {
             let nested = {
                 let mut guard = transaction.view.lock();
-                match guard.as_ref()?.nested() {
+                let view = guard.as_ref()?;
+                match view.nested() {
+                    _ if view.is_in_doubt() => return None,
                     None => return guard.take(),
                     Some(nested) => nested,
                 }

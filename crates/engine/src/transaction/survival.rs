@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Result};
 use atomdir_format::view::ViewBegin;
+use atomdir_types::Joint;
 
 use crate::base::Base;
 use crate::base::core::Core;
@@ -51,7 +52,11 @@ impl<D: Disk> Transaction<D> {
         self.change_log(|view| match view.log {
             // Another thread has come first.
             Some(_) => view.set_note(note),
-            None => view.begin_log((self.log_begin(at), note), brought),
+            None => {
+                let joint = view.joint.clone();
+                let begin = self.log_begin(at, joint);
+                view.begin_log((begin, note), brought)
+            }
         })
     }
 
@@ -69,7 +74,7 @@ impl<D: Disk> Transaction<D> {
         change(view).map_err(SurvivalError::Staging)
     }
 
-    fn log_begin(&self, at: Sequence) -> ViewBegin {
+    fn log_begin(&self, at: Sequence, joint: Option<Joint>) -> ViewBegin {
         let options = &self.options;
         ViewBegin {
             transaction: self.id.0,
@@ -84,6 +89,7 @@ impl<D: Disk> Transaction<D> {
             label: options.label.clone(),
             past: self.used_past().map(|after| after.0),
             attachment: self.core.control.applied.attachment(),
+            joint,
         }
     }
 

@@ -62,6 +62,8 @@ pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes
 pub(crate) use upper::LowerView;
 pub use upper::OverlayPrefix;
 
+use atomdir_types::Joint;
+
 use crate::base::Base;
 use crate::base::ahead::LeansOn;
 use crate::base::core::Core;
@@ -128,6 +130,8 @@ pub(crate) struct View<D: Disk> {
     begun_over: BTreeMap<TransactionId, Begun>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
     pub frozen: bool,
+    /// It is committed together with transactions of other stores (`commit::in_doubt`).
+    pub joint: Option<Joint>,
     /// The commit lock is held, so no read may settle (`base::on_the_way`).
     pub is_validated: bool,
     /// The user whose present rights in the base limit every read of it and the commit, if
@@ -175,6 +179,7 @@ impl<D: Disk> View<D> {
             shown: None,
             begun_over: BTreeMap::new(),
             frozen: false,
+            joint: None,
             is_validated: false,
             restricted_to: None,
             restored: HashSet::new(),

@@ -23,6 +23,7 @@ mod history;
 mod history_age;
 mod history_costs;
 mod history_shares;
+mod in_doubt;
 mod in_use;
 mod inode_numbers;
 mod late_rights;

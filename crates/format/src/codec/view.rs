@@ -1,6 +1,7 @@
 //! Records of view logs.
 
 use atomdir_disk::{Attachment, Kind};
+use atomdir_types::{Coordinator, Joint, TransactionId};
 
 use super::attributes::{put_attributes, put_owner, take_attributes, take_owner};
 use super::{flag, put_xattr, take_xattr};
@@ -31,6 +32,8 @@ const BEGIN_EARLY: u8 = 2;
 const BEGIN_FIRST_TRY: u8 = 4;
 const BEGIN_ATTACHMENT: u8 = 8;
 const BEGIN_PAST: u8 = 16;
+const BEGIN_COORDINATES: u8 = 32;
+const BEGIN_IN_DOUBT: u8 = 64;
 
 const PLACE_ROOT: u8 = 0;
 const PLACE_ENTRY: u8 = 1;
@@ -193,7 +196,12 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
             | is(BEGIN_EARLY, begin.has_early_conflicts)
             | flag(&begin.first_try, BEGIN_FIRST_TRY)
             | flag(&begin.attachment, BEGIN_ATTACHMENT)
-            | flag(&begin.past, BEGIN_PAST),
+            | flag(&begin.past, BEGIN_PAST)
+            | match &begin.joint {
+                None => 0,
+                Some(Joint::Coordinates) => BEGIN_COORDINATES,
+                Some(Joint::InDoubt(_)) => BEGIN_IN_DOUBT,
+            },
     );
     writer.number(begin.transaction);
     writer.number(begin.at);
@@ -211,11 +219,16 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
         writer.bytes.extend_from_slice(&attachment.boot);
         writer.number(attachment.disk);
     }
+    if let Some(Joint::InDoubt(coordinator)) = &begin.joint {
+        writer.bytes.extend_from_slice(&coordinator.store);
+        writer.string(&coordinator.root);
+        writer.number(coordinator.transaction.0);
+    }
 }
 
 fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
     let known = BEGIN_LAZY | BEGIN_EARLY | BEGIN_FIRST_TRY | BEGIN_ATTACHMENT | BEGIN_PAST;
-    let flags = reader.flags(known)?;
+    let flags = reader.flags(known | BEGIN_COORDINATES | BEGIN_IN_DOUBT)?;
     let has = |flag| flags & flag != 0;
     Ok(ViewBegin {
         is_lazy: has(BEGIN_LAZY),
@@ -231,6 +244,20 @@ fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
         attachment: has(BEGIN_ATTACHMENT)
             .then(|| take_attachment(reader))
             .transpose()?,
+        joint: match (has(BEGIN_COORDINATES), has(BEGIN_IN_DOUBT)) {
+            (false, false) => None,
+            (true, false) => Some(Joint::Coordinates),
+            (false, true) => Some(Joint::InDoubt(take_coordinator(reader)?)),
+            (true, true) => return reader.fail(Problem::Tag(flags)),
+        },
+    })
+}
+
+fn take_coordinator(reader: &mut Reader<'_>) -> Result<Coordinator> {
+    Ok(Coordinator {
+        store: reader.array()?,
+        root: reader.string()?.to_vec(),
+        transaction: TransactionId(reader.number()?),
     })
 }
 

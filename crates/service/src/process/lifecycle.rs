@@ -28,6 +28,7 @@ use crate::service::{Asker, IdleTime, Service, Stop};
 use crate::transactions::Transactions;
 use crate::transactions::aside::{self, Tended};
 use crate::transactions::expiry::{self, Expiry};
+use crate::transactions::in_doubt::{self, Questions};
 use crate::transactions::notices::Notices;
 use crate::transactions::survival;
 use crate::views::Views;
@@ -199,6 +200,7 @@ impl Running {
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
             tended: Tended::default(),
+            questions: Questions::default(),
             latch,
             started: now(),
             started_at: Instant::now(),
@@ -455,6 +457,7 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
         .spawn(move || {
             let tend = || {
                 aside::tend(&service);
+                let is_in_doubt = in_doubt::tend(&service);
                 let is_waiting = tend_unconfirmed(&service.store);
                 // Programs in the guard ask nothing of the service, so that it looks by itself.
                 let is_guarded = service.guard.is_mounted();
@@ -463,7 +466,7 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
                         .history
                         .heed(&service.access.control, &service.store);
                 }
-                service.notices.flush_due() || is_waiting || is_guarded
+                service.notices.flush_due() || is_waiting || is_guarded || is_in_doubt
             };
             run_maintenance(&service.store, &service.maintenance, tend);
         })

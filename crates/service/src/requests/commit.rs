@@ -5,6 +5,7 @@ use crate::clients::replies::{Unanswered, conflict_length, send_changes, send_on
 use crate::clients::socket::Stream;
 use crate::requests::annotate;
 use crate::requests::conflicts;
+use crate::requests::joint;
 use crate::requests::parts;
 use crate::requests::sharing;
 use crate::requests::undo;
@@ -49,7 +50,7 @@ pub(crate) fn commit(
             Portion::Part { paths, label } => {
                 let label = label.as_deref();
                 let part = engine::Portion::Part { paths, label };
-                let committed = try_commit(service, connection, &one, part)?;
+                let committed = commit_portion(service, connection, &one, part)?;
                 let owner = one.transaction.owner();
                 service.views.forget(owner, id, &committed.outdated);
                 committed
@@ -57,7 +58,7 @@ pub(crate) fn commit(
             Portion::Sides(sides) => {
                 let sides = conflicts::in_list(&one, sides);
                 let portion = engine::Portion::Sides(&sides);
-                let committed = try_commit(service, connection, &one, portion)?;
+                let committed = commit_portion(service, connection, &one, portion)?;
                 service.forget(&one);
                 committed
             }
@@ -90,7 +91,7 @@ fn commit_all(
             })
         });
     }
-    let committed = try_commit(service, connection, one, engine::Portion::All)?;
+    let committed = commit_portion(service, connection, one, engine::Portion::All)?;
     if let Some(outer) = one.outer() {
         let owner = one.transaction.owner();
         service.views.forget(owner, outer, &committed.outdated);
@@ -99,7 +100,7 @@ fn commit_all(
     Ok(committed)
 }
 
-fn answer(
+pub(super) fn answer(
     service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
@@ -129,12 +130,30 @@ pub(crate) fn steps_to(stream: &Stream) -> impl FnMut(engine::Progress) {
     }
 }
 
-fn try_commit(
+/// Commits so much of it.
+fn commit_portion(
     service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
     portion: engine::Portion<'_>,
 ) -> Result<engine::Committed, Unanswered> {
+    let (store, transaction) = (&service.store, &one.transaction);
+    let is_part = matches!(portion, engine::Portion::Part { .. });
+    let newest = || store.status().sequence.0;
+    try_commit(service, connection, one, |report| {
+        service.notices.before_commit(one.id().0, is_part, newest);
+        store.commit_portion(transaction, portion, report)
+    })
+}
+
+/// Carries out a commit, or the first half of one, once all that programs have written has arrived in the
+/// view and no lease is in the way.
+pub(super) fn try_commit<T>(
+    service: &Service,
+    connection: &Connection,
+    one: &OpenTransaction,
+    mut commit: impl FnMut(&mut dyn FnMut(engine::Progress)) -> Result<T, CommitError>,
+) -> Result<T, Unanswered> {
     let id = one.id();
     service
         .history
@@ -147,12 +166,7 @@ fn try_commit(
             Arrived::PerhapsNotAll => return Err(incomplete_failure(id).into()),
             Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
         }
-        let (store, transaction) = (&service.store, &one.transaction);
-        let is_part = matches!(portion, engine::Portion::Part { .. });
-        let newest = || store.status().sequence.0;
-        service.notices.before_commit(id.0, is_part, newest);
-        let committed = store.commit_portion(transaction, portion, &mut report);
-        Ok(match committed {
+        Ok(match commit(&mut report) {
             Err(CommitError::Leased { step, path }) => Attempt::Leased(Some((step, path))),
             committed => Attempt::Done(committed),
         })
@@ -210,6 +224,8 @@ pub(crate) fn failure(
             )),
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
+        CommitError::InDoubt(_) => joint::in_doubt(id, error.to_string()),
+        CommitError::NoVote(_) => Failure::new(FailureKind::Unsupported, error.to_string()),
         CommitError::Past { .. } => undo::read_only(id, &error),
         CommitError::NoHistory => annotate::no_history(&error),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),

@@ -5,6 +5,7 @@ pub(crate) mod commit;
 pub(crate) mod conflicts;
 mod exclusive;
 mod itself;
+mod joint;
 pub(crate) mod locks;
 pub(crate) mod log;
 pub(crate) mod nesting;
@@ -155,6 +156,7 @@ pub(crate) fn handle(
             transaction,
             others,
         } => sealing::freeze(service, connection, transaction, others)?,
+        Request::Joint(asked) => joint::handle(service, connection, asked)?,
     };
     Ok(Outcome::Last(Reply::Done(answer)))
 }
@@ -189,7 +191,11 @@ pub(super) fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result
     if survival::abort_stranded(service, peer, id) {
         return Ok(Answer::Aborted(1));
     }
-    service.transactions.find_to_end(id, peer)?;
+    let one = service.transactions.find_to_end(id, peer)?;
+    if let Some(coordinator) = one.transaction.coordinator() {
+        let error = atomdir_engine::CommitError::InDoubt(Box::new(coordinator));
+        return Err(joint::in_doubt(id, error.to_string()).into());
+    }
     let removed = service.transactions.remove(id);
     match service.abort_by_force(removed, How::Aborted { by: peer.user }) {
         0 => Err(no_such_transaction(id).into()),

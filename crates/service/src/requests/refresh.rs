@@ -59,7 +59,7 @@ pub(crate) fn refresh(
     })
 }
 
-fn try_refresh(
+pub(super) fn try_refresh(
     service: &Service,
     connection: &Connection,
     one: &OpenTransaction,

@@ -6,6 +6,7 @@ use crate::rights::discretion;
 use crate::rights::permissions::Peer;
 use crate::service::Service;
 use crate::transactions::aside;
+use crate::transactions::in_doubt;
 use crate::transactions::survival;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir_engine::Stranded;
@@ -55,6 +56,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         kept_bytes,
         survival: survival_of(one),
         set_aside: aside::reason(service, transaction),
+        in_doubt: in_doubt::status(service, transaction),
     }
 }
 
@@ -111,6 +113,7 @@ fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
             reason: one.reason.clone(),
         },
         set_aside: None,
+        in_doubt: None,
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub(crate) mod aside;
 pub(crate) mod expiry;
+pub(crate) mod in_doubt;
 pub(crate) mod leases;
 pub(crate) mod notices;
 mod open;
@@ -319,6 +320,21 @@ impl Transactions {
         std::mem::take(&mut *sync::lock(&self.open))
             .into_values()
             .collect()
+    }
+
+    /// Those that have voted for a commit of several stores.
+    pub(crate) fn in_doubt(&self) -> Vec<OpenTransaction> {
+        let open: Vec<OpenTransaction> = sync::lock(&self.open).values().cloned().collect();
+        let mut open = open;
+        open.retain(|one| one.transaction.is_in_doubt());
+        open
+    }
+
+    /// From now on it does not end with its holders.
+    pub(crate) fn detach(&self, id: TransactionId) {
+        if let Some(one) = sync::lock(&self.open).get_mut(&id) {
+            one.detached = true;
+        }
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -96,6 +96,17 @@ fn note_of(transaction: &Transaction) -> Option<Note> {
 
 /// Has a detached transaction survive the service, if it can. If not, its status says so.
 pub(crate) fn survive(service: &Service, one: &OpenTransaction) {
+    if let Err(error) = service
+        .store
+        .survive(&one.transaction, note_for(service, one))
+    {
+        let id = one.id();
+        tracing::info!("transaction {id} ends with the service: {error}");
+    }
+}
+
+/// What the next service needs to know of it.
+pub(crate) fn note_for(service: &Service, one: &OpenTransaction) -> Vec<u8> {
     let now = now().seconds;
     let ends = service.expiry.end_of(one.id());
     let ends = ends.map(|(age, left)| {
@@ -111,7 +122,7 @@ pub(crate) fn survive(service: &Service, one: &OpenTransaction) {
         ends,
         aside,
     };
-    keep(service, &one.transaction, &note);
+    note.encode()
 }
 
 fn keep(service: &Service, transaction: &Arc<Transaction>, note: &Note) {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::operation::Node::{Directory, Symlink};
 use crate::survivors::Survivor;
-use crate::survivors::SurvivorAct::{Do, Flush, Land, Others, Refresh, RolledBack, Siblings};
+use crate::survivors::SurvivorAct::{Do, Flush, Land, Others, Refresh, RolledBack, Siblings, Vote};
 use crate::workload::{Step, Workload};
 
 pub fn survivors() -> Vec<Workload> {
@@ -73,6 +73,8 @@ pub fn survivors() -> Vec<Workload> {
         ..one("a survivor older than kept commits", older())
     };
     vec![
+        one("a vote, and a decision to commit", voting(true)),
+        one("a vote, and a decision against it", voting(false)),
         older_than_kept,
         one("a survivor older than commits", older()),
         one("a survivor with a newer snapshot", refreshed()),
@@ -111,6 +113,33 @@ fn older() -> Survivor {
             Do(vec![write("mine", 8192, 100)]),
         ],
         is_committed: true,
+    }
+}
+
+/// It votes, others commit, and the decision comes.
+fn voting(is_committed: bool) -> Survivor {
+    Survivor {
+        before: vec![
+            file("mine", 0),
+            write("mine", 0, 700),
+            write("b", 4096, 300),
+        ],
+        acts: vec![
+            Do(vec![
+                rename("f", "mine-f"),
+                unlink("d/x"),
+                make("mine-d", Directory),
+                file("mine-d/in", 0),
+            ]),
+            Vote,
+            Others(vec![
+                write("a", 0, 300),
+                mode("d/e/y", 0o600),
+                file("theirs", 40),
+            ]),
+            Others(vec![unlink("theirs"), xattr("a", None)]),
+        ],
+        is_committed,
     }
 }
 

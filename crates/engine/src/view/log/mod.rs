@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, RenameMode, Result};
 use atomdir_format::view::{ViewBegin, ViewChange, ViewRecord};
+use atomdir_types::Joint;
 
 use super::View;
 use super::node::{Staged, StagedParent};
@@ -306,6 +307,20 @@ impl<D: Disk> View<D> {
             log.brought.clear();
             self.nodes.note_everything();
         }
+    }
+
+    /// Notes what the transaction is to those of other stores. The log is written anew with the next
+    /// record.
+    pub fn set_joint(&mut self, joint: Option<Joint>) {
+        if let Some(log) = &mut self.log {
+            log.begin.joint.clone_from(&joint);
+            self.nodes.note_everything();
+        }
+        self.joint = joint;
+    }
+
+    pub fn is_in_doubt(&self) -> bool {
+        matches!(self.joint, Some(Joint::InDoubt(_)))
     }
 
     /// Ends the log, durably, so that no later recovery opens the transaction.

@@ -183,6 +183,8 @@ impl<D: Disk> View<D> {
         let id = TransactionId(begin.transaction);
         let mut view = View::new(core.clone(), id, Sequence(begin.at));
         view.has_stage = true;
+        view.joint.clone_from(&begin.joint);
+        view.frozen = view.is_in_doubt();
         let objects = make_objects(core, &logged.objects, (older, view.at))?;
         let note = logged.note.clone();
         let brought = note_brought(&logged.brought, &objects, view.at)?;

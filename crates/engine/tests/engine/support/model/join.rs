@@ -24,6 +24,15 @@ impl Model {
         }
     }
 
+    /// The same tree, in which what is as in `fork` counts as unchanged, though it may have been changed
+    /// and changed back.
+    pub fn since(&self, fork: &Model) -> Model {
+        let mut since = self.clone();
+        let is_changed = |id: &usize| self.objects.get(id) != fork.objects.get(id);
+        since.stamps.retain(|id, _| is_changed(id));
+        since
+    }
+
     /// Goes back to a former state. Numbers are not used again.
     pub fn back_to(&mut self, saved: &Model) {
         *self = saved.forked(self.next);

@@ -1,0 +1,59 @@
+//! The lines in which errors name transactions and conflicts.
+
+use crate::merging::NotMerged;
+use crate::output::{escaped, quoted, time};
+use atomdir::client::{Conflict, TransactionStatus};
+use atomdir::{ChangedBy, CommitAuthor};
+
+pub(super) fn not_merged_line(one: &NotMerged) -> String {
+    format!("{}  {}: {}", one.number, quoted(&one.path), one.reason)
+}
+
+pub(super) fn numbers(transactions: &[TransactionStatus]) -> String {
+    let numbers = transactions.iter().map(|open| open.transaction.to_string());
+    let numbers: Vec<String> = numbers.collect();
+    numbers.join(", ")
+}
+
+pub(super) fn transaction_line(open: &TransactionStatus) -> String {
+    let line = format!("{}  began {}", open.transaction, time::readable(open.began));
+    match open.label.is_empty() {
+        true => line,
+        false => format!("{line}  {}", escaped(&open.label)),
+    }
+}
+
+pub fn conflict_line(conflict: &Conflict) -> String {
+    let path = quoted(&conflict.path);
+    let what = &conflict.what;
+    match &conflict.by {
+        ChangedBy::Outside => format!("{path}: {what}, by an outside writer"),
+        ChangedBy::Outer { transaction } => {
+            format!("{path}: {what}, in the outer transaction {transaction}")
+        }
+        ChangedBy::Open { transaction, label } => {
+            let by = format!("{path}: {what}, by transaction {transaction}, which is open");
+            labelled(by, label)
+        }
+        ChangedBy::Commit {
+            sequence,
+            author: None,
+        } => format!("{path}: {what}, by commit {sequence}"),
+        ChangedBy::Commit {
+            sequence,
+            author: Some(CommitAuthor {
+                transaction, label, ..
+            }),
+        } => {
+            let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
+            labelled(by, label)
+        }
+    }
+}
+
+fn labelled(line: String, label: &[u8]) -> String {
+    match label.is_empty() {
+        true => line,
+        false => format!("{line} ({})", escaped(label)),
+    }
+}
