@@ -6,12 +6,15 @@ mod copy;
 mod deinit;
 mod file_system;
 mod ignore;
+mod log;
 mod nesting;
 
 pub use adopt::{AdoptOutcome, adopt_with};
 pub use deinit::{DeinitOutcome, check_deinit, deinit_with};
+pub use log::{give_up_log, log_of, move_log};
 
-use crate::hosting::with_remedy;
+use self::log::Chosen;
+use crate::hosting::{log_path, with_remedy};
 use crate::location::way::Way;
 use crate::location::{self, StoreLocation, view};
 use crate::{CONTROL_NAME, FindError, InitError, Trust};
@@ -52,19 +55,30 @@ pub fn init_with(
     control: Option<&Path>,
     trust: Trust,
 ) -> Result<InitOutcome, InitError> {
-    make(directory.as_ref(), control, trust, Layers::Any)
+    make(directory.as_ref(), (control, None), trust, Layers::Any)
+}
+
+/// Like [`init_with`], with the store's log, and only it, at `log`: a file that does not exist yet, on
+/// another disk or file system.
+pub fn init_with_log(
+    directory: impl AsRef<Path>,
+    control: Option<&Path>,
+    log: &Path,
+    trust: Trust,
+) -> Result<InitOutcome, InitError> {
+    make(directory.as_ref(), (control, Some(log)), trust, Layers::Any)
 }
 
 /// Like [`init_with`], for a directory on an overlay, as in a container's own root. There each object of
 /// the directory is replaced by a copy of it, since a store can hold only what is in the overlay's
 /// upper layer. Nothing may use the directory meanwhile. If this is interrupted, another call goes on.
 pub fn init_copying(directory: impl AsRef<Path>, trust: Trust) -> Result<InitOutcome, InitError> {
-    make(directory.as_ref(), None, trust, Layers::Upper)
+    make(directory.as_ref(), (None, None), trust, Layers::Upper)
 }
 
 fn make(
     directory: &Path,
-    control: Option<&Path>,
+    (control, log): (Option<&Path>, Option<&Path>),
     trust: Trust,
     layers: Layers,
 ) -> Result<InitOutcome, InitError> {
@@ -77,6 +91,10 @@ fn make(
         Err(error) => return Err(error.into()),
     };
     let created = existing.is_none();
+    let log = log.map(|log| Chosen::new(&root, log)).transpose()?;
+    if let Some(log) = log.as_ref().filter(|_| created) {
+        log.check_free()?;
+    }
     if layers == Layers::Upper && !has_header(&root)? {
         if trust == Trust::Listed {
             root.check_trust(None)?;
@@ -96,7 +114,7 @@ fn make(
             control::make(&root, control, trust)?
         }
     };
-    if let Err(error) = format(&root, &handle, layers) {
+    if let Err(error) = format(&root, &handle, (layers, log.as_ref())) {
         if created && matches!(error, InitError::Unsuitable { .. }) {
             control::unmake(&root, control);
         }
@@ -136,11 +154,24 @@ fn has_header(root: &Root) -> Result<bool, InitError> {
     }
 }
 
-fn format(root: &Root, control: &OwnedFd, layers: Layers) -> Result<(), InitError> {
+fn format(
+    root: &Root,
+    control: &OwnedFd,
+    (layers, log): (Layers, Option<&Chosen>),
+) -> Result<(), InitError> {
     let mut id = [0; 16];
     getrandom(&mut id, GetRandomFlags::empty()).map_err(root.failed("choosing its id"))?;
-    let created = Store::create_in(&LinuxDisk::new(), &root.handle, control, id, layers);
-    created.map_err(|error| root.refused(error))
+    let new = log.map(Chosen::new_log);
+    let how = (layers, new.as_ref());
+    let created = Store::create_in(&LinuxDisk::new(), &root.handle, control, id, how);
+    created.map_err(|error| root.refused(error))?;
+    // It may have been a store before.
+    match (log, log_path(control)) {
+        (Some(log), present) if present.as_ref() != Some(&log.path) => Err(InitError::OtherLog {
+            path: root.path.clone(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The directory that becomes a store.
@@ -207,6 +238,10 @@ impl Root {
                 reason,
             },
             StoreError::ReadOnly => self.failed("formatting it")(Errno::ROFS),
+            StoreError::NewLog { path, reason } => InitError::LogUnfit {
+                log: path.into(),
+                reason,
+            },
             error => self.bad_control(with_remedy(&error)),
         }
     }

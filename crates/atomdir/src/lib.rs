@@ -82,8 +82,8 @@ pub use atomdir_types::{
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::{HeldHow, Holder};
 pub use init::{
-    AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, check_deinit, deinit_with, init,
-    init_copying, init_with,
+    AdoptOutcome, DeinitOutcome, InitOutcome, adopt_with, check_deinit, deinit_with, give_up_log,
+    init, init_copying, init_with, init_with_log, log_of, move_log,
 };
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use settings::SettingsError;

@@ -5,7 +5,7 @@ use std::fmt;
 use atomdir_disk::{Errno, reason};
 use atomdir_types::path::AnyPath;
 pub use atomdir_types::{ChangedBy, CommitAuthor, Conflict, ConflictKind};
-use atomdir_types::{Coordinator, conflicts_message};
+use atomdir_types::{Coordinator, LostLog, conflicts_message};
 
 use crate::ids::{Sequence, TransactionId};
 
@@ -45,6 +45,15 @@ pub enum StoreError {
         offset: u64,
         reason: String,
     },
+    /// The log is outside the control directory, and not as the store has left it.
+    #[error("the store's log '{path}' cannot be used: {reason}; nothing was changed: {lost}")]
+    Log {
+        path: String,
+        reason: String,
+        lost: LostLog,
+    },
+    #[error("no log can be made at '{path}': {reason}")]
+    NewLog { path: String, reason: String },
     #[error(
         "commit {sequence} cannot be applied to the base: {path}: {reason}; it stays in the log"
     )]

@@ -42,7 +42,7 @@ pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitMarks,
     CommitSummary, Conflict, ConflictKind, Conflicts, Coordinator, Durability, EarlyReason,
     EqualFile, ForgottenEarly, HistoryStatus, Isolation, LOCK_ALLOW, LockMode, LockScope,
-    LockStatus, MergeStep, Outcome, RecoveryReport, Sequence, Side, SidePaths, Terms,
+    LockStatus, LostLog, MergeStep, Outcome, RecoveryReport, Sequence, Side, SidePaths, Terms,
     TransactionId, TreePath, Unconfirmed, Undo,
 };
 pub use base::acl::AccessControlList;
@@ -53,6 +53,7 @@ pub use commit::checkpoint::SpaceWatch;
 pub use commit::guarded::{Leaving, Located, NameNow};
 pub use commit::refresh::Refreshed;
 pub use commit::{Committed, Portion};
+pub use control::log_elsewhere::{LogAt, NewLog};
 pub use control::trial::Layers;
 pub use error::{
     AnnotateError, BeginError, CommitError, ConfirmError, DropError, ForkError, FreezeError,

@@ -10,6 +10,9 @@ pub(crate) const HEADER_NEW: &str = "header.new";
 pub(crate) const PRIVILEGES: &str = "privileges";
 pub(crate) const PRIVILEGES_NEW: &str = "privileges.new";
 pub(crate) const LOG: &str = "log";
+/// Where the log is, if it is not in the control directory.
+pub(crate) const LOG_PLACE: &str = "log.place";
+pub(crate) const LOG_PLACE_NEW: &str = "log.place.new";
 pub(crate) const HISTORY: &str = "history";
 pub(crate) const HISTORY_NEW: &str = "history.new";
 /// What commits have replaced, so that they can be undone.

@@ -10,7 +10,8 @@
 //! - `record`, `past`, `summary`, `annotations`, `view`, `notice`, `privileges`: what can be in a
 //!   frame: commits; what they replaced; what is kept of them; what users say of them; view logs;
 //!   notices; a recovery's note
-//! - `header`, `applied`: the store's header; the applied mark
+//! - `header`, `applied`, `log_place`: the store's header; the applied mark; a log outside the control
+//!   directory
 //! - `codec`, `primitives`, `error`: encoding and decoding all of these; bytes that are no record
 
 pub mod annotations;
@@ -19,6 +20,7 @@ mod codec;
 mod error;
 pub mod frame;
 pub mod header;
+pub mod log_place;
 pub mod notice;
 pub mod past;
 mod primitives;

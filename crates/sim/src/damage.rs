@@ -7,7 +7,7 @@ use atomdir_engine::{Inspection, Recovery, Store, StoreError};
 use crate::disk::{Handle, SimDisk};
 use crate::effect::Ordering;
 use crate::image::Image;
-use crate::opening::{SimStore, open};
+use crate::opening::{SimStore, log_at, open};
 use crate::workload::Workload;
 
 /// Only this many of the zeros behind the last record are tried, from its last byte on.
@@ -170,5 +170,5 @@ fn inspect(disk: &SimDisk) -> Result<Inspection, StoreError> {
         step: "find",
         errno,
     })?;
-    Store::inspect(disk, &disk.root(), control)
+    Store::inspect_with_log(disk, &disk.root(), (control, log_at(disk)))
 }

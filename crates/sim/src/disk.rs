@@ -75,6 +75,18 @@ impl SimDisk {
         self.handle(&mut self.world(), ROOT, Access::Directory)
     }
 
+    /// Adds a second, empty file system. Nothing that is flushed on one says anything of the other.
+    pub fn add_file_system(&self) {
+        self.world().add_file_system();
+    }
+
+    /// The root of the second file system, if there is one.
+    pub fn second_root(&self) -> Option<Handle> {
+        let mut world = self.world();
+        let number = world.live.second?;
+        Some(self.handle(&mut world, number, Access::Directory))
+    }
+
     /// The file system as programs see it.
     pub fn image(&self) -> Image {
         let mut image = self.world().live.clone();

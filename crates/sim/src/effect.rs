@@ -10,11 +10,13 @@ use std::sync::Arc;
 use atomdir_disk::{Name, Owner, Times, Timestamp};
 
 use crate::contents::Sector;
-use crate::image::{Body, Image, Inode, Number};
+use crate::image::{Body, Device, Image, Inode, Number};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Effect {
     pub at: Timestamp,
+    /// The file system.
+    pub device: Device,
     pub what: What,
 }
 
@@ -67,7 +69,23 @@ pub(crate) enum Scope {
     Object(Number),
     Data(Number),
     Directory(Number),
+    /// Everything in one file system.
     Everything,
+}
+
+impl What {
+    /// An object whose file system this changes.
+    pub fn object(&self) -> Number {
+        match self {
+            What::Data(number, _)
+            | What::Length(number, _)
+            | What::Mode(number, _)
+            | What::Owner(number, ..)
+            | What::Times(number, _)
+            | What::Xattr(number, ..) => *number,
+            What::Entries(change) => change.set[0].0,
+        }
+    }
 }
 
 impl Effect {
@@ -78,13 +96,8 @@ impl Effect {
     /// The object whose contents or attributes change.
     pub fn object(&self) -> Option<Number> {
         match &self.what {
-            What::Data(number, _)
-            | What::Length(number, _)
-            | What::Mode(number, _)
-            | What::Owner(number, ..)
-            | What::Times(number, _)
-            | What::Xattr(number, ..) => Some(*number),
             What::Entries(_) => None,
+            what => Some(what.object()),
         }
     }
 
@@ -101,6 +114,9 @@ impl Effect {
 
     /// Whether a crash never keeps this effect without the earlier one.
     pub fn depends_on(&self, earlier: &Effect, ordering: Ordering) -> bool {
+        if self.device != earlier.device {
+            return false;
+        }
         if ordering == Ordering::Journal && self.is_metadata() {
             let own_contents = matches!((&self.what, &earlier.what),
                 (What::Length(length_of, _), What::Data(data_of, _)) if length_of == data_of);
@@ -121,7 +137,10 @@ impl Effect {
         keys.any(is_set) || found_at.is_some_and(is_set)
     }
 
-    fn is_covered(&self, scope: Scope, ordering: Ordering) -> bool {
+    fn is_covered(&self, (scope, device): (Scope, Device), ordering: Ordering) -> bool {
+        if self.device != device {
+            return false;
+        }
         let journaled = ordering == Ordering::Journal && self.is_metadata();
         match scope {
             Scope::Everything => true,
@@ -215,7 +234,7 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
-    pub fn sync(&mut self, scope: Scope) {
+    pub fn sync(&mut self, scope: Scope, device: Device) {
         let has_length = |number| {
             let mut pending = self.pending.iter();
             pending.any(|effect| matches!(effect.what, What::Length(of, _) if of == number))
@@ -230,7 +249,7 @@ impl Volatile {
         let mut kept: Vec<bool> = self
             .pending
             .iter()
-            .map(|effect| effect.is_covered(scope, self.ordering))
+            .map(|effect| effect.is_covered((scope, device), self.ordering))
             .collect();
         self.add_dependencies(&mut kept);
         let mut index = 0;

@@ -10,10 +10,9 @@ use crate::effect::{Keep, Ordering, Volatile};
 use crate::expected::Expected;
 use crate::fault::AfterFailedSync;
 use crate::image::Image;
-use crate::opening::open;
+use crate::opening::{make_store, open};
 use crate::recovered::{recover, recover_once};
 use crate::trace::{Event, Trace};
-use crate::workload::make_store;
 use crate::world::Site;
 
 #[derive(Debug, Clone)]
@@ -310,9 +309,16 @@ impl Explored {
 }
 
 /// Crashes the making of a store at every point. Making it again gives an empty store.
-pub fn explore_making(ordering: Ordering, bounds: Bounds, skipped: Option<Site>) -> Explored {
+pub fn explore_making(
+    (ordering, has_log_elsewhere): (Ordering, bool),
+    bounds: Bounds,
+    skipped: Option<Site>,
+) -> Explored {
     let mut explored = Explored::default();
     let disk = SimDisk::new();
+    if has_log_elsewhere {
+        disk.add_file_system();
+    }
     disk.set_ordering(ordering);
     disk.skip_sync(skipped);
     disk.start_trace();

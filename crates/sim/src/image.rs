@@ -10,6 +10,10 @@ use crate::hash::{Hasher, Known};
 
 pub(crate) type Number = u64;
 pub(crate) const ROOT: Number = 1;
+/// The number of a file system.
+pub(crate) type Device = u64;
+/// That of the root. A second one has the next number.
+pub(crate) const DEVICE: Device = 0x801;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Inode {
@@ -22,6 +26,7 @@ pub(crate) struct Inode {
     pub birth: u64,
     pub links: u32,
     pub device_number: u64,
+    pub device: Device,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub body: Body,
     pub hash: Known,
@@ -55,6 +60,8 @@ impl Inode {
 #[derive(Debug, Clone)]
 pub struct Image {
     inodes: Vec<Option<Arc<Inode>>>,
+    /// The root of a second file system.
+    pub(crate) second: Option<Number>,
     /// How often a machine has started on this image.
     pub(crate) boots: u64,
 }
@@ -63,6 +70,7 @@ impl Image {
     pub(crate) fn new(root: Inode) -> Image {
         Image {
             inodes: vec![None, Some(Arc::new(root))],
+            second: None,
             boots: 0,
         }
     }
@@ -98,8 +106,11 @@ impl Image {
     /// beyond a file's end.
     pub(crate) fn repair(&mut self) {
         let mut links = vec![0; self.inodes.len()];
-        links[ROOT as usize] = 2;
         let mut directories = vec![ROOT];
+        directories.extend(self.second);
+        for root in &directories {
+            links[*root as usize] = 2;
+        }
         while let Some(directory) = directories.pop() {
             let Some(entries) = self.get(directory).and_then(Inode::entries) else {
                 continue;

@@ -1,14 +1,15 @@
-//! How the simulated stores are opened, and with which options transactions begin in them.
+//! How the simulated stores are made and opened, and with which options transactions begin in them.
 
 use std::sync::Arc;
 
-use atomdir_disk::Name;
+use atomdir_disk::{Disk, Name, NewNode};
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, HistoryLimits, Isolation, Options,
-    Privileges, Recovery, Store, StoreError, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, HistoryLimits, Isolation, Layers,
+    LogAt, NewLog, Options, Privileges, Recovery, Store, StoreError, Transaction,
 };
 
 use crate::disk::SimDisk;
+use crate::operation::name_of;
 use crate::tree::CONTROL;
 
 /// Short, since each way of tearing a step is tried.
@@ -21,7 +22,38 @@ pub(crate) const HISTORY: HistoryLimits = HistoryLimits {
     free_bytes_min: 0,
 };
 
+/// The name of a log that is not in the control directory.
+pub(crate) const LOG: &str = "store.log";
+
 pub(crate) type SimStore = Store<SimDisk>;
+
+pub(crate) fn make_store(disk: &SimDisk) -> Result<(), StoreError> {
+    let failed = |errno| StoreError::Control {
+        step: "make",
+        errno,
+    };
+    let name = Name::new(CONTROL).expect("a constant is a valid name");
+    match disk.make(&disk.root(), &name, &NewNode::Directory, 0o700) {
+        Ok(()) | Err(atomdir_disk::Errno::EXIST) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let control = disk.directory_at(".atomdir").map_err(failed)?;
+    let second = disk.second_root();
+    let log = second.as_ref().map(|directory| NewLog {
+        directory,
+        name: name_of(LOG).expect("a constant is a valid name"),
+        path: format!("/{LOG}").into_bytes(),
+        id: [9; 16],
+    });
+    Store::create_in(
+        disk,
+        &disk.root(),
+        &control,
+        [7; 16],
+        (Layers::Any, log.as_ref()),
+    )?;
+    disk.sync_directory(&disk.root()).map_err(failed)
+}
 
 pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, Recovery), StoreError> {
     open_with(disk, CARRIED_BYTES_MAX, false)
@@ -49,13 +81,24 @@ pub(crate) fn open_with(
             all: true,
         },
     };
-    Store::open(
+    Store::open_with_log(
         disk.clone(),
         disk.root(),
-        control,
+        (control, log_at(disk)),
         Name::new(CONTROL).ok(),
         options,
     )
+}
+
+/// The log is on the second file system, if there is one.
+pub(crate) fn log_at(disk: &SimDisk) -> LogAt<SimDisk> {
+    match disk.second_root() {
+        Some(directory) => LogAt::Elsewhere {
+            directory,
+            name: name_of(LOG).expect("a constant is a valid name"),
+        },
+        None => LogAt::Inside,
+    }
 }
 
 type Begun = Result<Arc<Transaction<SimDisk>>, String>;

@@ -62,6 +62,7 @@ pub fn random(seed: u64) -> Workload {
         steps,
         has_directory_times: false,
         keeps_history: false,
+        has_log_elsewhere: false,
     }
 }
 

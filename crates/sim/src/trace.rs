@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use crate::effect::{Effect, Scope, Volatile};
-use crate::image::{Inode, Number};
+use crate::image::{Device, Inode, Number};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     Born(Number, Arc<Inode>),
     Effect(Arc<Effect>),
-    Sync(Scope),
+    Sync(Scope, Device),
     LostContents(Number),
     Gone(Number),
     /// From here on a crash must leave one of these trees.
@@ -47,7 +47,7 @@ impl Event {
         match self {
             Event::Born(number, inode) => disk.durable.insert(*number, inode.clone()),
             Event::Effect(effect) => disk.pending.push(effect.clone()),
-            Event::Sync(scope) => disk.sync(*scope),
+            Event::Sync(scope, device) => disk.sync(*scope, *device),
             Event::LostContents(number) => disk.lose_contents(*number),
             Event::Gone(number) => disk.durable.remove(*number),
             Event::Allowed(_) => {}

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Name, NewNode};
+use atomdir_disk::{Disk, Name};
 use atomdir_engine::{
-    CommitError, Committed, Durability, HistoryLimits, Isolation, Sequence, Store, StoreError,
-    Transaction,
+    CommitError, Committed, Durability, HistoryLimits, Isolation, Sequence, Transaction,
 };
 
 use crate::cancelled::Cancelled;
@@ -14,12 +13,12 @@ use crate::effect::Ordering;
 use crate::expected::Expected;
 use crate::group::Moment;
 use crate::image::Image;
-use crate::opening::{HISTORY, SimStore, begin, open_with, options};
+use crate::opening::{HISTORY, SimStore, begin, make_store, open_with, options};
 use crate::operation::{Operation, Target};
 use crate::survivors::{Surviving, Survivor};
 use crate::trace::Trace;
 use crate::transactions::{Act, LandedPart, Reader};
-use crate::tree::{CONTROL, Tree};
+use crate::tree::Tree;
 use crate::world::Site;
 
 #[derive(Debug, Clone)]
@@ -35,6 +34,8 @@ pub struct Workload {
     pub has_directory_times: bool,
     /// The store keeps what commits replace.
     pub keeps_history: bool,
+    /// The log is on a file system of its own.
+    pub has_log_elsewhere: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -117,6 +118,9 @@ impl Workload {
     /// The disk before the trace begins: the base and an empty store.
     pub fn start(&self) -> Image {
         let disk = SimDisk::new();
+        if self.has_log_elsewhere {
+            disk.add_file_system();
+        }
         act(&disk, &self.base, 0);
         make_store(&disk).expect("a fresh disk takes a store");
         disk.crash(true)
@@ -133,6 +137,16 @@ impl Workload {
             trace: driver.disk.take_trace(),
             expected: driver.expected,
             sites: driver.disk.sync_sites(),
+        }
+    }
+
+    /// The same with the log on a file system of its own.
+    #[must_use]
+    pub fn with_log_elsewhere(self) -> Workload {
+        Workload {
+            name: format!("{}, log elsewhere", self.name),
+            has_log_elsewhere: true,
+            ..self
         }
     }
 
@@ -168,21 +182,6 @@ impl Workload {
             disk,
         }
     }
-}
-
-pub(crate) fn make_store(disk: &SimDisk) -> Result<(), StoreError> {
-    let failed = |errno| StoreError::Control {
-        step: "make",
-        errno,
-    };
-    let name = Name::new(CONTROL).expect("a constant is a valid name");
-    match disk.make(&disk.root(), &name, &NewNode::Directory, 0o700) {
-        Ok(()) | Err(atomdir_disk::Errno::EXIST) => {}
-        Err(errno) => return Err(failed(errno)),
-    }
-    let control = disk.directory_at(".atomdir").map_err(failed)?;
-    Store::create(disk, &disk.root(), &control, [7; 16])?;
-    disk.sync_directory(&disk.root()).map_err(failed)
 }
 
 /// Does the operations. Workloads are written so that all of them succeed.

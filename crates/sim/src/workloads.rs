@@ -95,6 +95,7 @@ fn workload(name: &str, steps: Vec<Step>) -> Workload {
         carried_bytes_max: CARRIED_BYTES_MAX,
         has_directory_times: true,
         keeps_history: false,
+        has_log_elsewhere: false,
     }
 }
 
@@ -212,6 +213,7 @@ fn contents_and_attributes() -> Vec<Workload> {
             base: large,
             has_directory_times: true,
             keeps_history: false,
+            has_log_elsewhere: false,
             steps: vec![
                 Step::Commit(vec![
                     write("large", 4096, 8192),

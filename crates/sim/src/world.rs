@@ -11,7 +11,7 @@ use crate::effect::{Effect, EntryChange, Ordering, Scope, Volatile, What};
 use crate::fault::{AfterFailedSync, Call, Fault, Struck};
 use crate::group::Meeting;
 use crate::hash::Known;
-use crate::image::{Body, Image, Inode, Number, ROOT};
+use crate::image::{Body, DEVICE, Device, Image, Inode, Number, ROOT};
 use crate::trace::{Event, Trace};
 
 /// The place in the program that asks for a sync.
@@ -132,6 +132,25 @@ impl World {
         timestamp(self.now)
     }
 
+    /// The object's file system.
+    pub fn device(&self, number: Number) -> Device {
+        let inode = self.live.get(number).or(self.disk.durable.get(number));
+        inode.map_or(DEVICE, |inode| inode.device)
+    }
+
+    /// Adds a second, empty file system. It is not to be found in the first.
+    pub fn add_file_system(&mut self) {
+        let number = self.live.end();
+        let body = Body::Directory(BTreeMap::new());
+        let mut root = inode(Kind::Directory, 0o755, body, self.now);
+        (root.links, root.device) = (2, DEVICE + 1);
+        let root = Arc::new(root);
+        for image in [&mut self.live, &mut self.disk.durable] {
+            image.insert(number, root.clone());
+            image.second = Some(number);
+        }
+    }
+
     fn record(&mut self, event: Event) {
         if let Some(trace) = &mut self.trace {
             trace.events.push(event);
@@ -166,7 +185,8 @@ impl World {
     /// Changes what programs see; the change is pending on the disk.
     pub fn change(&mut self, what: What) {
         let at = self.time();
-        let effect = Arc::new(Effect { at, what });
+        let device = self.device(what.object());
+        let effect = Arc::new(Effect { at, device, what });
         effect.apply(&mut self.live, crate::effect::Keep::All);
         self.disk.pending.push(effect.clone());
         self.record(Event::Effect(effect));
@@ -211,7 +231,7 @@ impl World {
     }
 
     pub fn create(&mut self, directory: Number, name: &Name, mut new: Inode) -> Number {
-        new.links = 0;
+        (new.links, new.device) = (0, self.device(directory));
         let unused =
             |number: &Number| self.live.get(*number).is_none() && self.disk.is_unknown(*number);
         let number = (ROOT + 1..).find(unused).unwrap_or(ROOT);
@@ -261,22 +281,24 @@ impl World {
             return Err(errno);
         }
         if self.skipped != Some(site) {
-            self.record(Event::Sync(scope));
-            self.disk.sync(scope);
+            let device = self.device(number);
+            self.record(Event::Sync(scope, device));
+            self.disk.sync(scope, device);
             if scope == Scope::Everything {
-                self.forget_durable();
+                self.forget_durable(device);
             }
         }
         Ok(())
     }
 
     /// Frees inode numbers that the disk no longer has.
-    fn forget_durable(&mut self) {
+    fn forget_durable(&mut self, device: Device) {
         let mut repaired = self.disk.durable.clone();
         repaired.repair();
         for number in ROOT..self.disk.durable.end() {
             let is_known = repaired.get(number).is_some() || self.live.get(number).is_some();
-            if self.disk.durable.get(number).is_some() && !is_known {
+            let found = self.disk.durable.get(number);
+            if found.is_some_and(|inode| inode.device == device) && !is_known {
                 self.disk.durable.remove(number);
                 self.record(Event::Gone(number));
             }
@@ -288,7 +310,12 @@ impl World {
         let lost = match scope {
             Scope::Object(number) | Scope::Data(number) => vec![number],
             Scope::Directory(_) => Vec::new(),
-            Scope::Everything => (number.min(ROOT)..self.live.end()).collect(),
+            Scope::Everything => {
+                let device = self.device(number);
+                let all = ROOT..self.live.end();
+                all.filter(|number| self.device(*number) == device)
+                    .collect()
+            }
         };
         for number in lost {
             self.record(Event::LostContents(number));
@@ -314,6 +341,7 @@ pub(crate) fn inode(kind: Kind, mode: u32, body: Body, now: u64) -> Inode {
         birth: now,
         links: 0,
         device_number: 0,
+        device: DEVICE,
         xattrs: BTreeMap::new(),
         body,
         hash: Known::default(),

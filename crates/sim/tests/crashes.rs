@@ -194,16 +194,57 @@ fn any_crash_of_random_commits_leaves_a_prefix() {
 
 #[test]
 fn interrupted_init_can_be_repeated() {
-    for ordering in [Ordering::Least, Ordering::Journal] {
-        let made = atomdir_sim::explore_making(ordering, plan().levels[0], None);
-        assert!(made.failure.is_none(), "{:?}", made.failure);
+    let orderings = [Ordering::Least, Ordering::Journal];
+    for how in orderings
+        .into_iter()
+        .flat_map(|one| [(one, false), (one, true)])
+    {
+        let made = atomdir_sim::explore_making(how, plan().levels[0], None);
+        assert!(made.failure.is_none(), "{how:?}: {:?}", made.failure);
         println!(
-            "{} distinct states while a store is made ({ordering:?})",
+            "{} distinct states while a store is made {how:?}",
             made.states
         );
         assert!(made.states > 10);
     }
 }
+/// The base and the log are on two file systems, of which each loses what was not flushed on it.
+#[test]
+fn any_crash_of_a_store_with_its_log_elsewhere_leaves_a_prefix() {
+    let mut all = workloads::kinds();
+    all.extend(workloads::sequences());
+    all.extend(workloads::transactions());
+    all.extend(workloads::survivors());
+    let random = seeds(pick(4, 100)).map(workloads::random);
+    all.extend(random);
+    let all = all.into_iter().step_by(pick(4, 1));
+    let all: Vec<Workload> = all.map(Workload::with_log_elsewhere).collect();
+    let fewer = Plan {
+        levels: vec![
+            Bounds {
+                exhaustive: pick(3, 9),
+                random: pick(2, 100),
+            },
+            Bounds {
+                exhaustive: pick(2, 6),
+                random: pick(2, 20),
+            },
+            Bounds {
+                exhaustive: 1,
+                random: 1,
+            },
+        ],
+        deeper_one_in: pick(vec![600, 800], vec![16, 100]),
+        ..plan()
+    };
+    check_all(&all, explore, &fewer, pick(5_000, 300_000));
+    let kills = Plan {
+        deeper_one_in: vec![pick(80, 8)],
+        ..kill_plan(None)
+    };
+    check_all(&all, explore_kills, &kills, pick(500, 50_000));
+}
+
 /// Without faults: each run compares every view and the base with a plain disk.
 #[test]
 fn random_commits_equal_the_same_changes_on_a_plain_disk() {

@@ -27,6 +27,9 @@ const CALLS: [&str; 8] = [
     ".flush_appended(",
 ];
 
+/// With the log in the control directory, and elsewhere.
+const MAKING: [(Ordering, bool); 2] = [(Ordering::Least, false), (Ordering::Least, true)];
+
 /// Every place in the engine's source that asks for a sync.
 fn sites_in_source() -> BTreeSet<(String, u32)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -44,9 +47,14 @@ fn sites_in_source() -> BTreeSet<(String, u32)> {
             }
             let text = std::fs::read_to_string(&path).unwrap();
             let name = path.strip_prefix(root).unwrap().to_str().unwrap();
-            // No workload adopts a copied store, pins a commit or has it wait to be confirmed. An
-            // adoption that a crash interrupts is done again as a whole, by its user.
-            let without_workload = ["recovery/adopt.rs", "log/annotations.rs"];
+            // No workload adopts a copied store, moves its log, pins a commit or has it wait to be
+            // confirmed. An adoption or a move that a crash interrupts is done again by its user.
+            let without_workload = [
+                "recovery/adopt.rs",
+                "recovery/relocate.rs",
+                "control/applied_mark.rs",
+                "log/annotations.rs",
+            ];
             let is_without = without_workload.iter().any(|end| name.ends_with(end));
             if name.ends_with("store/flusher.rs") || is_without {
                 continue;
@@ -74,6 +82,8 @@ fn all_workloads() -> Vec<Workload> {
     all.extend(workloads::transactions());
     all.extend(workloads::kept());
     all.extend(workloads::cancelled().into_iter().take(1));
+    let sequences = workloads::sequences().into_iter();
+    all.extend(sequences.map(Workload::with_log_elsewhere));
     all
 }
 
@@ -118,9 +128,11 @@ fn explore_kills_of(workload: &Workload, skipped: Option<Site>) -> Explored {
 /// The first crash that shows that the sync is missing. Workloads that ask for that sync are tried
 /// first, and those with few states before others.
 fn noticed(site: Site, all: &[(Workload, Explored)]) -> Option<String> {
-    let made = explore_making(Ordering::Least, plan().levels[0], Some(site));
-    if let Some(failure) = made.failure {
-        return Some(format!("making a store: {}", failure.reason));
+    for how in MAKING {
+        let made = explore_making(how, plan().levels[0], Some(site));
+        if let Some(failure) = made.failure {
+            return Some(format!("making a store: {}", failure.reason));
+        }
     }
     let mut all: Vec<&(Workload, Explored)> = all.iter().collect();
     all.sort_by_key(|(_, explored)| explored.states);
@@ -143,7 +155,8 @@ fn removing_any_sync_fails_a_workload() {
     let all = all_workloads();
     let explored = in_parallel(&all, |workload| explore_one(workload, None));
     let all: Vec<_> = all.into_iter().zip(explored).collect();
-    let mut sites = explore_making(Ordering::Least, plan().levels[0], None).sites;
+    let made = MAKING.map(|how| explore_making(how, plan().levels[0], None).sites);
+    let mut sites: BTreeSet<Site> = made.into_iter().flatten().collect();
     sites.extend(all.iter().flat_map(|(_, explored)| &explored.sites));
     sites.retain(|(file, _)| file.starts_with("crates/engine/"));
     let seen: BTreeSet<(String, u32)> = sites

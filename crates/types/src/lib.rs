@@ -20,6 +20,7 @@
 //!   commits left
 //! - `joint`: transactions of several stores that are committed together
 //! - `terms`: what users say at a commit, and which commits they want to see
+//! - `lost_log`: what is lost with a log that is not in the control directory
 //! - `path`: paths that share what they begin with
 //! - `sync`: taking locks, also after a panic
 
@@ -35,6 +36,7 @@ mod ids;
 mod joint;
 mod kind;
 mod lock;
+mod lost_log;
 mod merge;
 mod options;
 pub mod path;
@@ -59,6 +61,7 @@ pub use ids::{Sequence, TransactionId};
 pub use joint::{Coordinator, Joint, Outcome};
 pub use kind::Kind;
 pub use lock::{LOCK_ALLOW, LockMode, LockScope, LockStatus};
+pub use lost_log::LostLog;
 pub use merge::MergeStep;
 pub use options::{Conflicts, Durability, Isolation};
 pub use path::TreePath;

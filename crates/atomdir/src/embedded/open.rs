@@ -4,7 +4,7 @@ use super::permission::Protection;
 use super::{Embedded, convert};
 use crate::api::OpenError;
 use crate::hosting::{
-    LockPatience, StartLock, heed_terms, privileges, store_options, tend_unconfirmed,
+    LockPatience, StartLock, heed_terms, log_at, privileges, store_options, tend_unconfirmed,
 };
 use crate::process::Opener;
 use crate::{CONTROL_NAME, StoreLocation};
@@ -113,8 +113,8 @@ fn open_engine<F: FnOnce(Errno) -> OpenError>(
         let options = store_options(control, DESCRIPTORS_RESERVED)
             .map_err(failed("reading its file system"))?;
         let (root, control_kept) = (keep(root)?, keep(control)?);
-        let disk = LinuxDisk::new();
-        match engine::Store::open(disk, root, control_kept, hidden, options) {
+        let (disk, log) = (LinuxDisk::new(), log_at(control));
+        match engine::Store::open_with_log(disk, root, (control_kept, log), hidden, options) {
             Ok((store, _)) => {
                 heed_terms(control, &store);
                 return Ok(store);

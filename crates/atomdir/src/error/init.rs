@@ -91,6 +91,22 @@ pub enum InitError {
         /// The reason.
         reason: String,
     },
+    /// No log can be at that path.
+    #[error("the log cannot be at '{log}': {reason}")]
+    LogUnfit {
+        /// The path that was asked for.
+        log: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The store exists, with its log elsewhere.
+    #[error(
+        "'{path}' is already a store, whose log is not there: `atomdir config log` shows and moves it"
+    )]
+    OtherLog {
+        /// The store's root.
+        path: PathBuf,
+    },
     /// It is another user's store.
     #[error("'{path}' is a store of {owner}, who alone can make it an ordinary directory again")]
     OthersStore {

@@ -6,6 +6,7 @@ mod clock;
 mod holder;
 mod kernel;
 mod leases;
+pub(crate) mod log_place;
 mod maintenance;
 mod options;
 mod patience;
@@ -19,6 +20,7 @@ pub use clock::now;
 pub use holder::{HeldBy, HeldHow, Holder};
 pub use kernel::{FileLock, kernel_text};
 pub use leases::outlast_leases;
+pub use log_place::{log_at, log_path};
 pub use maintenance::{
     PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, tend_unconfirmed, without_signals,
 };

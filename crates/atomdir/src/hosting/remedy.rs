@@ -38,6 +38,10 @@ fn remedy(error: &StoreError) -> Option<&'static str> {
              Otherwise contents of commits may have been in it: restore the store from a backup, \
              or make the directory if you know that it was empty"
         }
+        StoreError::Log { .. } => {
+            "mount its file system or put the file back where it was, and try again. If it is gone for \
+             good, `atomdir recover --without-log` gives up what only it knows"
+        }
         StoreError::Apply { .. } => "take away the cause, then run `atomdir recover`",
         StoreError::Poisoned { .. } => {
             "end the service with `atomdir service stop` and run `atomdir recover`; a program that \

@@ -7,7 +7,7 @@
 use super::control::{self, MODE};
 use super::{Root, check_place, ignore, nesting};
 use crate::accounts::describe_user;
-use crate::hosting::StartLock;
+use crate::hosting::{StartLock, log_at};
 use crate::location::StoreLocation;
 use crate::settings::Settings;
 use crate::{InitError, Trust};
@@ -45,7 +45,7 @@ pub fn adopt_with(directory: &Path, trust: Trust) -> Result<AdoptOutcome, InitEr
             let settings = Settings::keep_of_copy(&handle, location.owner);
             settings.map_err(root.failed("leaving out settings"))?;
             let kept = fcntl_dupfd_cloexec(&handle, 3).map_err(root.failed("keeping it open"))?;
-            let adopted = Store::adopt(&disk, &root.handle, kept);
+            let adopted = Store::adopt(&disk, &root.handle, (kept, log_at(&handle)));
             let adopted = adopted.map_err(|error| root.refused(error))?;
             drop(lock);
             adopted

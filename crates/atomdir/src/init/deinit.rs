@@ -7,7 +7,7 @@
 
 use super::Root;
 use crate::accounts::describe_user;
-use crate::hosting::{StartLock, store_options, with_remedy};
+use crate::hosting::{StartLock, log_at, store_options, with_remedy};
 use crate::location::StoreLocation;
 use crate::{CONTROL_NAME, InitError, Trust};
 use atomdir_disk::{LinuxDisk, Name};
@@ -43,6 +43,7 @@ pub fn deinit_with(
     let (root, location, control) = own_store(directory, trust)?;
     let _lock = StartLock::wait(&control).map_err(root.failed("taking the start lock"))?;
     let commits = close_for_good(&root, &control, gives_up)?;
+    let log = log_at(&control);
     let failed = root.failed("removing its control directory");
     let disk = LinuxDisk::new();
     let remove = |parent: &OwnedFd, name: &[u8]| {
@@ -66,6 +67,7 @@ pub fn deinit_with(
         remove_elsewhere(&location.control, &remove).map_err(&failed)?;
     }
     fsync(&root.handle).map_err(&failed)?;
+    super::log::remove(&log).map_err(root.failed("removing its log"))?;
     Ok(DeinitOutcome {
         root: root.path.clone(),
         commits,
@@ -79,7 +81,10 @@ pub fn check_deinit(directory: &Path, trust: Trust) -> Result<(), InitError> {
 }
 
 /// The root, place and control directory of a store of this user's.
-fn own_store(directory: &Path, trust: Trust) -> Result<(Root, StoreLocation, OwnedFd), InitError> {
+pub(super) fn own_store(
+    directory: &Path,
+    trust: Trust,
+) -> Result<(Root, StoreLocation, OwnedFd), InitError> {
     let root = Root::open(directory)?;
     let location = StoreLocation::at_with(&root.path, trust)?;
     let control = super::control::existing(&root, &location.control, None)?;
@@ -115,7 +120,14 @@ fn close_for_good(root: &Root, control: &OwnedFd, gives_up: bool) -> Result<u64,
     let options = options.map_err(root.failed("reading its file system"))?;
     let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
     let handles = (keep(&root.handle)?, keep(control)?);
-    let opened = Store::open(LinuxDisk::new(), handles.0, handles.1, hidden, options);
+    let control_and_log = (handles.1, log_at(control));
+    let opened = Store::open_with_log(
+        LinuxDisk::new(),
+        handles.0,
+        control_and_log,
+        hidden,
+        options,
+    );
     let (store, _) = opened.map_err(|error| root.refused(error))?;
     let left = store.left().map_err(root.failed("looking what it keeps"))?;
     if !gives_up && left != Left::default() {

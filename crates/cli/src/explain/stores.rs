@@ -92,6 +92,11 @@ impl Explain for InitError {
             InitError::HasMore { .. } => Some(
                 "`atomdir list`, `log` and `check` show it; with --force it is given up".to_owned(),
             ),
+            InitError::LogUnfit { .. } => Some(
+                "name a new file in a directory of the store's owner or of root that nobody else can \
+                 write"
+                    .to_owned(),
+            ),
             InitError::OthersStore { owner, .. } => Some(format!("run it as {owner}")),
             InitError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             InitError::Untrusted { reason, .. } => Some(match closing(reason) {

@@ -25,7 +25,9 @@ use std::io::{self, Write};
 /// `guard-history` says whether the history keeps what programs outside transactions change through a
 /// guard, so that it can be undone: off (the default) or on. `guard-writers` says what happens if such
 /// a program changes what an open transaction has written: with win (the default) it does, and the
-/// transaction conflicts; with wait it waits until the transaction ends.
+/// transaction conflicts; with wait it waits until the transaction ends. `log` is the path of the store's
+/// log, if it is not in the control directory: a new path moves it there, an empty one into the control
+/// directory, once no transaction is open.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
@@ -34,6 +36,7 @@ use std::io::{self, Write};
   atomdir config history-age 30d
   atomdir config append '*.log'
   atomdir config guard on
+  atomdir config log /mnt/fast/site.log
   atomdir config -C /srv/site")]
 pub struct Arguments {
     /// The setting, one of those above; by default all
@@ -69,7 +72,31 @@ impl Serialize for Shown {
     }
 }
 
+/// Not kept among the settings: a store that is opened needs it before these.
+const LOG: &str = "log";
+
+fn log(value: Option<&str>, context: &Context) -> Result<ExitCode, Error> {
+    let (root, trust) = (context.store()?.root, context.trust());
+    let Some(value) = value else {
+        let log = atomdir::log_of(&root, trust)?.unwrap_or_default();
+        context.output.print(&Shown {
+            values: vec![(LOG.to_owned(), log.display().to_string())],
+            is_one: true,
+        })?;
+        return Ok(SUCCESS);
+    };
+    if let Some(connected) = context.connect_if_running()? {
+        connected.connection.stop()?;
+    }
+    let to = (!value.is_empty()).then(|| context.directory().join(value));
+    atomdir::move_log(&root, to.as_deref(), trust)?;
+    Ok(SUCCESS)
+}
+
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if arguments.key.as_deref() == Some(LOG) {
+        return log(arguments.value.as_deref(), context);
+    }
     let store = context.store()?;
     if let (Some(key), Some(value)) = (&arguments.key, &arguments.value) {
         Settings::change(&store, key, value)?;

@@ -26,6 +26,13 @@ pub struct Arguments {
     /// Programs that watch or mirror the store then see no files of Atomdir's change in it.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     control: Option<PathBuf>,
+    /// Keep the log, and only it, in the new file PATH, on another disk or file system
+    ///
+    /// A durable commit then waits for that disk's flush, and for the store's own only if it has
+    /// large or many files. Without the log the store does not open: see `recover --without-log`.
+    /// `atomdir config log` shows and moves it.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["adopt", "copy"])]
+    log: Option<PathBuf>,
     /// Let these users and groups use it, too: a store of root's; see `config`
     #[arg(long, value_name = "USER,@GROUP")]
     allow: Option<String>,
@@ -104,7 +111,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             (outcome.store, outcome.created, None)
         }
         (false, false) => {
-            let outcome = atomdir::init_with(&directory, control.as_deref(), context.trust())?;
+            let (control, trust) = (control.as_deref(), context.trust());
+            let outcome = match &arguments.log {
+                Some(log) => {
+                    let log = context.directory().join(log);
+                    atomdir::init_with_log(&directory, control, &log, trust)?
+                }
+                None => atomdir::init_with(&directory, control, trust)?,
+            };
             (outcome.store, outcome.created, None)
         }
     };

@@ -22,6 +22,13 @@ pub struct Arguments {
     /// Only report what recovery would do, and what is damaged; change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Give up the log, if it is on another file system and lost, and what only it knows
+    ///
+    /// The base stays as it is: it has every commit up to the last checkpoint, and of later
+    /// ones perhaps a part. Open transactions end. The store then has an empty log in its control
+    /// directory. `recover --dry-run` says what is lost.
+    #[arg(long, conflicts_with = "dry_run")]
+    without_log: bool,
 }
 
 #[derive(Serialize)]
@@ -187,9 +194,25 @@ fn dry_run(context: &Context) -> Result<ExitCode, Error> {
     }
 }
 
+/// Ends a service that may still have the log open, and gives the log up.
+fn give_up_log(context: &Context) -> Result<(), Error> {
+    if let Some(connected) = context.connect_if_running()? {
+        connected.connection.stop_and_abort()?;
+    }
+    let note = match atomdir::give_up_log(&context.store()?.root, context.trust())? {
+        Some(lost) => format!("the log is given up: {lost}"),
+        None => "the log is in the control directory, and is not given up".to_owned(),
+    };
+    context.output.note(note);
+    Ok(())
+}
+
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     if arguments.dry_run {
         return dry_run(context);
+    }
+    if arguments.without_log {
+        give_up_log(context)?;
     }
     let mut connected = context.connect()?;
     let mut status = connected.connection.service_status()?;

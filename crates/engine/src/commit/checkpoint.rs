@@ -172,7 +172,9 @@ impl<D: Disk> Store<D> {
         if !is_written {
             state.journal.write_header(core)?;
         }
-        let unlocked = core.disk.unlock(&state.lock);
+        let own_log = state.journal.log_id.map(|_| state.journal.log.file());
+        let unlocked = own_log.map_or(Ok(()), |log| core.disk.unlock(&log));
+        let unlocked = unlocked.and(core.disk.unlock(&state.lock));
         unlocked.map_err(|errno| StoreError::Control {
             step: "unlock the store",
             errno,
@@ -188,10 +190,16 @@ impl<D: Disk> Store<D> {
         emptied.map_err(failed("release reserved space"))?;
         let drops_past = self.drops_past(state);
         if state.journal.log.length() > 0 || drops_past {
-            state.journal.retire_log(core, drops_past, || {
+            let flush = || {
                 let flushed = core.flush_base();
                 flushed.map_err(|errno| self.poison_unflushed("the base", errno))
-            })?;
+            };
+            let flush_log = |log: &D::Handle| {
+                let flushed = core.disk.sync_data(log);
+                flushed.map_err(|errno| self.poison_unflushed("the log", errno))
+            };
+            let flushes = (flush, flush_log);
+            state.journal.retire_log(core, drops_past, flushes)?;
             state.applied.clear();
         }
         state.last_commit = None;

@@ -93,6 +93,12 @@ impl<D: Disk> AppliedFile<D> {
         }
     }
 
+    /// Clears it durably, whatever the boot.
+    pub fn wipe(&self, disk: &D) -> Result<(), Errno> {
+        disk.write_at(&self.file, &[0; applied::LENGTH], 0)?;
+        disk.sync(&self.file)
+    }
+
     pub fn clear(&self, disk: &D) -> Result<(), Errno> {
         self.named.store(0, Ordering::Relaxed);
         if self.attachment.is_none() {

@@ -2,8 +2,8 @@
 //!
 //! `place` says where a control directory counts. `inheritance` keeps what it inherits from staged
 //! objects. `trial` finds out beforehand whether the file system can hold a store. `applied_mark` says
-//! how far the base has come, and `id_supply` gives out transaction ids; each states its
-//! invariants.
+//! how far the base has come, and `id_supply` gives out transaction ids. `log_elsewhere` opens and
+//! makes a log that is not in the control directory. Each states its invariants.
 //!
 //! Invariants
 //! 1. The header is replaced as a whole and durably, or not at all.
@@ -14,6 +14,7 @@
 pub(crate) mod applied_mark;
 pub(crate) mod id_supply;
 pub(crate) mod inheritance;
+pub(crate) mod log_elsewhere;
 pub(crate) mod place;
 pub(crate) mod trial;
 
@@ -23,13 +24,13 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
 
 use crate::control::applied_mark::AppliedFile;
+use crate::control::log_elsewhere::NewLog;
 use crate::control::trial::Layers;
 use crate::error::StoreError;
 use crate::names;
 
 /// What a creation makes before the header.
-const FILES: [&str; 6] = [
-    names::LOG,
+const FILES: [&str; 5] = [
     names::HISTORY,
     names::LOCK,
     names::CLOCK,
@@ -38,7 +39,9 @@ const FILES: [&str; 6] = [
 ];
 const DIRECTORIES: [&str; 2] = [names::STAGE, names::LIMBO];
 /// What it may leave besides.
-const LEFT: [&str; 7] = [
+const LEFT: [&str; 9] = [
+    names::LOG_PLACE,
+    names::LOG_PLACE_NEW,
     names::TRIAL,
     names::HEADER_NEW,
     ".gitignore",
@@ -74,7 +77,7 @@ pub(crate) fn create<D: Disk>(
     root: &D::Handle,
     control: &D::Handle,
     id: StoreId,
-    layers: Layers,
+    (layers, log): (Layers, Option<&NewLog<'_, D>>),
 ) -> Result<(), StoreError> {
     if exists(disk, control, names::HEADER).map_err(failed("look for the header"))? {
         return Ok(());
@@ -82,7 +85,8 @@ pub(crate) fn create<D: Disk>(
     refuse_foreign(disk, control)?;
     inheritance::stop(disk, root, control)?;
     trial::run(disk, control, layers)?;
-    for name in FILES {
+    let files = FILES.into_iter().chain(log.is_none().then_some(names::LOG));
+    for name in files {
         if !exists(disk, control, name).map_err(failed("look for files"))? {
             let file = disk.create(control, &names::fixed(name), PRIVATE_FILE);
             file.map_err(failed("create files"))?;
@@ -100,6 +104,18 @@ pub(crate) fn create<D: Disk>(
         }
     }
     inheritance::stop_in(disk, root, control)?;
+    match log {
+        Some(log) => {
+            // The log must not survive a crash that loses the control directory, which alone says
+            // that it is this store's.
+            let flushed = disk.sync_file_system(root);
+            flushed.map_err(failed("flush the directory"))?;
+            log_elsewhere::create(disk, control, id, log)?;
+        }
+        // An interrupted creation may have wanted the log elsewhere.
+        None => remove(disk, control, &names::fixed(names::LOG_PLACE))
+            .map_err(failed("remove the log's place"))?,
+    }
     // The header must not survive a crash that loses the other files.
     disk.sync_directory(control)
         .map_err(failed("flush the directory"))?;
@@ -129,7 +145,7 @@ fn refuse_foreign<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreErr
         let stat = disk.stat_at(control, &entry.name).map_err(&failed)?;
         let name = entry.name.as_bytes();
         let is_named = |known: &[&str]| known.iter().any(|one| one.as_bytes() == name);
-        let is_made = is_named(&FILES) || is_named(&DIRECTORIES);
+        let is_made = is_named(&FILES) || is_named(&[names::LOG]) || is_named(&DIRECTORIES);
         let is_ours = is_made && is_empty(&entry.name, stat.kind).map_err(&failed)?;
         if !is_ours && !is_named(&LEFT) {
             return Err(StoreError::Foreign {

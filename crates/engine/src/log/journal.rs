@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Errno, Identity, Name, Times, Timestamp};
 use atomdir_format::header::StoreHeader;
+use atomdir_format::log_place::{LogHead, LogId};
 use atomdir_format::past::SettledBy;
 use atomdir_format::record::{CommitRecord, LogRecord};
 use atomdir_format::summary::SummaryRecord;
@@ -12,6 +13,7 @@ use atomdir_types::{EarlyReason, ForgottenEarly};
 
 use crate::base::core::Core;
 use crate::control;
+use crate::control::log_elsewhere;
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::Log;
@@ -25,6 +27,8 @@ use crate::options::HistoryLimits;
 
 pub(crate) struct Journal<D: Disk> {
     pub log: Log<D>,
+    /// `None`: the log is in the control directory.
+    pub log_id: Option<LogId>,
     pub history: Log<D>,
     /// The newest commit that has its summary in the history.
     pub newest_summary: u64,
@@ -269,13 +273,17 @@ impl<D: Disk> Journal<D> {
 
     /// Empties the log, all of whose commits are in the base. `flush` makes the whole file system
     /// durable: the base, and with it what the history and the past get here. Neither counts before
-    /// the header says so. On a full disk this makes do with the space that the files have reserved
-    /// for later records. `drops_past`: nobody needs the past any more.
+    /// the header says so. `flush_log` makes a log durable that is elsewhere. On a full disk this makes
+    /// do with the space that the files have reserved for later records. `drops_past`: nobody needs the
+    /// past any more.
     pub fn retire_log(
         &mut self,
         core: &Core<D>,
         drops_past: bool,
-        flush: impl FnOnce() -> Result<(), StoreError>,
+        (flush, flush_log): (
+            impl FnOnce() -> Result<(), StoreError>,
+            impl FnOnce(&D::Handle) -> Result<(), StoreError>,
+        ),
     ) -> Result<(), StoreError> {
         self.in_tails(core, |journal| journal.copy_log(core))?;
         if let Some(past) = self.past.as_mut().filter(|_| drops_past) {
@@ -283,7 +291,26 @@ impl<D: Disk> Journal<D> {
             past.reset(core)?;
         }
         flush()?;
+        if self.log_id.is_some() {
+            self.write_log_head(core)?;
+            flush_log(&self.log.file())?;
+        }
         self.in_tails(core, |journal| journal.drop_log(core))
+    }
+
+    /// Lets the log follow the header as it is now, and also as it is once the log is dropped.
+    fn write_log_head(&self, core: &Core<D>) -> Result<(), StoreError> {
+        let Some(id) = self.log_id else {
+            return Ok(());
+        };
+        let head = LogHead {
+            id,
+            follows: self.header.last_sequence,
+            follows_next: self.newest.0,
+        };
+        let written =
+            log_elsewhere::write_head(&core.disk, &self.log.file(), self.header.store_id, &head);
+        written.map_err(failed("write the log's head"))
     }
 
     /// If there is no space left, frees the space that the files have reserved for later records,
@@ -347,9 +374,9 @@ impl<D: Disk> Journal<D> {
         self.remade.clear();
         self.cancelled.clear();
         self.logged = HistoryStatus::default();
-        self.log
-            .drop_all(&core.disk)
-            .map_err(failed("empty the log"))
+        let dropped = self.log.drop_all(&core.disk);
+        dropped.map_err(failed("empty the log"))?;
+        self.write_log_head(core)
     }
 }
 

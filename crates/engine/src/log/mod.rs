@@ -33,6 +33,8 @@ use crate::names;
 
 pub(crate) struct Log<D: Disk> {
     file: Arc<D::Handle>,
+    /// Where the frames begin in the file. All other offsets count from there.
+    start: u64,
     id: StoreId,
     tail: u64,
     allocated: u64,
@@ -45,6 +47,7 @@ pub(crate) struct Log<D: Disk> {
 /// off the file: the log only grows, or gets another file.
 pub(crate) struct Records<D: Disk> {
     file: Arc<D::Handle>,
+    start: u64,
     id: StoreId,
     tail: u64,
 }
@@ -57,7 +60,7 @@ impl<D: Disk> Records<D> {
         disk: &D,
         mut each: impl FnMut(R) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let scanner = scanner(disk, &self.file, self.tail, self.id, u64::MAX);
+        let scanner = scanner(disk, (&self.file, self.start), self.tail, self.id, u64::MAX);
         scan(scanner, |_, record| each(record)).map(drop)
     }
 }
@@ -86,12 +89,18 @@ impl<D: Disk> Log<D> {
     pub fn new(file: D::Handle, id: StoreId, tail: u64, durable: u64) -> Log<D> {
         Log {
             file: Arc::new(file),
+            start: 0,
             id,
             tail,
             allocated: tail,
             growth: Growth::Allocated,
             durable,
         }
+    }
+
+    /// For a file whose frames begin at `start`.
+    pub fn beginning_at(self, start: u64) -> Log<D> {
+        Log { start, ..self }
     }
 
     /// For a log that is flushed often.
@@ -110,10 +119,10 @@ impl<D: Disk> Log<D> {
         let end = self.tail + bytes.len() as u64;
         let written = self
             .allocate(disk, end)
-            .and_then(|()| disk.write_at(&self.file, &bytes, self.tail));
+            .and_then(|()| disk.write_at(&self.file, &bytes, self.start + self.tail));
         if let Err(errno) = written {
             // A partly written record must not be taken for a record later.
-            disk.set_length(&self.file, self.tail)?;
+            disk.set_length(&self.file, self.start + self.tail)?;
             self.allocated = self.tail;
             return Err(errno);
         }
@@ -143,17 +152,18 @@ impl<D: Disk> Log<D> {
 
     /// Lengthens the file for a record that will be written up to `end`.
     fn grow(&mut self, disk: &D, end: u64, target: u64) -> Result<(), Errno> {
-        match disk.allocate(&self.file, self.allocated, target - self.allocated) {
+        let from = self.start + self.allocated;
+        match disk.allocate(&self.file, from, target - self.allocated) {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno),
         }
-        disk.set_length(&self.file, target)?;
+        disk.set_length(&self.file, self.start + target)?;
         if let Growth::Zeros(step) = self.growth {
             let zeros = vec![0; step.min(target - end) as usize];
             let mut at = end;
             while at < target {
                 let length = (target - at).min(step);
-                disk.write_at(&self.file, &zeros[..length as usize], at)?;
+                disk.write_at(&self.file, &zeros[..length as usize], self.start + at)?;
                 at += length;
             }
         }
@@ -177,11 +187,11 @@ impl<D: Disk> Log<D> {
         let mut at = start;
         while at < self.tail {
             let length = (self.tail - at).min(chunk) as usize;
-            let count = disk.read_at(&self.file, &mut buffer[..length], at)?;
+            let count = disk.read_at(&self.file, &mut buffer[..length], self.start + at)?;
             if count == 0 {
                 return Err(Errno::IO);
             }
-            disk.write_at(&self.file, &buffer[..count], at)?;
+            disk.write_at(&self.file, &buffer[..count], self.start + at)?;
             at += count as u64;
         }
         Ok(())
@@ -206,7 +216,7 @@ impl<D: Disk> Log<D> {
     /// Cuts off the records from `tail` on. None of their callers had received a success.
     pub fn cut(&mut self, disk: &D, tail: u64) -> Result<(), Errno> {
         assert!(tail <= self.tail, "a cut only shortens");
-        disk.set_length(&self.file, tail)?;
+        disk.set_length(&self.file, self.start + tail)?;
         self.tail = tail;
         self.allocated = tail;
         Ok(())
@@ -227,6 +237,7 @@ impl<D: Disk> Log<D> {
     pub fn records(&self) -> Records<D> {
         Records {
             file: self.file.clone(),
+            start: self.start,
             id: self.id,
             tail: self.tail,
         }
@@ -248,7 +259,8 @@ impl<D: Disk> Log<D> {
         disk: &D,
         mut is_before: impl FnMut(R, u64) -> bool,
     ) -> Result<u64, StoreError> {
-        let mut scanner = scanner::<D, R>(disk, &self.file, self.tail, self.id, u64::MAX);
+        let mut scanner =
+            scanner::<D, R>(disk, (&self.file, self.start), self.tail, self.id, u64::MAX);
         let mut start = 0;
         while start < self.tail
             && let Scanned::Record {
@@ -286,13 +298,28 @@ pub(crate) fn read_records<D: Disk, R: Record, T>(
     file: &D::Handle,
     id: StoreId,
     first_at_most: u64,
+    keep: impl FnMut(R) -> Option<T>,
+) -> Result<ReadRecords<T>, StoreError> {
+    read_records_from(disk, (file, 0), id, first_at_most, keep)
+}
+
+/// Likewise, from `start` on.
+pub(crate) fn read_records_from<D: Disk, R: Record, T>(
+    disk: &D,
+    (file, start): (&D::Handle, u64),
+    id: StoreId,
+    first_at_most: u64,
     mut keep: impl FnMut(R) -> Option<T>,
 ) -> Result<ReadRecords<T>, StoreError> {
-    let length = disk.stat(file).map_err(unread)?.length;
+    let length = disk
+        .stat(file)
+        .map_err(unread)?
+        .length
+        .saturating_sub(start);
     let mut records = Vec::new();
     let mut starts = Vec::new();
     let ending = scan(
-        scanner(disk, file, length, id, first_at_most),
+        scanner(disk, (file, start), length, id, first_at_most),
         |start, record: R| {
             starts.push((record.sequence(), start));
             records.extend(keep(record));
@@ -322,12 +349,12 @@ struct Ending {
 
 fn scanner<'a, D: Disk, R: Record>(
     disk: &'a D,
-    file: &'a D::Handle,
+    (file, start): (&'a D::Handle, u64),
     length: u64,
     id: StoreId,
     first_at_most: u64,
 ) -> Scanner<R, impl FnMut(u64, &mut [u8]) -> Result<usize, Errno> + 'a> {
-    let read = move |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
+    let read = move |offset, buffer: &mut [u8]| disk.read_at(file, buffer, start + offset);
     Scanner::new(id, length, first_at_most, read)
 }
 

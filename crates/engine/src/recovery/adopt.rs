@@ -24,6 +24,7 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::past::{PastRecord, SettledBy};
 use atomdir_format::record::{CommitRecord, LogRecord};
 
+use crate::control::log_elsewhere::LogAt;
 use crate::control::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, place, read_header, trial};
 use crate::error::StoreError;
 use crate::ids::Sequence;
@@ -33,7 +34,8 @@ use crate::log::{Log, read_records};
 use crate::names;
 use crate::recovery::adopt::places::Places;
 use crate::recovery::control_files::{self, ControlFiles};
-use crate::recovery::{failed, read_log};
+use crate::recovery::log_file::read_log;
+use crate::recovery::{failed, relocate};
 use crate::store::Store;
 
 /// What an adoption has found.
@@ -75,11 +77,12 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Makes a copied store one of its own. Does nothing to a store in its place.
+    /// Makes a copied store one of its own. Does nothing to a store in its place. The log of the
+    /// original, if it is elsewhere, must show that the copy has all commits; it is only read.
     pub fn adopt(
         disk: &D,
         root: &D::Handle,
-        control: D::Handle,
+        (control, log): (D::Handle, LogAt<D>),
     ) -> Result<Option<Adoption>, StoreError> {
         match Store::placed(disk, root, &control)? {
             Placed::Here => return Ok(None),
@@ -95,7 +98,7 @@ impl<D: Disk> Store<D> {
             }
         }
         close_files(disk, &control).map_err(failed("close the files"))?;
-        let control = control_files::open_anywhere(disk, control, Access::ReadWrite)?;
+        let control = control_files::open_anywhere(disk, (control, &log), Access::ReadWrite)?;
         let adopting = Adopting {
             disk,
             root,
@@ -161,7 +164,10 @@ impl<D: Disk> Adopting<'_, D> {
             .map_err(failed("clear the applied mark"))?;
         disk.sync_directory(&handles.limbo)
             .map_err(failed("flush the past"))?;
-        header.place = place::present(disk, self.root, &handles.directory, log)?;
+        if self.control.log.id.is_some() {
+            relocate::bring_inside(disk, &handles.directory)?;
+        }
+        header.place = place::present(disk, self.root, &handles.directory, &self.control.lock)?;
         control::write_header(disk, &handles.directory, &header)?;
         Ok(adoption)
     }

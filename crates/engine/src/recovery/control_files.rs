@@ -6,16 +6,17 @@ use atomdir_disk::{Access, Disk, Errno, NewNode};
 use atomdir_format::header::StoreHeader;
 
 use crate::control::applied_mark::AppliedFile;
+use crate::control::log_elsewhere::{self, LogAt, LogFile};
 use crate::control::{ControlHandles, PRIVATE_DIRECTORY, exists, failed, read_header};
 use crate::control::{inheritance, place};
 use crate::error::StoreError;
 use crate::names;
-use crate::recovery::read_log;
+use crate::recovery::log_file::read_log;
 
 /// The files that stay open as long as the store is open.
 pub(crate) struct ControlFiles<D: Disk> {
     pub handles: ControlHandles<D>,
-    pub log: D::Handle,
+    pub log: LogFile<D>,
     pub history: D::Handle,
     pub reserve: D::Handle,
     /// Absent before the store has kept any history.
@@ -30,12 +31,12 @@ pub(crate) struct ControlFiles<D: Disk> {
 pub(crate) fn open<D: Disk>(
     disk: &D,
     root: &D::Handle,
-    control: D::Handle,
+    (control, log): (D::Handle, &LogAt<D>),
     access: Access,
 ) -> Result<ControlFiles<D>, StoreError> {
     let header = read_header(disk, &control)?;
     place::check(disk, root, &control, &header)?;
-    let opened = open_anywhere(disk, control, access)?;
+    let opened = open_anywhere(disk, (control, log), access)?;
     if access == Access::ReadWrite {
         let control = &opened.handles.directory;
         inheritance::stop(disk, root, control)?;
@@ -47,7 +48,7 @@ pub(crate) fn open<D: Disk>(
 /// Like [`open`], also for a copy of a store.
 pub(crate) fn open_anywhere<D: Disk>(
     disk: &D,
-    control: D::Handle,
+    (control, log): (D::Handle, &LogAt<D>),
     access: Access,
 ) -> Result<ControlFiles<D>, StoreError> {
     let open = |name: &str, access| disk.open(&control, &names::fixed(name), access);
@@ -58,9 +59,9 @@ pub(crate) fn open_anywhere<D: Disk>(
         _ => failed("lock the store")(errno),
     })?;
     let header = read_header(disk, &control)?;
-    let log = file(names::LOG)?;
     let applied = AppliedFile::new(disk, file(names::APPLIED)?, header.store_id)
         .map_err(failed("examine"))?;
+    let log = log_elsewhere::open(disk, &control, log, access, (&header, &applied))?;
     if access == Access::ReadWrite {
         mend(disk, &control, || {
             let read = read_log(disk, &log, &applied, &header, drop)?;

@@ -7,14 +7,16 @@ use atomdir_format::past::PastRecord;
 use atomdir_format::record::LogRecord;
 use atomdir_types::{CommitDetails, CommitSummary};
 
+use crate::control::log_elsewhere::LogAt;
 use crate::error::StoreError;
 use crate::log::past::kept_by;
 use crate::log::read_records;
 use crate::log::recent::RecentCommit;
 use crate::names::{self, InLimbo};
 use crate::recovery::control_files::{self, ControlFiles};
+use crate::recovery::log_file::read_log;
 use crate::recovery::survivors::Survivors;
-use crate::recovery::{read_history, read_log, staged};
+use crate::recovery::{read_history, staged};
 use crate::store::Store;
 
 /// The work that recovery would do.
@@ -69,8 +71,17 @@ impl<D: Disk> Store<D> {
         root: &D::Handle,
         control: D::Handle,
     ) -> Result<Inspection, StoreError> {
+        Store::inspect_with_log(disk, root, (control, LogAt::Inside))
+    }
+
+    /// Like [`Store::inspect`], for a store whose log may be elsewhere.
+    pub fn inspect_with_log(
+        disk: &D,
+        root: &D::Handle,
+        (control, log): (D::Handle, LogAt<D>),
+    ) -> Result<Inspection, StoreError> {
         let mut inspection = Inspection::default();
-        let opened = control_files::open(disk, root, control, Access::Read);
+        let opened = control_files::open(disk, root, (control, &log), Access::Read);
         if let Some(control) = inspection.heed(opened)? {
             inspection.look(disk, &control)?;
         }
@@ -85,6 +96,7 @@ impl Inspection {
             Ok(found) => return Ok(Some(found)),
             Err(error @ StoreError::Header { .. }) => (names::HEADER, None, error),
             Err(error @ StoreError::Copied { .. }) => (names::HEADER, None, error),
+            Err(error @ StoreError::Log { .. }) => (names::LOG, None, error),
             Err(error @ StoreError::Damaged { file, offset, .. }) => (file, Some(offset), error),
             Err(error) => return Err(error),
         };

@@ -1,10 +1,10 @@
 //! Opening a store recovers it. The log's tail is composed into one state and applied.
 //!
-//! `control_files` opens the control directory, and `open` makes the [`Store`]. `adopt` makes a copied
+//! `control_files` opens the control directory, `log_file` reads the log, and `open` makes the [`Store`]. `adopt` makes a copied
 //! store one of its own. `remake` makes
 //! objects again that the log carries and a crash has lost. `survivors` opens transactions again
 //! that survive their service, and `older` restores their snapshots. `leftovers` empties staging
-//! directories. `inspect` says what recovery would do, and `check` verifies an open store; neither
+//! directories. `relocate` moves the log, or gives one up. `inspect` says what recovery would do, and `check` verifies an open store; neither
 //! changes anything.
 //!
 //! Invariants
@@ -21,9 +21,11 @@ pub(crate) mod check;
 mod control_files;
 pub(crate) mod inspect;
 mod leftovers;
+pub(crate) mod log_file;
 pub(crate) mod older;
 mod open;
 mod privileges;
+pub(crate) mod relocate;
 pub(crate) mod remake;
 pub(crate) mod survivors;
 
@@ -31,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 
 use atomdir_disk::{Disk, Errno, Identity, Name};
-use atomdir_format::header::{StoreHeader, StoreId};
+use atomdir_format::header::StoreId;
 use atomdir_format::record::{CommitRecord, FormerPages, LogRecord};
 use atomdir_format::summary::SummaryRecord;
 use atomdir_types::RecoveryReport;
@@ -39,7 +41,6 @@ use atomdir_types::RecoveryReport;
 use crate::apply::{Apply, ApplyError, Desired, WritableFiles};
 use crate::base::core::Core;
 use crate::commit::remember;
-use crate::control::applied_mark::AppliedFile;
 use crate::control::{self, id_supply};
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
@@ -55,6 +56,7 @@ use crate::options::Options;
 use crate::progress::Meter;
 use crate::recovery::control_files::ControlFiles;
 use crate::recovery::leftovers::purge_foreign_slots;
+use crate::recovery::log_file::read_log;
 use crate::recovery::remake::remake;
 use crate::recovery::survivors::Survivors;
 use crate::store::commit_state::CommitState;
@@ -116,9 +118,13 @@ pub(crate) fn recover<D: Disk>(
     let mut survivors = Survivors::find(&disk, &handles, staged)?;
     let mut annotations = AnnotationFile::read(&disk, &handles.directory, id)?;
     let has_forgotten = annotations.forget_after(Sequence(newest));
+    let log_start = log.start();
     let mut journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
-        log: Log::new(log, id, read.tail, newest).growing_by_zeros(options.log_step),
+        log_id: log.id,
+        log: Log::new(log.handle, id, read.tail, newest)
+            .beginning_at(log_start)
+            .growing_by_zeros(options.log_step),
         history: Log::new(history, id, summaries.tail, header.last_sequence),
         header,
         newest: Sequence(newest),
@@ -149,15 +155,7 @@ pub(crate) fn recover<D: Disk>(
         last_commit: None,
         newest_undo: Sequence(0),
     };
-    let recovery = Recovery {
-        report: RecoveryReport {
-            commits_replayed: tail.len() as u64,
-            bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
-            transactions_discarded: survivors.discarded.len() as u64,
-            torn_tail_bytes: read.torn_bytes,
-        },
-        discarded: survivors.discarded.clone(),
-    };
+    let recovery = found(&tail, (read.tail, read.torn_bytes), &survivors);
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
     state.journal.annotations.publish(&core);
     state.journal.past = open_past(&core, past, state.journal.header.last_sequence)?;
@@ -179,6 +177,22 @@ pub(crate) fn recover<D: Disk>(
     Ok((core, state, recovery, survivors))
 }
 
+fn found(
+    tail: &[CommitRecord],
+    (log_bytes, torn_tail_bytes): (u64, u64),
+    survivors: &Survivors,
+) -> Recovery {
+    Recovery {
+        report: RecoveryReport {
+            commits_replayed: tail.len() as u64,
+            bytes_replayed: if tail.is_empty() { 0 } else { log_bytes },
+            transactions_discarded: survivors.discarded.len() as u64,
+            torn_tail_bytes,
+        },
+        discarded: survivors.discarded.clone(),
+    }
+}
+
 /// Cuts an incomplete record off the history, and writes those again that may not be durable.
 fn repair_history<D: Disk, T>(
     core: &Core<D>,
@@ -194,45 +208,6 @@ fn repair_history<D: Disk, T>(
         written.map_err(failed("write the history again"))?;
     }
     Ok(())
-}
-
-/// Reads the log, except the commits at its start that are durably in the base, and keeps of
-/// the other commits what `keep` returns.
-pub(crate) fn read_log<D: Disk, T>(
-    disk: &D,
-    log: &D::Handle,
-    applied: &AppliedFile<D>,
-    header: &StoreHeader,
-    keep: impl Fn(LogRecord) -> T,
-) -> Result<ReadRecords<T>, StoreError> {
-    let newest = header.last_sequence;
-    let mut found = newest;
-    let read = read_records(
-        disk,
-        log,
-        header.store_id,
-        newest + 1,
-        |record: LogRecord| {
-            (record.sequence() > newest).then(|| {
-                found = record.sequence();
-                keep(record)
-            })
-        },
-    )?;
-    let durable = applied
-        .durable(disk)
-        .map_err(failed("read the applied mark"))?;
-    match durable {
-        Some(durable) if durable.0 > found => Err(StoreError::Damaged {
-            file: names::LOG,
-            offset: read.tail,
-            reason: format!(
-                "record {} is missing, although all records up to {durable} were durable",
-                found + 1
-            ),
-        }),
-        _ => Ok(read),
-    }
 }
 
 /// Returns the commits in the log's tail that did happen, and the sequences that belong to none.
@@ -428,7 +403,11 @@ fn redo<D: Disk>(
     }
     if state.journal.log.length() > 0 {
         let flush = || core.flush_base().map_err(unflushed);
-        state.journal.retire_log(core, false, flush)?;
+        let flush_log = |log: &D::Handle| {
+            let flushed = core.disk.sync_data(log);
+            flushed.map_err(failed("flush the log"))
+        };
+        state.journal.retire_log(core, false, (flush, flush_log))?;
     }
     privileges::remove(core)?;
     // The header is flushed here anyway, so the first transaction need not do it.

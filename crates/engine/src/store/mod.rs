@@ -35,6 +35,7 @@ use crate::base::Base;
 use crate::base::core::Core;
 use crate::control;
 use crate::control::id_supply::IdSupply;
+use crate::control::log_elsewhere::{self, NewLog};
 use crate::control::trial::Layers;
 use crate::error::{Poison, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
@@ -128,18 +129,23 @@ impl<D: Disk> Store<D> {
         control: &D::Handle,
         id: [u8; 16],
     ) -> Result<(), StoreError> {
-        control::create(disk, root, control, StoreId(id), Layers::Any)
+        control::create(disk, root, control, StoreId(id), (Layers::Any, None))
     }
 
-    /// Like [`Store::create`], for a base of which the caller knows more.
+    /// Like [`Store::create`], for a base of which the caller knows more, or with the log elsewhere.
     pub fn create_in(
         disk: &D,
         root: &D::Handle,
         control: &D::Handle,
         id: [u8; 16],
-        layers: Layers,
+        (layers, log): (Layers, Option<&NewLog<'_, D>>),
     ) -> Result<(), StoreError> {
-        control::create(disk, root, control, StoreId(id), layers)
+        control::create(disk, root, control, StoreId(id), (layers, log))
+    }
+
+    /// The path of the store's log, if it is not in the control directory.
+    pub fn log_path(disk: &D, control: &D::Handle) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(log_elsewhere::read_place(disk, control)?.map(|place| place.path))
     }
 
     /// Removes a control directory whose store is closed, or what is left of one.

@@ -3,7 +3,9 @@
 use crate::ServiceError;
 use crate::process::owner;
 use atomdir::client::Connection;
-use atomdir::hosting::{HeldBy, Holder, LockPatience, StartLock, store_options, with_remedy};
+use atomdir::hosting::{
+    HeldBy, Holder, LockPatience, StartLock, log_at, store_options, with_remedy,
+};
 use atomdir::{CONTROL_NAME, ConnectError, StartService, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine::{Inspection, Recovery, Store, StoreError};
@@ -61,8 +63,12 @@ impl Directories {
     /// Takes the lock and inspects the store without changing it.
     pub(crate) fn inspect(&self) -> Result<Inspection, ServiceError> {
         self.once_unlocked(|| {
-            let control = self.keep(&self.control)?;
-            Ok(Store::inspect(&LinuxDisk::new(), &self.root, control))
+            let control = (self.keep(&self.control)?, log_at(&self.control));
+            Ok(Store::inspect_with_log(
+                &LinuxDisk::new(),
+                &self.root,
+                control,
+            ))
         })
     }
 
@@ -95,10 +101,10 @@ impl Directories {
         let options =
             options.map_err(|errno| self.serve_error("reading its file system", errno))?;
         let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
-        Ok(Store::open(
+        Ok(Store::open_with_log(
             LinuxDisk::new(),
             root,
-            control,
+            (control, log_at(&self.control)),
             hidden,
             options,
         ))

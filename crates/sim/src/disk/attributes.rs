@@ -8,7 +8,6 @@ use crate::effect::What;
 use crate::image::{Body, Number};
 use crate::world::{BILLION, World};
 
-const DEVICE: u64 = 0x801;
 const SPACE_BLOCKS: u64 = 1 << 20;
 const FILES: u64 = 1 << 20;
 
@@ -38,7 +37,7 @@ pub(super) fn stat(world: &World, number: Number) -> Result<Stat> {
             inode: number,
             birth: inode.birth,
         },
-        device: DEVICE,
+        device: inode.device,
         kind: inode.kind,
         attributes: Attributes {
             mode: inode.mode,

@@ -98,6 +98,9 @@ pub(super) fn rename(
     to: EntryKey<'_>,
     mode: RenameMode,
 ) -> Result<()> {
+    if world.device(from.0) != world.device(to.0) {
+        return Err(Errno::XDEV);
+    }
     let moved = world.find(from.0, from.1)?;
     let target = world.directory(to.0)?.get(to.1).copied();
     if world.inode(to.0)?.links == 0 {
