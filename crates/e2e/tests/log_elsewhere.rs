@@ -302,7 +302,7 @@ fn log_and_base_on_two_file_systems() {
     let fill = format!("dd if=/dev/zero of={} bs=4k status=none", filler.display());
     let _ = Command::new("sh").args(["-c", &fill]).status();
     let carried = "head -c 200000 /dev/urandom | split -b 40000 - part; echo 2 > file";
-    let refused = store.run(carried);
+    let refused = store.run_with(&["--on-conflict", "abort"], carried);
     assert_ne!(refused.code, 0, "{refused}");
     refused.says(&["no space left", "nothing was changed"]);
     assert_eq!(fs::read_to_string(base.join("file")).expect("read"), "1\n");
