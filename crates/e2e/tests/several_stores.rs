@@ -227,6 +227,9 @@ fn administrators_decide_if_the_other_store_is_lost() {
         wait_until("it says that it cannot ask", || {
             listed(&second)[0]["in_doubt"]["reason"].as_str().is_some()
         });
+        // The end of the service ends no doubt either.
+        second.call(["service", "stop", "--abort"]).expect(0);
+        assert!(listed(&second)[0]["in_doubt"].is_object());
         if outside {
             shell(second.path(), "echo outside > file");
             second

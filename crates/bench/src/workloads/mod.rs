@@ -21,6 +21,7 @@ mod overwrite;
 mod postmark;
 mod recovery;
 mod search;
+mod several;
 mod sqlite;
 mod steps;
 mod tools;
@@ -74,6 +75,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("sqlite", sqlite::sqlite),
     ("recipes", tools::recipes),
     ("archives", tools::archives),
+    ("several", several::several),
     ("recovery", recovery::recovery),
     ("uncommitted", recovery::uncommitted),
     ("trees", trees::trees),

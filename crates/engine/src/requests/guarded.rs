@@ -13,7 +13,7 @@
 //! For writers it waits first, and only for those that had written when it came (`early`), until they end. It
 //! is not in the table meanwhile, so no transaction waits for it: one that has written can have no
 //! turn behind a call that waits for its end. After that it asks in the table, where it does not wait
-//! for writers any more: what others write later is theirs to lose. So the call waits for what was
+//! for writers any more: who writes the same later conflicts with the call. So the call waits for what was
 //! there when it came, and then for the locks that are held, and does not starve.
 
 use atomdir_disk::{Disk, Errno, Name, Result};

@@ -12,6 +12,7 @@ use atomdir::{StartService, StoreLocation, Trust};
 use atomdir_disk::sync;
 use atomdir_engine::{Coordinator, Outcome, Portion};
 use atomdir_protocol::{InDoubt, TransactionId};
+use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -86,7 +87,16 @@ fn ask_and_end(service: &Service, one: &OpenTransaction) {
         sync::lock(&service.questions.0).remove(&id);
         return;
     };
-    let reason = match ask(&coordinator) {
+    let is_own = one.transaction.owner() == geteuid().as_raw();
+    let asked = ask(&coordinator).map_err(|reason| {
+        tracing::info!("transaction {id} stays in doubt: {reason}");
+        match is_own {
+            true => reason,
+            // It would tell another user what this service finds at a path of their choice.
+            false => "its store cannot be asked".to_owned(),
+        }
+    });
+    let reason = match asked {
         Ok(Outcome::Open) => "it has not ended yet".to_owned(),
         Ok(Outcome::Aborted) => {
             tracing::info!("transaction {id} is aborted: its coordinator has not committed");
