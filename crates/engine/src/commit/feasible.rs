@@ -180,6 +180,8 @@ fn check_link_counts<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     }
     for (more, is_moved, base, path) in names.into_values() {
         let links = core.stat_now(base).map_or(1, |stat| stat.links);
+        // What comes back from limbo is moved as well.
+        let is_moved = is_moved || set.restored.contains(&base.serial);
         let is_only_moved = is_moved && more == 1;
         if !is_only_moved && links.saturating_add(more) > LINKS_MAX {
             return Err(CommitError::io("link", path, Errno::MLINK));
