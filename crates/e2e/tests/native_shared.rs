@@ -350,7 +350,14 @@ fn commit_waits_for_writers_whose_exec_was_killed() {
         let id = &quiet.said.clone();
         let first = "echo exec > file; echo in";
         let mut inside = Waiting::start(store, &["exec", id], first, "echo late > file");
+        let killed = u64::from(inside.child.id());
         inside.kill();
+        wait_until("the service has noticed it", || {
+            let status: serde_json::Value =
+                serde_json::from_str(&status(store, id)).expect("it is JSON");
+            let holders = status["holders"].as_array().expect("a list");
+            !holders.iter().any(|holder| holder.as_u64() == Some(killed))
+        });
         assert_eq!(quiet.end(), Some(0));
         inside.let_go();
         assert_eq!(base(one, "file").as_deref(), Some("exec\n"));
