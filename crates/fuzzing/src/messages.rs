@@ -2,10 +2,11 @@
 
 use atomdir_protocol::{
     Annotate, Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitFilter,
-    CommitMarks, CommitRequest, CommitSummary, Committed, Conflict, ConflictKind, EndedHow,
-    EndedTransaction, Failure, FailureKind, FileRead, LockMode, LockRequest, LockScope, LogRequest,
-    MergeStep, Numbers, Others, Past, Portion, Progress, RefreshRequest, Reply, Request, Sequence,
-    Side, Sides, Terms, Timestamp, TransactionId, Undo, WhileOpen, frame,
+    CommitMarks, CommitRequest, CommitSummary, Committed, Conflict, ConflictKind, Coordinator,
+    EndedHow, EndedTransaction, Failure, FailureKind, FileRead, JointRequest, LockMode,
+    LockRequest, LockScope, LogRequest, MergeStep, Numbers, Others, Past, Portion, Progress,
+    RefreshRequest, Reply, Request, Sequence, Side, Sides, Terms, Timestamp, TransactionId, Undo,
+    WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -206,6 +207,23 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
             transaction,
             refused: Some("EXDEV".to_owned()),
         },
+        Request::Joint(JointRequest::Coordinate {
+            transaction,
+            others: Others::Refuse,
+        }),
+        Request::Joint(JointRequest::Vote {
+            transaction,
+            coordinator: Coordinator {
+                store: [7; 16],
+                root: b"/srv/other".to_vec(),
+                transaction,
+            },
+            others: Others::Wait,
+        }),
+        Request::Joint(JointRequest::Outcome {
+            store: [7; 16],
+            transaction,
+        }),
     ]
 }
 
