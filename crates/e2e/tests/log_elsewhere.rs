@@ -11,8 +11,8 @@ use std::process::Command;
 use atomdir_testing::exit_code::{CANNOT_CREATE, CONFLICT};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Outcome, Scratch, Store, User, binary, capture_output, for_each_owner, look, shell, skip,
-    tools_present,
+    LoopDevice, Outcome, Scratch, Store, User, binary, capture_output, for_each_owner, look, shell,
+    skip, tools_present,
 };
 
 /// A store, and its log in another directory. The fields are dropped in this order.
@@ -222,50 +222,6 @@ fn log_that_is_given_up_leaves_the_base_and_says_what_is_lost() {
     assert_eq!(store.run("cat file").expect(0).text(), "4\n");
 }
 
-/// A loop device with this file system, mounted.
-struct Device {
-    device: String,
-    point: PathBuf,
-}
-
-impl Device {
-    fn new(scratch: &Scratch, name: &str, make: &str, megabytes: u64) -> Option<Device> {
-        let script = format!(
-            "truncate -s {megabytes}M {name}.image; {make} {name}.image > {name}.made; mkdir {name}
-             losetup --find --show {name}.image || echo refused"
-        );
-        let device = shell(scratch.path(), &script).text().trim().to_owned();
-        if device.ends_with("refused") {
-            return None;
-        }
-        let point = scratch.join(name);
-        let made = Device { device, point };
-        made.mount();
-        Some(made)
-    }
-
-    fn mount(&self) {
-        let script = format!("mount {} {}", self.device, self.point.display());
-        shell(Path::new("/"), &script);
-    }
-
-    fn unmount(&self) {
-        let script = format!("until umount {}; do sleep 0.1; done", self.point.display());
-        shell(Path::new("/"), &script);
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let script = format!(
-            "umount -R {point} || umount -l {point}; losetup -d {device}",
-            point = self.point.display(),
-            device = self.device
-        );
-        let _ = Command::new("sh").args(["-c", &script]).status();
-    }
-}
-
 #[test]
 fn log_and_base_on_two_file_systems() {
     let test = "log_and_base_on_two_file_systems";
@@ -274,8 +230,8 @@ fn log_and_base_on_two_file_systems() {
     }
     let scratch = Scratch::new("two-file-systems");
     let devices = (
-        Device::new(&scratch, "fast", "mkfs.ext4 -q", 16),
-        Device::new(&scratch, "slow", "mkfs.btrfs -q", 128),
+        LoopDevice::new(&scratch, "fast", "mkfs.ext4 -q", 16),
+        LoopDevice::new(&scratch, "slow", "mkfs.btrfs -q", 128),
     );
     let (Some(fast), Some(slow)) = devices else {
         return skip(test, "no loop device can be set up here");

@@ -4,12 +4,11 @@
 #![cfg(test)]
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Scratch, Store, User, binary, capture_output, look, shell, skip, tools_present,
+    LoopDevice, Scratch, Store, User, binary, capture_output, look, shell, skip, tools_present,
 };
 
 /// From where the first command after a kill comes.
@@ -97,24 +96,13 @@ fn recovery_does_not_depend_on_mounts() {
 
 fn recover_elsewhere(test: &str, elsewhere: &Elsewhere) {
     let scratch = Scratch::new("elsewhere");
-    let point = scratch.join("point");
-    let made = shell(
-        scratch.path(),
-        "truncate -s 64M image; mkfs.ext4 -q image; mkdir point
-         losetup --find --show image || echo refused",
-    );
-    let device = made.text().trim().to_owned();
-    if device.ends_with("refused") {
+    let Some(set_up) = LoopDevice::new(&scratch, "point", "mkfs.ext4 -q", 64) else {
         return skip(test, "no loop device can be set up here");
-    }
-    let set_up = Device {
-        device: &device,
-        point: &point,
     };
-    shell(&point, &format!("mount {device} {}", point.display()));
+    let LoopDevice { device, point } = &set_up;
     let base = point.join("base");
     shell(
-        &point,
+        point,
         "cd ..; mkdir point/base; echo one > point/base/in-place",
     );
     let user = User::root(scratch.path());
@@ -136,8 +124,8 @@ fn recover_elsewhere(test: &str, elsewhere: &Elsewhere) {
     user.dress(&mut list);
     list.args(["-c", elsewhere.list]).env("ATOMDIR", binary());
     list.env("BASE", &base)
-        .env("POINT", &point)
-        .env("DEVICE", &device);
+        .env("POINT", point)
+        .env("DEVICE", device);
     let listed = capture_output(&mut list).expect(0);
     let name = elsewhere.name;
     match elsewhere.is_another_boot {
@@ -152,21 +140,4 @@ fn recover_elsewhere(test: &str, elsewhere: &Elsewhere) {
     }
     store.kill_service();
     drop(set_up);
-}
-
-/// A loop device and what is mounted of it.
-struct Device<'a> {
-    device: &'a str,
-    point: &'a Path,
-}
-
-impl Drop for Device<'_> {
-    fn drop(&mut self) {
-        let script = format!(
-            "umount -R {point} || umount -l {point}; losetup -d {device}",
-            point = self.point.display(),
-            device = self.device
-        );
-        let _ = Command::new("sh").args(["-c", &script]).status();
-    }
 }

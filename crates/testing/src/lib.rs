@@ -20,6 +20,7 @@
 //!   users, seeds, and polling
 //! - `lease`: a lease that holds up whoever opens a file for writing
 //! - `guard`: a guard over a store
+//! - `loop_device`: a file system in a loop device
 //! - `usage`: programs that use a file so that it must keep its inode
 //! - `tier`, `skip`, `exit_code`: the forms of tests; tests that cannot run here; exit codes
 //! - `documents`, `debian_source`: code in documents; programs of others, as sources
@@ -33,6 +34,7 @@ mod fixture;
 mod guard;
 pub mod history;
 mod lease;
+mod loop_device;
 mod mounts;
 mod random;
 mod scenario;
@@ -56,6 +58,7 @@ pub use debian_source::debian_source;
 pub use fixture::{Fixture, Owner, for_each_owner, look};
 pub use guard::Guard;
 pub use lease::Lease;
+pub use loop_device::LoopDevice;
 pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;
 pub use scenario::{Action, Scenario, copy_tree, moment_now};

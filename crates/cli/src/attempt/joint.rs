@@ -230,10 +230,7 @@ fn commit_all(
     let decided = match commit(context, connection, *id, others) {
         Ok(committed) => committed,
         Err(error) => {
-            let error = Error::Elsewhere {
-                store: root.to_path_buf(),
-                source: Box::new(error),
-            };
+            let error = in_store(root, error);
             if is_known(&error) {
                 withdraw(context, sides, decides, &voters);
             }
@@ -328,6 +325,10 @@ fn elsewhere(root: &Path, transaction: TransactionId, source: CommitError) -> Er
         open: !source.is_logged(),
         source,
     };
+    in_store(root, error)
+}
+
+fn in_store(root: &Path, error: Error) -> Error {
     Error::Elsewhere {
         store: root.to_owned(),
         source: Box::new(error),

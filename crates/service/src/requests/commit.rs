@@ -185,6 +185,19 @@ pub(super) fn try_commit<T>(
     Err(failure(service, connection, one, error)?.into())
 }
 
+/// What the engine has returned, or the failure of the request.
+pub(super) fn or_failure<T>(
+    service: &Service,
+    connection: &Connection,
+    one: &OpenTransaction,
+    done: Result<T, CommitError>,
+) -> Result<T, Unanswered> {
+    match done {
+        Ok(done) => Ok(done),
+        Err(error) => Err(failure(service, connection, one, error)?.into()),
+    }
+}
+
 /// The failure of a commit; its conflicts are sent before it.
 pub(crate) fn failure(
     service: &Service,

@@ -21,10 +21,8 @@ pub(crate) fn list(
     let conflicts = if again {
         native::require_exact(&one)?;
         leases::gather(service, &connection.stream, &one.transaction)?;
-        match service.store.list_conflicts(&one.transaction) {
-            Ok(conflicts) => conflicts,
-            Err(error) => return Err(commit::failure(service, connection, &one, error)?.into()),
-        }
+        let conflicts = service.store.list_conflicts(&one.transaction);
+        commit::or_failure(service, connection, &one, conflicts)?
     } else {
         one.transaction.listed_conflicts()
     };

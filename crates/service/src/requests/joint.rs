@@ -31,10 +31,9 @@ pub(crate) fn handle(
         JointRequest::Cease { transaction } => {
             let one =
                 (service.transactions).control(transaction, &connection.peer, connection.id)?;
-            match service.store.cease_to_coordinate(&one.transaction) {
-                Ok(()) => Ok(Answer::Nothing),
-                Err(error) => Err(commit::failure(service, connection, &one, error)?.into()),
-            }
+            let ceased = service.store.cease_to_coordinate(&one.transaction);
+            commit::or_failure(service, connection, &one, ceased)?;
+            Ok(Answer::Nothing)
         }
         JointRequest::Vote {
             transaction,
@@ -65,12 +64,10 @@ fn coordinate(
         if leases::gather(service, &connection.stream, &one.transaction)? != Arrived::All {
             return Err(commit::incomplete_failure(id).into());
         }
-        match service.store.coordinate(&one.transaction) {
-            Ok(coordinates) => Ok(Answer::Coordinates(
-                coordinates.then(|| service.store.id().0),
-            )),
-            Err(error) => Err(commit::failure(service, connection, &one, error)?.into()),
-        }
+        let coordinates = service.store.coordinate(&one.transaction);
+        let coordinates = commit::or_failure(service, connection, &one, coordinates)?;
+        let store = coordinates.then(|| service.store.id().0);
+        Ok(Answer::Coordinates(store))
     })
 }
 
@@ -117,10 +114,9 @@ fn decide(
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
     if !committed {
-        return match service.store.withdraw_vote(&one.transaction) {
-            Ok(()) => Ok(Answer::Nothing),
-            Err(error) => Err(commit::failure(service, connection, &one, error)?.into()),
-        };
+        let withdrawn = service.store.withdraw_vote(&one.transaction);
+        commit::or_failure(service, connection, &one, withdrawn)?;
+        return Ok(Answer::Nothing);
     }
     let sides = match take_mine {
         true => Some(all_mine(service, connection, &one)?),
@@ -145,13 +141,12 @@ fn all_mine(
     connection: &Connection,
     one: &OpenTransaction,
 ) -> Result<engine::Sides, Unanswered> {
-    match service.store.list_conflicts(&one.transaction) {
-        Ok(conflicts) => Ok(engine::Sides {
-            mine: (1..=conflicts.len() as u64).collect(),
-            theirs: Vec::new(),
-        }),
-        Err(error) => Err(commit::failure(service, connection, one, error)?.into()),
-    }
+    let conflicts = service.store.list_conflicts(&one.transaction);
+    let conflicts = commit::or_failure(service, connection, one, conflicts)?;
+    Ok(engine::Sides {
+        mine: (1..=conflicts.len() as u64).collect(),
+        theirs: Vec::new(),
+    })
 }
 
 fn outcome(

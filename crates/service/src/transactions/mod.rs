@@ -324,8 +324,8 @@ impl Transactions {
 
     /// Those that have voted for a commit of several stores.
     pub(crate) fn in_doubt(&self) -> Vec<OpenTransaction> {
-        let open: Vec<OpenTransaction> = sync::lock(&self.open).values().cloned().collect();
-        let mut open = open;
+        // The engine is asked without the lock.
+        let mut open: Vec<OpenTransaction> = sync::lock(&self.open).values().cloned().collect();
         open.retain(|one| one.transaction.is_in_doubt());
         open
     }
