@@ -77,7 +77,7 @@ fn mutated_requests_are_answered_or_refused() {
     for left in watcher.transactions().unwrap() {
         assert!(left.detached, "it outlived its connection: {left:?}");
     }
-    watcher.abort_all().unwrap();
+    end_all(&mut watcher);
     check_base(&mut watcher, root, &acknowledged);
     let begun = watcher.begin(&Default::default()).unwrap();
     std::fs::write(begun.view_path.join("index.html"), "new").unwrap();
@@ -96,7 +96,7 @@ fn keep_locked(watcher: &mut Connection, holder: &mut Option<TransactionId>) {
         return;
     }
     // A transaction that a mutant has kept open may have got the lock instead.
-    watcher.abort_all().unwrap();
+    end_all(watcher);
     let options = atomdir::client::BeginOptions {
         detached: true,
         ..Default::default()
@@ -111,6 +111,17 @@ fn keep_locked(watcher: &mut Connection, holder: &mut Option<TransactionId>) {
     let paths = [LOCKED.as_bytes().to_vec()];
     watcher.lock(begun, &paths, &exclusive).unwrap();
     *holder = Some(begun);
+}
+
+/// Aborts all transactions. Those for which a mutant has voted are opened again for it, since nobody knows
+/// the store that is to decide about them.
+fn end_all(watcher: &mut Connection) {
+    for one in watcher.transactions().unwrap() {
+        if one.in_doubt.is_some() {
+            watcher.withdraw_vote(one.transaction).unwrap();
+        }
+    }
+    watcher.abort_all().unwrap();
 }
 
 fn begin(socket: &mut UnixStream) -> Begun {
