@@ -133,7 +133,9 @@ pub struct Global {
     pub verbose: bool,
 }
 
+/// Only the options of the verb that is called are put together: those of all take a millisecond.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Verb {
     Init(verbs::init::Arguments),
     Deinit(verbs::deinit::Arguments),

@@ -51,7 +51,7 @@ pub use records::{
 pub use surroundings::Surroundings;
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 36;
+pub const VERSION: u32 = 37;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;
