@@ -83,6 +83,12 @@ pub enum Error {
     /// In one of several stores.
     #[error("in the store '{}': {source}", store.display())]
     Elsewhere { store: PathBuf, source: Box<Error> },
+    /// It was linked with others.
+    #[error("{}", lines::partner_ended(*transaction, *has_committed))]
+    PartnerEnded {
+        transaction: TransactionId,
+        has_committed: bool,
+    },
     #[error(transparent)]
     Undo(CommitError),
     #[error("{source}")]
@@ -192,6 +198,10 @@ impl Error {
             Error::SeveralTransactions { .. } => {
                 (ExitCode::Usage.code(), Some("name the one you mean".into()))
             }
+            Error::PartnerEnded { .. } => (
+                ExitCode::NotFound.code(),
+                Some("`atomdir abort TX` drops the changes in the other stores".to_owned()),
+            ),
             Error::NotOpen { .. } => (
                 ExitCode::NotFound.code(),
                 Some("`atomdir begin` begins one that outlives the store's service".into()),

@@ -33,10 +33,10 @@ mod surroundings;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitFilter, CommitMarks,
-    CommitSummary, Conflict, ConflictKind, Conflicts, Coordinator, Deviation, DeviationKind,
-    Durability, EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus,
-    Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, Outcome, RecoveryReport, Sequence,
-    Side, SidePaths, SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed, Undo,
+    CommitSummary, Conflict, ConflictKind, Conflicts, Deviation, DeviationKind, Durability,
+    EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus, Isolation, Kind,
+    LockMode, LockScope, LockStatus, MergeStep, Outcome, Partner, RecoveryReport, Sequence, Side,
+    SidePaths, SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed, Undo,
 };
 pub use failure::{Failure, FailureKind};
 pub use messages::{

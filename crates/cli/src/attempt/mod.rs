@@ -9,6 +9,7 @@ pub mod deviations;
 mod hear;
 mod joint;
 mod landed;
+mod linked;
 mod met;
 mod native;
 mod options;
@@ -22,8 +23,9 @@ mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
-pub use joint::{Partners, aborted, conclude as conclude_jointly};
+pub use joint::{Partners, aborted, conclude as conclude_jointly, not_in_several};
 pub use landed::PartDone;
+pub use linked::{Linked, enter_linked, root as root_of};
 pub use met::refuse_met;
 pub use native::{ViewArguments, begin};
 pub use options::{

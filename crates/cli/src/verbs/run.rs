@@ -145,17 +145,10 @@ impl Run<'_> {
                 end.on_conflict == Some(OnConflict::Keep),
                 "--on-conflict keep",
             ),
-            (begin.outer.is_some(), "--in"),
-            (
-                begin.isolation == Isolation::Serializable,
-                "--isolation serializable",
-            ),
         ];
         match refused.iter().find(|(is_wanted, _)| *is_wanted) {
-            Some((_, what)) => Err(Error::usage(format!(
-                "{what} is not possible in several stores at once"
-            ))),
-            None => Ok(()),
+            Some((_, what)) => Err(attempt::not_in_several(what)),
+            None => Partners::refuse_alone(begin),
         }
     }
 
@@ -240,6 +233,7 @@ impl Run<'_> {
         let also = self.partners.begin(&options)?;
         let (mut transaction, view) = attempt::begin(context, connected, &options)?;
         self.transaction = Some(transaction.id);
+        (self.partners).link(&mut connected.connection, transaction.id)?;
         if let Some(age) = arguments.begin.max_age {
             connected.connection.abort_after(transaction.id, age)?;
         }

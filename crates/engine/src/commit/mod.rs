@@ -98,7 +98,7 @@ use crate::store::queue::Logged;
 use crate::transaction::Transaction;
 use crate::transaction::listed::Listed;
 use crate::view::part::Part;
-use crate::view::{Outdated, View};
+use crate::view::{Joint, Outdated, View};
 use crate::write_set::{Carried, Staging, WriteSet};
 
 pub use wanted::Portion;
@@ -216,12 +216,12 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
-        in_doubt::refuse(view, wanted)?;
+        in_doubt::refuse(transaction, view, wanted)?;
         let portion = match wanted {
             Wanted::AsSetAside if !transaction.is_as_set_aside() => {
                 return Ok(Committed::default());
             }
-            Wanted::AsSetAside | Wanted::Vote(_) => Portion::All,
+            Wanted::AsSetAside | Wanted::Vote(_) | Wanted::Coordinated => Portion::All,
             Wanted::Portion(portion) | Wanted::Decided(portion) => portion,
         };
         let (is_part, label) = match portion {
@@ -248,6 +248,10 @@ impl<D: Disk> Store<D> {
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
+            if matches!(wanted, Wanted::Coordinated) {
+                // Without a record nobody would learn the decision.
+                return Err(CommitError::Conflict(refused.to_vec()));
+            }
             if view.reads.is_some() || !equal.is_empty() {
                 let _held = self.lock_for_reads()?;
                 view.is_validated = true;
@@ -260,6 +264,10 @@ impl<D: Disk> Store<D> {
                 Durability::Deferred => self.flush_newest()?,
                 Durability::Lazy => {}
             }
+            if matches!(wanted, Wanted::Vote(_)) {
+                view.frozen = true;
+                view.joint = Some(Joint::Unchanged);
+            }
             drop(committing);
             if !is_part && !matches!(wanted, Wanted::Vote(_)) {
                 self.abort(transaction);
@@ -269,7 +277,8 @@ impl<D: Disk> Store<D> {
                 ..Committed::default()
             });
         }
-        let may_lean = matches!(wanted, Wanted::Portion(Portion::All)) && equal.is_empty();
+        let may_lean = matches!(wanted, Wanted::Portion(Portion::All) | Wanted::Coordinated)
+            && equal.is_empty();
         let mut state = self.lock_for(view, &prepared.set, may_lean)?;
         early::refuse_vanished(&state.queue, view)?;
         if matches!(wanted, Wanted::AsSetAside) {

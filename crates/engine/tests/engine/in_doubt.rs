@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{
-    BeginOptions, CommitError, ConflictKind, Coordinator, Durability, Isolation, LockMode,
-    LockScope, NewNode, NodeId, Outcome, Portion, Store, Transaction, TransactionId,
+    BeginOptions, CommitError, ConflictKind, Durability, Isolation, LockMode, LockScope, NewNode,
+    NodeId, Outcome, Partner, Portion, Store, Transaction, TransactionId,
 };
 use atomdir_testing::pick;
 
@@ -19,8 +19,8 @@ use crate::support::{
 };
 use crate::survival::Open;
 
-fn coordinator() -> Coordinator {
-    Coordinator {
+fn coordinator() -> Partner {
+    Partner {
         store: [7; 16],
         root: b"/srv/other".to_vec(),
         transaction: TransactionId(42),
@@ -209,7 +209,9 @@ fn only_what_can_survive_votes_and_only_a_whole_transaction_coordinates() {
         matches!(part, Err(CommitError::OnlyWhole { .. })),
         "{part:?}"
     );
-    store.commit(&serializable).expect("nobody is in the way");
+    assert!(store.commit(&serializable).is_err(), "others depend on it");
+    let committed = store.commit_coordinated(&serializable, &mut |_| {});
+    committed.expect("nobody is in the way");
     let id = serializable.id();
     drop((store, serializable));
     let store = open(&scratch.0);
@@ -244,7 +246,11 @@ fn a_decision_is_durable_though_the_coordinator_is_lazy() {
             assert!(store.coordinate(&transaction).expect("it is open"));
         }
         let before = crate::support::take_log_flushes(&disk);
-        store.commit(&transaction).expect("nobody is in the way");
+        let committed = match coordinates {
+            true => store.commit_coordinated(&transaction, &mut |_| {}),
+            false => store.commit(&transaction),
+        };
+        committed.expect("nobody is in the way");
         let flushes = crate::support::take_log_flushes(&disk);
         assert_eq!(
             flushes > 0,

@@ -238,6 +238,8 @@ pub(crate) fn failure(
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
         CommitError::InDoubt(_) => joint::in_doubt(id, error.to_string()),
+        CommitError::Linked(_) => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!("`atomdir commit {id}` commits all of them")),
         CommitError::NoVote(_) => Failure::new(FailureKind::Unsupported, error.to_string()),
         CommitError::Past { .. } => undo::read_only(id, &error),
         CommitError::NoHistory => annotate::no_history(&error),
