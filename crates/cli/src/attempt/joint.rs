@@ -13,6 +13,7 @@ use atomdir::client::{
 };
 use atomdir::{Isolation, TransactionId};
 use std::path::Path;
+use std::time::Duration;
 
 /// The stores beside the first one, and the transaction in each.
 #[derive(Default)]
@@ -127,6 +128,11 @@ impl Partners {
             1 => Ok(()),
             _ => link(&mut sides),
         }
+    }
+
+    pub fn abort_after(&mut self, age: Duration) -> Result<(), RequestError> {
+        let mut all = self.transactions();
+        all.try_for_each(|(connected, id)| connected.connection.abort_after(id, age))
     }
 
     /// The transactions, each with the root of its store.

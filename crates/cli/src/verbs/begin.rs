@@ -75,9 +75,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     partners.link(connection, transaction.id)?;
     if let Some(age) = begin.max_age {
         connection.abort_after(transaction.id, age)?;
-        for (partner, id) in partners.transactions() {
-            partner.connection.abort_after(id, age)?;
-        }
+        partners.abort_after(age)?;
     }
     hand_over_all(context, (connection, &transaction), (&mut partners, &views))
 }

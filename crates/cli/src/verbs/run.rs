@@ -236,6 +236,7 @@ impl Run<'_> {
         (self.partners).link(&mut connected.connection, transaction.id)?;
         if let Some(age) = arguments.begin.max_age {
             connected.connection.abort_after(transaction.id, age)?;
+            self.partners.abort_after(age)?;
         }
         let connection = &mut connected.connection;
         arguments.end.terms.set(connection, transaction.id, None)?;
@@ -248,9 +249,6 @@ impl Run<'_> {
         let mut way = arguments.enter.way(sealing);
         way.also = also;
         for (partner, id) in self.partners.transactions() {
-            if let Some(age) = arguments.begin.max_age {
-                partner.connection.abort_after(id, age)?;
-            }
             arguments.end.terms.set(&mut partner.connection, id, None)?;
         }
         let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {

@@ -243,6 +243,27 @@ pub(super) fn refuse<D: Disk>(
     }
 }
 
+/// To be called if a view turns out to have nothing to commit.
+pub(super) fn leave_unchanged<D: Disk>(
+    view: &mut View<D>,
+    wanted: Wanted<'_>,
+) -> Result<(), CommitError> {
+    match wanted {
+        Wanted::Coordinated => {
+            // Others have made the same changes. Without a record nobody would learn the decision.
+            return Err(CommitError::Conflict(Vec::new()));
+        }
+        Wanted::Vote(_) => {
+            view.frozen = true;
+            view.joint = Some(Joint::Unchanged);
+        }
+        // It ends.
+        Wanted::Decided(_) => view.set_coordinator(None),
+        Wanted::Portion(_) | Wanted::AsSetAside => {}
+    }
+    Ok(())
+}
+
 /// The parts of the base that must stay as they are, so that nothing conflicts with the view's changes:
 /// what it has written, and what has lost or got a name.
 fn needed<D: Disk>(view: &View<D>) -> Vec<Target> {

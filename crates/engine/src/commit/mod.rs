@@ -98,7 +98,7 @@ use crate::store::queue::Logged;
 use crate::transaction::Transaction;
 use crate::transaction::listed::Listed;
 use crate::view::part::Part;
-use crate::view::{Joint, Outdated, View};
+use crate::view::{Outdated, View};
 use crate::write_set::{Carried, Staging, WriteSet};
 
 pub use wanted::Portion;
@@ -248,26 +248,7 @@ impl<D: Disk> Store<D> {
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
-            if matches!(wanted, Wanted::Coordinated) {
-                // Without a record nobody would learn the decision.
-                return Err(CommitError::Conflict(refused.to_vec()));
-            }
-            if view.reads.is_some() || !equal.is_empty() {
-                let _held = self.lock_for_reads()?;
-                view.is_validated = true;
-                let set = (&mut prepared.set, Accepted::of(equal));
-                self.refuse_conflicts(transaction, view, set)?;
-            }
-            // A durable commit makes all before it durable, even if it changes nothing.
-            match transaction.durability() {
-                Durability::Durable => self.apply_pending()?,
-                Durability::Deferred => self.flush_newest()?,
-                Durability::Lazy => {}
-            }
-            if matches!(wanted, Wanted::Vote(_)) {
-                view.frozen = true;
-                view.joint = Some(Joint::Unchanged);
-            }
+            self.leave_unchanged(transaction, view, (&mut prepared.set, equal), wanted)?;
             drop(committing);
             if !is_part && !matches!(wanted, Wanted::Vote(_)) {
                 self.abort(transaction);
@@ -306,6 +287,29 @@ impl<D: Disk> Store<D> {
             stalled,
             ..Committed::default()
         })
+    }
+
+    /// Checks and notes what a commit of nothing needs.
+    fn leave_unchanged(
+        &self,
+        transaction: &Transaction<D>,
+        view: &mut View<D>,
+        (set, equal): (&mut WriteSet, Equal),
+        wanted: Wanted<'_>,
+    ) -> Result<(), CommitError> {
+        in_doubt::leave_unchanged(view, wanted)?;
+        if view.reads.is_some() || !equal.is_empty() {
+            let _held = self.lock_for_reads()?;
+            view.is_validated = true;
+            self.refuse_conflicts(transaction, view, (set, Accepted::of(equal)))?;
+        }
+        // A durable commit makes all before it durable, even if it changes nothing.
+        match transaction.durability() {
+            Durability::Durable => self.apply_pending()?,
+            Durability::Deferred => self.flush_newest()?,
+            Durability::Lazy => {}
+        }
+        Ok(())
     }
 
     /// Poisons the store if a flush of staged files has failed.
