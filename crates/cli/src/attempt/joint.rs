@@ -3,7 +3,7 @@
 //! it before: then nothing but the decision ends them. If this program dies in between, their services
 //! ask the coordinator's. `linked` finds the transactions again that `begin` has left open.
 
-use super::{BeginArguments, Wish, deviations, note_landed, note_wait};
+use super::{BeginArguments, Closing, Ran, Wish, deviations, native, note_landed, note_wait};
 use crate::context::{Connected, Context};
 use crate::enter::{AlsoBound, Ended};
 use crate::error::Error;
@@ -84,27 +84,89 @@ impl Partners {
         Err(not_in_several(refused))
     }
 
-    /// Begins a transaction in each, and returns the views for the command.
-    pub fn begin(&mut self, options: &BeginOptions) -> Result<Vec<AlsoBound>, Error> {
+    /// Begins a transaction in each.
+    pub fn begin(&mut self, options: &BeginOptions) -> Result<(), Error> {
         let options = BeginOptions {
             first_try: None,
             outer: None,
-            view: ViewChoice::Exact,
+            view: match options.view {
+                // It would lock a second store before the first one.
+                ViewChoice::Exclusive => ViewChoice::Exact,
+                view => view,
+            },
             ..options.clone()
         };
-        let views = self.0.iter_mut().map(|one| {
-            let connection = &mut one.connected.connection;
-            let transaction = connection.begin(&options)?;
-            let root = connection.enterable_root(&transaction)?;
-            let view = transaction.view_path.clone();
-            one.transaction = Some(transaction);
-            Ok(AlsoBound {
+        for one in &mut self.0 {
+            one.transaction = Some(one.connected.connection.begin(&options)?);
+        }
+        Ok(())
+    }
+
+    /// Mounts the views for a command. Call it when a transaction has begun in every store.
+    pub fn enter(&mut self, context: &Context) -> Result<Vec<AlsoBound>, Error> {
+        let mut also = Vec::new();
+        for one in &mut self.0 {
+            let Some(transaction) = one.transaction.take() else {
+                continue;
+            };
+            let (transaction, view) = native::mount(context, &mut one.connected, transaction)?;
+            also.push(AlsoBound {
                 base: one.connected.root.clone(),
+                path: transaction.view_path.clone(),
                 view,
-                root,
-            })
+            });
+            one.transaction = Some(transaction);
+        }
+        Ok(also)
+    }
+
+    /// The services that may have something to say while a command runs.
+    pub fn heard(&self) -> Vec<(&Connection, &Transaction)> {
+        let heard = self.0.iter().map(|one| {
+            let transaction = one.transaction.as_ref()?;
+            Some((&one.connected.connection, transaction))
         });
-        views.collect()
+        heard.flatten().collect()
+    }
+
+    /// Turns the native views of a command that has ended into exact ones, once nobody else is in any view,
+    /// the first store's included. Fails if a commit would leave a store otherwise than the same command in
+    /// a plain directory.
+    pub fn close(
+        &mut self,
+        context: &Context,
+        first: (&Connected, &Transaction),
+        (ran, closing): (&Ran, &Closing),
+        wish: Wish,
+    ) -> Result<(), Error> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        // What is kept must not be lost because others are still there.
+        let others = match (wish, closing.others) {
+            (Wish::Keep, Others::Refuse) => Others::Wait,
+            (_, others) => others,
+        };
+        for one in &mut self.0 {
+            let Some(transaction) = &one.transaction else {
+                continue;
+            };
+            if closing.stays_open {
+                one.connected.connection.keep_on_close(transaction.id)?;
+            }
+            ran.close_view(context, (&one.connected, transaction), others)?;
+        }
+        ran.close_view(context, first, others)?;
+        ran.end_writing(context)?;
+        for one in &mut self.0 {
+            let Some(transaction) = one.transaction.take() else {
+                continue;
+            };
+            let taken = ran.take_other(&mut one.connected, transaction)?;
+            let transaction = one.transaction.insert(taken);
+            deviations::report(context, &mut one.connected, transaction, wish)?;
+        }
+        Ok(())
     }
 
     /// Links the transactions with the first store's: from now on none of them is committed alone.

@@ -1,6 +1,7 @@
 //! Open transactions of several stores that are only committed together, as `begin` leaves them: whichever
 //! of them the user names, verbs act on all.
 
+use super::attach;
 use super::joint::{commit_all, side, warn_in_doubt};
 use crate::changes::without_dots;
 use crate::context::{Connected, Context};
@@ -260,12 +261,11 @@ impl Linked {
     /// Holds the others, and returns their views for a command.
     pub fn enter_others(&mut self) -> Result<Vec<AlsoBound>, Error> {
         let views = self.open.iter_mut().map(|one| {
-            let connection = &mut one.connected.connection;
-            let transaction = connection.attach(one.partner.transaction)?;
+            let (transaction, view) = attach(&mut one.connected, one.partner.transaction)?;
             Ok(AlsoBound {
                 base: one.connected.root.clone(),
-                root: connection.enterable_root(&transaction)?,
-                view: transaction.view_path,
+                path: transaction.view_path,
+                view,
             })
         });
         views.collect()

@@ -69,9 +69,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let mut partners = Partners::connect(context, &connected)?;
     let current = context.current(&connected);
     let options = begin.options(OsString::new(), false, current);
-    let views = partners.begin(&options)?;
+    partners.begin(&options)?;
     let connection = &mut connected.connection;
     let transaction = connection.begin(&options)?;
+    let views = partners.enter(context)?;
     partners.link(connection, transaction.id)?;
     if let Some(age) = begin.max_age {
         connection.abort_after(transaction.id, age)?;
@@ -106,7 +107,7 @@ fn hand_over_all(
     let linked = linked.map(|((_, id), view)| BegunElsewhere {
         store: Text(view.base.as_os_str().as_bytes()),
         transaction: id.0,
-        view: Text(view.view.as_os_str().as_bytes()),
+        view: Text(view.path.as_os_str().as_bytes()),
     });
     let printed = context.output.print(&Begun {
         transaction: transaction.id.0,
