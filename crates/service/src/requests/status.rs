@@ -57,6 +57,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         survival: survival_of(one),
         set_aside: aside::reason(service, transaction),
         in_doubt: in_doubt::status(service, transaction),
+        linked: transaction.linked().to_vec(),
     }
 }
 
@@ -114,6 +115,7 @@ fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
         },
         set_aside: None,
         in_doubt: None,
+        linked: Vec::new(),
     }
 }
 
