@@ -18,7 +18,14 @@ const FILE: TextFile = TextFile {
 /// Reads the text of a store's profiles; empty if it has none.
 pub fn profiles(store: &StoreLocation) -> Result<String, SettingsError> {
     let control = open_control(store, OFlags::PATH)?;
-    FILE.read(&control).map_err(|error| error.of(store))
+    FILE.read(&control).map_err(|error| match error.of(store) {
+        SettingsError::Io { store, errno, .. } => SettingsError::Io {
+            store,
+            operation: "read the profiles among",
+            errno,
+        },
+        other => other,
+    })
 }
 
 /// Replaces the text of a store's profiles; the caller must be the store's owner or root.
