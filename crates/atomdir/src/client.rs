@@ -32,7 +32,7 @@ pub use crate::peer::{PeerCredentials, peer_credentials};
 pub use crate::requests::{CommittedPortion, SnapshotContents};
 pub use crate::settings::{
     ALLOW, Allow, GUARD, GuardChoice, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings,
-    SettingsError, TIMES_WORDS, VIEW,
+    SettingsError, TIMES_WORDS, VIEW, change_profiles, profiles,
 };
 pub use crate::start::{SERVICE_ENVIRONMENT, bring_guard_back};
 pub use crate::surroundings::own as own_surroundings;

@@ -56,6 +56,19 @@ pub enum Error {
     Unpack { message: String },
     #[error("cannot run '{server}': {errno}", errno = reason(errno))]
     NoServer { server: PathBuf, errno: Errno },
+    #[error("line {line} of '{}': {why}", file.display())]
+    Profiles {
+        file: PathBuf,
+        line: usize,
+        why: String,
+    },
+    #[error("'{program}' has no profile in the store '{}'", store.display())]
+    NoProfile { program: String, store: PathBuf },
+    #[error("cannot run '{}': {}", program.display(), io_reason(error))]
+    NotStarted {
+        program: PathBuf,
+        error: std::io::Error,
+    },
     #[error("cannot run make: {}", io_reason(_0))]
     Make(std::io::Error),
     #[error(
@@ -208,7 +221,17 @@ impl Error {
                     "name it to abort it: `atomdir abort {transaction}`"
                 )),
             ),
-            Error::Make(_) | Error::NoServer { .. } => explain_not_started(self),
+            Error::Make(_) | Error::NoServer { .. } | Error::NotStarted { .. } => {
+                explain_not_started(self)
+            }
+            Error::Profiles { .. } => (
+                ExitCode::Configuration.code(),
+                Some("edit that line: docs/profiles.md has the form of the file".to_owned()),
+            ),
+            Error::NoProfile { .. } => (
+                ExitCode::NotFound.code(),
+                Some("`atomdir profile list` lists the programs that have one".to_owned()),
+            ),
             Error::Unpack { .. } => (ExitCode::CannotCreate.code(), None),
             // Make's own exit code for a recipe that failed.
             Error::CutShort { .. } => (2, Some(cut_short_hint())),
@@ -439,6 +462,8 @@ fn explain_not_started(error: &Error) -> (u8, Option<String>) {
         Error::Make(error) if error.kind() == std::io::ErrorKind::NotFound => {
             (127, Some("install GNU make".to_owned()))
         }
+        // As a shell exits.
+        Error::NotStarted { .. } => (126, None),
         _ => (ExitCode::Io.code(), None),
     }
 }

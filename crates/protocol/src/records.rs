@@ -15,6 +15,8 @@ pub enum View {
     Exact,
     /// In an overlay that the client mounts over the snapshot.
     Native,
+    /// In an overlay over the base itself, since nobody else can commit meanwhile.
+    Exclusive,
 }
 
 /// Which kind of view a client asks for.

@@ -228,6 +228,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             view_kind: match status.view {
                 View::Exact => "exact",
                 View::Native => "native",
+                View::Exclusive => "exclusive",
             },
             outer: status.outer.map(|outer| outer.0),
             nested: status.nested.iter().map(|nested| nested.0).collect(),

@@ -23,6 +23,7 @@ pub mod man;
 pub mod mcp;
 pub mod mount;
 pub mod pin;
+pub mod profile;
 pub mod prune;
 pub mod recover;
 pub mod refresh;
@@ -64,6 +65,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Run(arguments) => run::run(&arguments, context),
         Verb::Make(arguments) => make::run(&arguments, context),
         Verb::Unpack(arguments) => unpack::run(&arguments, context),
+        Verb::Profile(arguments) => profile::run(&arguments, context),
         Verb::Begin(arguments) => begin::run(&arguments, context),
         Verb::Fork(arguments) => fork::run(&arguments, context),
         Verb::Exec(arguments) => exec::run(&arguments, context),

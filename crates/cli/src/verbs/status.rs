@@ -48,6 +48,7 @@ impl Show for Status {
         match status.view {
             View::Exact => writeln!(painter, "view        {}", quoted(&status.view_path))?,
             View::Native => writeln!(painter, "view        native")?,
+            View::Exclusive => writeln!(painter, "view        exclusive")?,
         }
         writeln!(painter, "began       {}", time::readable(status.began))?;
         writeln!(painter, "user        {}", user_name(status.owner))?;
