@@ -23,7 +23,7 @@ pub use crate::current::Current;
 pub use crate::ended::{Notice, describe_end};
 pub use crate::entered::Entered;
 pub use crate::error::{CommitError, RequestError};
-pub use crate::joint::{NotTogether, Side, commit_together, link};
+pub use crate::joint::{NotTogether, Side, commit_together, link, why_not_together};
 pub use crate::layers::{Layers, OpenLayers};
 pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;

@@ -246,9 +246,7 @@ impl Run<'_> {
             false => None,
         };
         let mut way = arguments.enter.way(sealing);
-        for (partner, id) in self.partners.transactions() {
-            arguments.end.terms.set(&mut partner.connection, id, None)?;
-        }
+        self.partners.set_terms(&arguments.end.terms)?;
         let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
