@@ -20,6 +20,7 @@ mod output;
 mod picking;
 mod refused;
 mod synonyms;
+mod system;
 mod unpacking;
 mod verbs;
 mod when;

@@ -25,7 +25,7 @@ struct Partner {
 }
 
 /// A transaction, and the way to its store.
-type Side<'a> = (&'a mut Connection, &'a Path, TransactionId);
+pub type Side<'a> = (&'a mut Connection, &'a Path, TransactionId);
 
 impl Partners {
     /// Connects to the other stores that the user has named.
@@ -184,7 +184,7 @@ pub fn conclude(
 }
 
 /// Returns what became of the first.
-fn commit_all(
+pub fn commit_all(
     context: &Context,
     sides: &mut [Side<'_>],
     others: Others,

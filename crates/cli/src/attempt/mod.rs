@@ -22,7 +22,7 @@ mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
-pub use joint::{Partners, aborted, conclude as conclude_jointly};
+pub use joint::{Partners, Side, aborted, commit_all, conclude as conclude_jointly};
 pub use landed::PartDone;
 pub use met::refuse_met;
 pub use native::{ViewArguments, begin};
@@ -72,7 +72,7 @@ pub fn run_command(
     let binding = ViewBinding {
         base: connected.root.clone(),
         view,
-        directory: connected.start.clone(),
+        directory: context.start_in(connected).to_owned(),
         may_be_unbound: way.may_be_unbound,
         also: way.also,
         sealing: way.sealing,

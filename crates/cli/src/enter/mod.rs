@@ -54,7 +54,7 @@ pub struct ViewBinding {
     /// The store's root, as an absolute path without symbolic links.
     pub base: PathBuf,
     pub view: Tree,
-    /// The caller's directory, relative to the store's root.
+    /// The caller's directory, relative to the store's root or absolute.
     pub directory: PathBuf,
     /// Whether the command may run under the view's own path if the view cannot
     /// be bound over the store's.

@@ -11,6 +11,7 @@ use crate::context::{Connected, Context};
 use crate::enter::Ended;
 use crate::error::Error;
 use crate::output::{escaped, to_json};
+use crate::system::{OfSystem, SystemArguments};
 use atomdir::client::{BeginOptions, ViewChoice};
 use atomdir::{Conflicts, Isolation, TransactionId};
 use clap::{Args, ValueHint};
@@ -30,7 +31,8 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   atomdir run -C /srv/site -- ./upgrade.sh
   atomdir run --retry 10 --timeout 5m -- make install
-  atomdir run --ask -- rm -r old")]
+  atomdir run --ask -- rm -r old
+  atomdir run --system -- apt-get install nginx")]
 pub struct Arguments {
     #[command(flatten)]
     begin: BeginArguments,
@@ -49,6 +51,8 @@ pub struct Arguments {
     view: ViewArguments,
     #[command(flatten)]
     enter: EnterArguments,
+    #[command(flatten)]
+    system: SystemArguments,
     /// After a conflict begin anew and run the command again, up to N times
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = number::<u32>)]
@@ -68,9 +72,16 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let status = arguments.status_fd.map(StatusDescriptor::new).transpose()?;
+    let of_system = arguments.system.context(context)?;
+    let system = match &of_system {
+        Some(_) => Some(OfSystem::new()?),
+        None => None,
+    };
+    let context = of_system.as_ref().unwrap_or(context);
     let mut run = Run {
         arguments,
         context,
+        system,
         first: None,
         transaction: None,
         partners: Partners::default(),
@@ -85,6 +96,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         result: result.as_ref().map(|(_, outcome)| outcome.clone()),
     };
     let printed = print(&finished, status.as_ref(), context);
+    if let (Some(system), Ok((_, Outcome::Committed(_)))) = (&run.system, &result) {
+        system.report(context);
+    }
     let exit_code = finished.exit_code;
     result.and(printed).and(Ok(exit_code))
 }
@@ -124,6 +138,7 @@ fn refuse_only_whole(options: &BeginOptions) -> Result<(), Error> {
 struct Run<'a> {
     arguments: &'a Arguments,
     context: &'a Context,
+    system: Option<OfSystem>,
     /// The one that was begun first: however often it is tried again, it is as old.
     first: Option<TransactionId>,
     /// The one that was begun last.
@@ -221,6 +236,10 @@ impl Run<'_> {
         let command = &arguments.command;
         let current = context.current(connected);
         let label = attempt::command_line(command);
+        let label = match &self.system {
+            Some(system) => system.mark.added_to(&label),
+            None => label,
+        };
         let is_shown = arguments.dry_run || arguments.end.ask;
         let sealed = arguments.seal.is_wanted(is_shown);
         let options = BeginOptions {
@@ -263,8 +282,23 @@ impl Run<'_> {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
         };
+        let environment = match &mut self.system {
+            Some(system) => system.prepare(&view)?,
+            None => Vec::new(),
+        };
         let inside = (&transaction, view);
-        let ran = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
+        let ran = attempt::run_command(
+            context,
+            connected,
+            inside,
+            way,
+            command,
+            &environment,
+            timeout,
+        )?;
+        if let Some(system) = &mut self.system {
+            system.clear(ran.view())?;
+        }
         let ended = ran.ended;
         let background = ran.background();
         let others = arguments.end.others.others();
