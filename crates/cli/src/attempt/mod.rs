@@ -75,6 +75,7 @@ pub fn run_command(
         directory: context.start_in(connected).to_owned(),
         may_be_unbound: way.may_be_unbound,
         also: way.also,
+        around: way.around,
         sealing: way.sealing,
     };
     let mut environment = environment.to_vec();

@@ -1,7 +1,7 @@
 //! Options of the verbs that begin a transaction, and of those that end one.
 
 use super::Wish;
-use crate::enter::{AlsoBound, Ended, Sealing};
+use crate::enter::{AlsoBound, Around, Ended, Sealing};
 use atomdir::client::Others;
 use atomdir::{Conflicts, Durability, Isolation, TransactionId};
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -192,6 +192,7 @@ impl EnterArguments {
         Way {
             may_be_unbound: self.allow_unbound,
             also: Vec::new(),
+            around: Around::default(),
             sealing,
         }
     }
@@ -202,6 +203,7 @@ pub struct Way {
     pub may_be_unbound: bool,
     /// The views of other stores.
     pub also: Vec<AlsoBound>,
+    pub around: Around,
     /// Set if the command is to be sealed.
     pub sealing: Option<Sealing>,
 }

@@ -10,6 +10,7 @@
 //! The command stays in our process group: the terminal treats both as one job.
 
 mod apart;
+mod around;
 mod child;
 mod descendants;
 mod explain;
@@ -29,6 +30,7 @@ mod signals;
 mod tests;
 
 pub use apart::stand_apart;
+pub use around::Around;
 pub use child::{Background, Ended, Remainder, ServiceWatch, start};
 pub use explain::explain;
 pub use lent_mount::lend;
@@ -61,6 +63,7 @@ pub struct ViewBinding {
     pub may_be_unbound: bool,
     /// The views of other stores, which the command sees in their places.
     pub also: Vec<AlsoBound>,
+    pub around: Around,
     /// Set for a command that is to be sealed.
     pub sealing: Option<Sealing>,
 }

@@ -16,6 +16,15 @@ pub struct Joined {
     pub parts: Vec<(usize, CommitSummary)>,
 }
 
+impl Joined {
+    /// Whether undos have taken all of it back.
+    pub fn is_undone(&self) -> bool {
+        self.parts
+            .iter()
+            .all(|(_, commit)| commit.marks.undone_by.is_some())
+    }
+}
+
 /// Connects to all stores of the context.
 pub fn connect(context: &Context) -> Result<Vec<Connected>, Error> {
     let first = std::iter::once(context.directory());

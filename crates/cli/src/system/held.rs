@@ -97,11 +97,16 @@ impl Held {
         };
         rustix::fs::utimensat(directory, ".", &times, AtFlags::empty())?;
         let lines = asked.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-        Ok(lines
-            .filter(|line| !line.is_empty())
-            .map(<[u8]>::to_vec)
-            .collect())
+        let changing = lines.filter(|line| !line.is_empty() && !line.starts_with(b"status "));
+        Ok(changing.map(short).collect())
     }
+}
+
+/// `start nginx` and `start nginx.service` are the same.
+fn short(line: &[u8]) -> Vec<u8> {
+    let words = line.split(|byte| *byte == b' ');
+    let words = words.map(|word| word.strip_suffix(b".service").unwrap_or(word));
+    words.collect::<Vec<_>>().join(&b' ')
 }
 
 fn place(directory: &OwnedFd) -> Result<Held, Errno> {

@@ -4,6 +4,7 @@ use super::commits::{self, Joined};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted, escaped, json, quoted, time};
+use crate::verbs::log::marks;
 use serde::Serialize;
 use serde::ser::Serializer;
 use std::io::{self, Write};
@@ -20,9 +21,7 @@ impl Show for Log<'_> {
         for one in self.found {
             painter.paint(Style::Heading, one.mark.to_string())?;
             let label = escaped(&one.label);
-            let is_undone =
-                |part: &(usize, atomdir::CommitSummary)| part.1.marks.undone_by.is_some();
-            let mark = match one.parts.iter().all(is_undone) {
+            let mark = match one.is_undone() {
                 true => "[undone] ",
                 false => "",
             };
@@ -33,12 +32,9 @@ impl Show for Log<'_> {
             writeln!(painter, "  {}  {mark}{label}", time::readable(one.time))?;
             for (place, commit) in &one.parts {
                 let root = self.stores[*place].root.as_os_str().as_bytes();
+                let (root, marks) = (quoted(root), marks(commit));
                 let (sequence, changes) = (commit.sequence, counted(commit.changes, "change"));
-                writeln!(
-                    painter,
-                    "    {}: commit {sequence}, {changes}",
-                    quoted(root)
-                )?;
+                writeln!(painter, "    {root}: commit {sequence}, {changes} {marks}")?;
             }
         }
         Ok(())

@@ -24,13 +24,17 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The directories that packages write, those with most changes first. The last ones are links into `usr`
 /// on most systems.
-const DIRECTORIES: [&str; 10] = [
-    "usr", "var", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32",
+const DIRECTORIES: [&str; 11] = [
+    "usr", "var", "etc", "opt", BOOT, "bin", "sbin", "lib", "lib32", "lib64", "libx32",
 ];
+
+/// Its file system is often one that cannot hold a store. Then commands may not change it, so that no
+/// kernel stays there whose modules were aborted.
+const BOOT: &str = "boot";
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct SystemArguments {
@@ -45,10 +49,7 @@ pub struct SystemArguments {
 impl SystemArguments {
     /// The directories that are stores, or are to become stores.
     pub fn directories(&self, context: &Context) -> Result<Vec<PathBuf>, Error> {
-        let root = match &self.root {
-            None => PathBuf::from("/"),
-            Some(root) => context.directory().join(root),
-        };
+        let root = self.root(context);
         let found = DIRECTORIES.iter().map(|name| {
             let path = root.join(name);
             match rustix::fs::lstat(&path) {
@@ -75,7 +76,8 @@ impl SystemArguments {
     /// The stores of the system. Each of its directories must be one, so that nothing is left out of a
     /// transaction unnoticed.
     pub fn stores(&self, context: &Context) -> Result<Vec<StoreLocation>, Error> {
-        let directories = self.directories(context)?;
+        let mut directories = self.directories(context)?;
+        directories.retain(|path| !may_be_outside(path) || context.store_at(path).is_ok());
         let stores = directories.iter().map(|directory| {
             let store = context.store_at(directory)?;
             match store.start.as_os_str().is_empty() {
@@ -93,6 +95,20 @@ impl SystemArguments {
         stores.collect()
     }
 
+    /// The directories of the system that are no stores, and which no transaction may change.
+    pub fn outside(&self, context: &Context, roots: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+        let mut outside = self.directories(context)?;
+        outside.retain(|path| !roots.contains(path));
+        Ok(outside)
+    }
+
+    fn root(&self, context: &Context) -> PathBuf {
+        match &self.root {
+            None => PathBuf::from("/"),
+            Some(root) => context.directory().join(root),
+        }
+    }
+
     /// The context for a verb that acts in all of these stores; `None`: in one store only.
     pub fn context(&self, context: &Context) -> Result<Option<Context>, Error> {
         if !self.system {
@@ -101,6 +117,11 @@ impl SystemArguments {
         let stores = self.stores(context)?;
         Ok(context.of_stores(stores.into_iter().map(|store| store.root)))
     }
+}
+
+/// Whether the system goes without a store there.
+pub fn may_be_outside(directory: &Path) -> bool {
+    directory.ends_with(BOOT)
 }
 
 /// What the commits of one transaction have in common. Its first digit is a letter, so that it is no
@@ -161,6 +182,7 @@ pub fn keeping_mark(old: &[u8], new: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_mark_is_found_at_the_end_of_a_label() {

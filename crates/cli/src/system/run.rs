@@ -1,11 +1,14 @@
 //! What a command needs that changes the whole system.
 
 use super::Mark;
+use super::SystemArguments;
 use super::held::{Asked, Held};
+use crate::attempt::Way;
 use crate::context::Context;
-use crate::enter::Tree;
+use crate::enter::{Around, Tree};
 use crate::error::Error;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// systemctl then changes files only, and does not talk to the running systemd, which does not see the
 /// view.
@@ -14,14 +17,26 @@ const OFFLINE: &str = "SYSTEMD_OFFLINE";
 /// A run of `run --system`.
 pub struct OfSystem {
     pub mark: Mark,
+    roots: Vec<PathBuf>,
+    /// Where the command may change nothing.
+    read_only: Vec<PathBuf>,
     held: Option<Held>,
     asked: Asked,
 }
 
 impl OfSystem {
-    pub fn new() -> Result<OfSystem, Error> {
+    /// `stores` is the context of the system's stores, `context` the caller's.
+    pub fn new(
+        stores: &Context,
+        context: &Context,
+        arguments: &SystemArguments,
+    ) -> Result<OfSystem, Error> {
+        let first = stores.directory().to_owned();
+        let roots: Vec<PathBuf> = [&[first], stores.others()].concat();
         Ok(OfSystem {
             mark: Mark::new()?,
+            read_only: arguments.outside(context, &roots)?,
+            roots,
             held: None,
             asked: Asked::new(),
         })
@@ -29,7 +44,17 @@ impl OfSystem {
 
     /// Holds services back, and returns what to add to the command's environment. `view` is that of the
     /// first store.
-    pub fn prepare(&mut self, view: &Tree) -> Result<Vec<(&'static str, OsString)>, Error> {
+    pub fn prepare(
+        &mut self,
+        view: &Tree,
+        way: &mut Way,
+    ) -> Result<Vec<(&'static str, OsString)>, Error> {
+        let roots: Vec<_> = self.roots.iter().map(PathBuf::as_path).collect();
+        let around = Around::of_stores(&roots, self.read_only.clone());
+        way.around = around.map_err(|errno| Error::Directory {
+            directory: self.roots[0].clone(),
+            errno,
+        })?;
         self.asked.clear();
         self.held = Held::place(view)?;
         Ok(vec![(OFFLINE, OsString::from("1"))])

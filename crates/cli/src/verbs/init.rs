@@ -3,7 +3,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::git;
 use crate::output::{Painter, Show, json::Text, quoted};
-use crate::system::SystemArguments;
+use crate::system::{SystemArguments, may_be_outside};
 use atomdir::client::{ALLOW, HISTORY_AGE, Settings};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -102,10 +102,16 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     }
     for directory in arguments.system.directories(context)? {
         let one = Arguments {
-            store: Some(directory),
+            store: Some(directory.clone()),
             ..arguments.clone()
         };
-        init(&one, context)?;
+        match init(&one, context) {
+            Err(error) if may_be_outside(&directory) => context.output.note(format_args!(
+                "'{}' is no store, and `run --system` keeps it as it is: {error}",
+                directory.display()
+            )),
+            made => made.map(|_| ())?,
+        }
     }
     Ok(SUCCESS)
 }
@@ -166,7 +172,7 @@ fn init(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
             ));
         }
     }
-    if created && control.is_none() {
+    if created && control.is_none() && !arguments.system.system {
         context.output.note(
             "it has the directory .atomdir now: tell programs that watch it or make copies of it to \
              leave that out, or have it elsewhere (`init --control`)",

@@ -122,7 +122,7 @@ pub(super) fn note_commits(context: &Context, connected: &mut Connected) -> Resu
 }
 
 /// What has become of a commit: words in brackets and a blank, or nothing.
-pub(super) fn marks(commit: &CommitSummary) -> String {
+pub fn marks(commit: &CommitSummary) -> String {
     let marks = &commit.marks;
     let mut words = Vec::new();
     words.extend(marks.undone_by.map(|by| format!("undone by {by}")));

@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let status = arguments.status_fd.map(StatusDescriptor::new).transpose()?;
     let of_system = arguments.system.context(context)?;
     let system = match &of_system {
-        Some(_) => Some(OfSystem::new()?),
+        Some(stores) => Some(OfSystem::new(stores, context, &arguments.system)?),
         None => None,
     };
     let context = of_system.as_ref().unwrap_or(context);
@@ -283,7 +283,7 @@ impl Run<'_> {
             false => None,
         };
         let environment = match &mut self.system {
-            Some(system) => system.prepare(&view)?,
+            Some(system) => system.prepare(&view, &mut way)?,
             None => Vec::new(),
         };
         let inside = (&transaction, view);
