@@ -110,7 +110,7 @@ impl System {
             "dpkg".to_owned(),
             format!("--instdir={root}"),
             format!("--admindir={root}/var/lib/dpkg"),
-            "--force-script-chrootless,confnew".to_owned(),
+            "--force-script-chrootless,confnew,unsafe-io".to_owned(),
             "--install".to_owned(),
             package.display().to_string(),
         ];
@@ -202,8 +202,9 @@ impl System {
     }
 }
 
+/// It may have ended with its view.
 fn kill(process: u32) {
-    shell(Path::new("/"), &format!("kill -KILL {process}"));
+    shell(Path::new("/"), &format!("kill -KILL {process} || true"));
 }
 
 /// A program that is ended with the test.
@@ -237,10 +238,7 @@ fn an_upgrade_lands_whole_and_is_undone_whole() {
     let before = system.look();
     assert_eq!(system.version(), format!("{INSTALLED} 1"));
     // A program that runs the old file.
-    let running = Command::new(system.root.join("usr/bin/thing"))
-        .arg("1000")
-        .spawn();
-    let mut running = running.expect("it is a copy of sleep");
+    let running = Running::start(&system.root.join("usr/bin/thing"));
     let outcome = system.install(&[], 2).expect(0);
     let process = format!("{} (thing)", running.0.id());
     outcome.says(&["the packages want: restart thing", &process]);
@@ -252,14 +250,13 @@ fn an_upgrade_lands_whole_and_is_undone_whole() {
     system.assert_as("undone", &before);
     assert_eq!(system.version(), format!("{INSTALLED} 1"));
     drop(running);
-    system
-        .atomdir(&["log"], &[])
-        .expect(0)
-        .says(&["[undone] dpkg"]);
+    let log = system.atomdir(&["log"], &[]).expect(0).text();
+    assert!(log.contains("[undone] dpkg"), "{log}");
     system.atomdir(&["undo"], &["last"]).expect(0);
     system.assert_as("the undo is undone", &after);
+    let now = system.look();
     system.atomdir(&["undo"], &["--dry-run", &id]).expect(0);
-    system.assert_untouched("a dry run", &after);
+    system.assert_untouched("a dry run", &now);
     for wrong in ["1", "ffffffff", "last~9"] {
         assert_ne!(system.atomdir(&["undo"], &[wrong]).code, 0, "{wrong}");
     }
