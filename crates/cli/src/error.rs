@@ -83,6 +83,13 @@ pub enum Error {
     /// In one of several stores.
     #[error("in the store '{}': {source}", store.display())]
     Elsewhere { store: PathBuf, source: Box<Error> },
+    /// Nothing has begun.
+    #[error(
+        "another program{} installs packages: it holds '{}'",
+        process.map(|process| format!(", process {process},")).unwrap_or_default(),
+        path.display()
+    )]
+    PackagesInUse { path: PathBuf, process: Option<i32> },
     #[error(transparent)]
     Undo(CommitError),
     #[error("{source}")]
@@ -192,6 +199,10 @@ impl Error {
             Error::SeveralTransactions { .. } => {
                 (ExitCode::Usage.code(), Some("name the one you mean".into()))
             }
+            Error::PackagesInUse { .. } => (
+                ExitCode::Conflict.code(),
+                Some("try again when it has ended".into()),
+            ),
             Error::NotOpen { .. } => (
                 ExitCode::NotFound.code(),
                 Some("`atomdir begin` begins one that outlives the store's service".into()),

@@ -278,8 +278,11 @@ fn what_fails_or_is_killed_leaves_no_trace() {
     let before = system.look();
     assert_ne!(system.install(&[], 3).code, 0);
     system.assert_untouched("it failed", &before);
-    // The command's own program is killed, then the service of each store.
+    // Nobody else installs anything meanwhile. Then the command's own program is killed, and the service of each store.
     let (mut run, waiting) = system.start_waiting(2);
+    let busy = system.install(&[], 2).expect(CONFLICT);
+    busy.says(&["installs packages", "try again"]);
+    assert_ne!(system.dpkg(&[], 2).code, 0);
     run.kill().expect("it runs");
     run.wait().expect("it ends");
     kill(waiting);

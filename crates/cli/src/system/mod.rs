@@ -8,11 +8,15 @@ mod commits;
 mod held;
 mod log;
 mod old_files;
+mod packages;
+mod recover;
 mod report;
 mod run;
 
 pub use commits::{Joined, connect, find};
 pub use log::log;
+pub use packages::PackagesLocked;
+pub use recover::{in_doubt, recover};
 pub use report::report;
 pub use run::OfSystem;
 

@@ -1,6 +1,7 @@
 //! What a command needs that changes the whole system.
 
 use super::Mark;
+use super::PackagesLocked;
 use super::SystemArguments;
 use super::held::{Asked, Held};
 use crate::attempt::Way;
@@ -22,6 +23,7 @@ pub struct OfSystem {
     read_only: Vec<PathBuf>,
     held: Option<Held>,
     asked: Asked,
+    _packages: PackagesLocked,
 }
 
 impl OfSystem {
@@ -35,6 +37,7 @@ impl OfSystem {
         let roots: Vec<PathBuf> = [&[first], stores.others()].concat();
         Ok(OfSystem {
             mark: Mark::new()?,
+            _packages: PackagesLocked::take(&roots)?,
             read_only: arguments.outside(context, &roots)?,
             roots,
             held: None,

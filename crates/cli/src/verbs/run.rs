@@ -12,7 +12,7 @@ use crate::enter::Ended;
 use crate::error::Error;
 use crate::output::{escaped, to_json};
 use crate::system::{OfSystem, SystemArguments};
-use atomdir::client::{BeginOptions, ViewChoice};
+use atomdir::client::{BeginOptions, Others, Transaction, ViewChoice};
 use atomdir::{Conflicts, Isolation, TransactionId};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -227,15 +227,9 @@ impl Run<'_> {
         }
     }
 
-    fn once(
-        &mut self,
-        connected: &mut Connected,
-        terminal: Option<&mut Terminal>,
-    ) -> Result<(Ended, Outcome), Error> {
-        let (arguments, context) = (self.arguments, self.context);
-        let command = &arguments.command;
-        let current = context.current(connected);
-        let label = attempt::command_line(command);
+    fn options(&self, current: Option<TransactionId>) -> Result<BeginOptions, Error> {
+        let arguments = self.arguments;
+        let label = attempt::command_line(&arguments.command);
         let label = match &self.system {
             Some(system) => system.mark.added_to(&label),
             None => label,
@@ -255,6 +249,49 @@ impl Run<'_> {
         if arguments.commit_within {
             refuse_only_whole(&options)?;
         }
+        Ok(options)
+    }
+
+    /// Prints what the command has changed, in all stores.
+    fn show_changes(
+        &mut self,
+        connected: &mut Connected,
+        transaction: &Transaction,
+        others: Others,
+        terminal: Option<Terminal>,
+    ) -> Result<(), Error> {
+        let output = &self.context.output;
+        attempt::freeze(
+            self.context,
+            &mut connected.connection,
+            transaction.id,
+            others,
+        )?;
+        let lines = connected.connection.changes(transaction.id)?;
+        let rights = Rights::find(connected, transaction, &lines)?;
+        let changes = ChangeList::with_rights(&lines, &rights);
+        if let Some(mut terminal) = terminal {
+            terminal.regain();
+        }
+        output.print(&Listing::new(transaction.id, changes))?;
+        for (partner, id) in self.partners.transactions() {
+            let lines = partner.connection.changes(id)?;
+            output.note(format_args!("in '{}':", partner.root.display()));
+            output.print(&Listing::new(id, ChangeList::new(&lines)))?;
+        }
+        Ok(())
+    }
+
+    fn once(
+        &mut self,
+        connected: &mut Connected,
+        terminal: Option<&mut Terminal>,
+    ) -> Result<(Ended, Outcome), Error> {
+        let (arguments, context) = (self.arguments, self.context);
+        let command = &arguments.command;
+        let current = context.current(connected);
+        let options = self.options(current)?;
+        let sealed = options.sealed;
         // Before this process enters a mount namespace for a native view, where later mounts may not be.
         let also = self.partners.begin(&options)?;
         let (mut transaction, view) = attempt::begin(context, connected, &options)?;
@@ -278,7 +315,7 @@ impl Run<'_> {
             }
             arguments.end.terms.set(&mut partner.connection, id, None)?;
         }
-        let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
+        let shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
         };
@@ -320,16 +357,7 @@ impl Run<'_> {
             attempt::refuse_met(connected, transaction.id, ended)?;
         }
         let wish = if arguments.dry_run {
-            attempt::freeze(context, &mut connected.connection, transaction.id, others)?;
-            let lines = connected.connection.changes(transaction.id)?;
-            let rights = Rights::find(connected, &transaction, &lines)?;
-            let changes = ChangeList::with_rights(&lines, &rights);
-            if let Some(terminal) = &mut shown_on {
-                terminal.regain();
-            }
-            context
-                .output
-                .print(&Listing::new(transaction.id, changes))?;
+            self.show_changes(connected, &transaction, others, shown_on)?;
             Wish::Abort
         } else {
             wish

@@ -6,7 +6,7 @@ use crate::changes::{ChangeList, Listing};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::escaped;
-use crate::system::{self, Joined, Mark};
+use crate::system::{self, Joined, Mark, PackagesLocked};
 use crate::verbs::{ExitCode, SUCCESS};
 use crate::which::{Chosen, One, Which};
 use atomdir::client::{BeginOptions, Others, ViewChoice};
@@ -27,6 +27,8 @@ pub(super) fn run(
         ));
     }
     let mut stores = system::connect(context)?;
+    let roots: Vec<PathBuf> = stores.iter().map(|store| store.root.clone()).collect();
+    let _packages = PackagesLocked::take(&roots)?;
     refuse_in_doubt(&mut stores)?;
     let found = system::find(&mut stores)?;
     let chosen = choose(&found, &arguments.commits)?;
@@ -66,20 +68,17 @@ pub(super) fn run(
 
 /// What is in doubt is in no log yet, but decided perhaps.
 fn refuse_in_doubt(stores: &mut [Connected]) -> Result<(), Error> {
-    for store in stores {
-        let open = store.connection.transactions()?;
-        if let Some(one) = open.iter().find(|one| one.in_doubt.is_some()) {
-            return Err(Error::Usage {
-                message: format!(
-                    "transaction {} of '{}' is in doubt, and may belong to what is to be taken back",
-                    one.transaction,
-                    store.root.display()
-                ),
-                hint: Some("wait until its service has asked the store that decides".into()),
-            });
-        }
+    match system::in_doubt(stores)? {
+        None => Ok(()),
+        Some((store, one)) => Err(Error::Usage {
+            message: format!(
+                "transaction {} of '{}' is in doubt, and may belong to what is to be taken back",
+                one.transaction,
+                store.root.display()
+            ),
+            hint: Some("`atomdir recover --system` waits until it is decided".into()),
+        }),
     }
-    Ok(())
 }
 
 fn choose<'a>(found: &'a [Joined], words: &[Which]) -> Result<Vec<&'a Joined>, Error> {

@@ -1,0 +1,55 @@
+//! Keeps other programs from installing packages while a transaction of the system is open: the locks of
+//! dpkg and apt are locks of files, and those in a view are not seen outside.
+
+use crate::error::Error;
+use rustix::fs::{FlockOperation, Mode, OFlags, fcntl_lock};
+use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, fcntl_getlk};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// In the store `/var`. apt takes the first one before the second, as dpkg does.
+const LOCKS: [&str; 2] = ["lib/dpkg/lock-frontend", "lib/dpkg/lock"];
+
+/// Held until it is dropped.
+pub struct PackagesLocked {
+    _files: Vec<OwnedFd>,
+}
+
+impl PackagesLocked {
+    /// Fails if somebody else has one of the locks.
+    pub fn take(roots: &[PathBuf]) -> Result<PackagesLocked, Error> {
+        let mut files = Vec::new();
+        for root in roots.iter().filter(|root| root.ends_with("var")) {
+            for lock in LOCKS {
+                files.extend(locked(&root.join(lock))?);
+            }
+        }
+        Ok(PackagesLocked { _files: files })
+    }
+}
+
+/// `None`: there is no such file, or its place is not one of dpkg's.
+fn locked(path: &Path) -> Result<Option<OwnedFd>, Error> {
+    let failed = |errno| Error::Write {
+        path: path.to_owned(),
+        errno,
+    };
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        file => file.map_err(failed)?,
+    };
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::AGAIN | Errno::ACCESS) => {
+            let holder = fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)).ok();
+            let process = holder.flatten().and_then(|holder| holder.pid);
+            Err(Error::PackagesInUse {
+                path: path.to_owned(),
+                process: process.map(|process| process.as_raw_nonzero().get()),
+            })
+        }
+        Err(errno) => Err(failed(errno)),
+    }
+}
