@@ -1,8 +1,8 @@
 //! What a command finds in or beside its views as it is outside: file systems that are mounted in the
-//! places of the stores, and directories that it may read only.
+//! places of the stores, single files of the stores, and directories that it may read only.
 //!
-//! A view shows an empty object for each mount point. [`Prepared`] attaches the mounts to the views;
-//! it runs between fork and exec, see [`super::namespace`].
+//! A view shows an empty object for each mount point. [`Prepared`] attaches the mounts, and the files, to
+//! the views; it runs between fork and exec, see [`super::namespace`].
 
 use super::c_path;
 use super::private_root::outermost;
@@ -20,28 +20,34 @@ use std::sync::{Mutex, MutexGuard};
 /// What stays as it is outside.
 #[derive(Debug, Default)]
 pub struct Around {
-    /// Mounts in the places of the stores.
-    mounted: Vec<PathBuf>,
+    /// Mounts in the places of the stores, and files.
+    shown: Vec<PathBuf>,
     read_only: Vec<PathBuf>,
 }
 
 impl Around {
-    /// All that is mounted in these stores stays visible, and `read_only` cannot be changed.
-    pub fn of_stores(roots: &[&Path], read_only: Vec<PathBuf>) -> Result<Around, Errno> {
+    /// All that is mounted in these stores stays visible, `files` are those outside, and `read_only`
+    /// cannot be changed.
+    pub fn of_stores(
+        roots: &[&Path],
+        files: Vec<PathBuf>,
+        read_only: Vec<PathBuf>,
+    ) -> Result<Around, Errno> {
         let mut points = atomdir::client::mounts::mount_points()?;
         let is_below = |point: &Path, root: &Path| point != root && point.starts_with(root);
         points.retain(|point| roots.iter().any(|root| is_below(point, root)));
+        points.extend(files);
         Ok(Around {
-            mounted: outermost(points),
+            shown: outermost(points),
             read_only,
         })
     }
 }
 
 pub(super) struct Prepared {
-    mounted: Vec<CString>,
+    shown: Vec<CString>,
     read_only: Vec<CString>,
-    /// A clone of each mount, in memory that was allocated before the fork.
+    /// A mount of each, in memory that was allocated before the fork.
     clones: Mutex<Vec<Option<OwnedFd>>>,
 }
 
@@ -52,9 +58,9 @@ impl Prepared {
             paths.collect::<io::Result<Vec<CString>>>()
         };
         Ok(Prepared {
-            mounted: paths(&around.mounted)?,
+            shown: paths(&around.shown)?,
             read_only: paths(&around.read_only)?,
-            clones: Mutex::new(around.mounted.iter().map(|_| None).collect()),
+            clones: Mutex::new(around.shown.iter().map(|_| None).collect()),
         })
     }
 
@@ -68,10 +74,10 @@ impl Prepared {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_RECURSIVE;
-        for (point, clone) in self.mounted.iter().zip(&mut *self.clones()) {
+        for (point, clone) in self.shown.iter().zip(&mut *self.clones()) {
             *clone = match open_tree(CWD, &**point, flags) {
                 Ok(mount) => Some(mount),
-                // It was unmounted since, or another mount hides its place.
+                // It was unmounted or removed since, or another mount hides its place.
                 Err(Errno::NOENT | Errno::INVAL) => None,
                 Err(errno) => return Err(errno),
             };
@@ -81,7 +87,7 @@ impl Prepared {
 
     /// When the views are bound.
     pub(super) fn attach(&self) -> Result<(), Errno> {
-        for (point, clone) in self.mounted.iter().zip(&mut *self.clones()) {
+        for (point, clone) in self.shown.iter().zip(&mut *self.clones()) {
             let Some(mount) = clone.take() else {
                 continue;
             };

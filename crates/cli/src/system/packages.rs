@@ -1,8 +1,9 @@
-//! Keeps other programs from installing packages while a transaction of the system is open: the locks of
-//! dpkg and apt are locks of files, and those in a view are not seen outside.
+//! The locks of dpkg and apt, by which they keep others from installing packages. They are locks of files, and
+//! one of a file in a view is not seen outside. So a view has the files themselves. We take the locks when
+//! nobody in the view does.
 
 use crate::error::Error;
-use rustix::fs::{FlockOperation, Mode, OFlags, fcntl_lock};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 use std::os::fd::OwnedFd;
@@ -10,6 +11,22 @@ use std::path::{Path, PathBuf};
 
 /// In the store `/var`. apt takes the first one before the second, as dpkg does.
 const LOCKS: [&str; 2] = ["lib/dpkg/lock-frontend", "lib/dpkg/lock"];
+const OTHER_LOCKS: [&str; 3] = [
+    "lib/dpkg/triggers/Lock",
+    "lib/apt/lists/lock",
+    "cache/apt/archives/lock",
+];
+
+/// The files that the views share with the outside.
+pub fn lock_files(roots: &[PathBuf]) -> Vec<PathBuf> {
+    let var = roots.iter().filter(|root| root.ends_with("var"));
+    let files = var.flat_map(|root| LOCKS.iter().chain(&OTHER_LOCKS).map(|lock| root.join(lock)));
+    let is_file = |path: &PathBuf| {
+        let stat = rustix::fs::lstat(path);
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file())
+    };
+    files.filter(is_file).collect()
+}
 
 /// Held until it is dropped.
 pub struct PackagesLocked {

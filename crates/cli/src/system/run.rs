@@ -1,9 +1,9 @@
 //! What a command needs that changes the whole system.
 
 use super::Mark;
-use super::PackagesLocked;
 use super::SystemArguments;
 use super::held::{Asked, Held};
+use super::packages::{PackagesLocked, lock_files};
 use crate::attempt::Way;
 use crate::context::Context;
 use crate::enter::{Around, Tree};
@@ -23,7 +23,8 @@ pub struct OfSystem {
     read_only: Vec<PathBuf>,
     held: Option<Held>,
     asked: Asked,
-    _packages: PackagesLocked,
+    /// Nobody else begins to install packages before the command does, nor before its commit.
+    packages: Option<PackagesLocked>,
 }
 
 impl OfSystem {
@@ -37,7 +38,7 @@ impl OfSystem {
         let roots: Vec<PathBuf> = [&[first], stores.others()].concat();
         Ok(OfSystem {
             mark: Mark::new()?,
-            _packages: PackagesLocked::take(&roots)?,
+            packages: Some(PackagesLocked::take(&roots)?),
             read_only: arguments.outside(context, &roots)?,
             roots,
             held: None,
@@ -53,11 +54,13 @@ impl OfSystem {
         way: &mut Way,
     ) -> Result<Vec<(&'static str, OsString)>, Error> {
         let roots: Vec<_> = self.roots.iter().map(PathBuf::as_path).collect();
-        let around = Around::of_stores(&roots, self.read_only.clone());
+        let files = lock_files(&self.roots);
+        let around = Around::of_stores(&roots, files, self.read_only.clone());
         way.around = around.map_err(|errno| Error::Directory {
             directory: self.roots[0].clone(),
             errno,
         })?;
+        self.packages = None;
         self.asked.clear();
         self.held = Held::place(view)?;
         Ok(vec![(OFFLINE, OsString::from("1"))])
@@ -68,6 +71,7 @@ impl OfSystem {
         if let Some(held) = self.held.take() {
             self.asked = held.take(view)?;
         }
+        self.packages = Some(PackagesLocked::take(&self.roots)?);
         Ok(())
     }
 
