@@ -245,6 +245,11 @@ fn an_upgrade_lands_whole_and_is_undone_whole() {
     };
     let before = system.look();
     assert_eq!(system.version(), format!("{INSTALLED} 1"));
+    let shown = system.install(&["--dry-run"], 2).expect(0).text();
+    for path in ["share/thing/2", "thing.conf", "lib/thing/state-2"] {
+        assert!(shown.contains(path), "{shown}");
+    }
+    system.assert_untouched("a dry run", &before);
     // A program that runs the old file.
     let running = Running::start(&system.root.join("usr/bin/thing"));
     let outcome = system.install(&[], 2).expect(0);
@@ -362,6 +367,10 @@ fn what_is_mounted_in_a_store_is_as_outside() {
     let expected = format!("{}\noutside\nthere\n", root.display());
     assert_eq!(outcome.expect(0).text(), expected);
     assert!(is_there && root.join("etc/new").exists());
+    system.atomdir(&["recover"], &[]).expect(0);
+    system.atomdir(&["deinit"], &[]).expect(0);
+    let is_store = |store: &Store| store.control().exists();
+    assert!(!system.stores.iter().any(is_store));
 }
 
 #[test]

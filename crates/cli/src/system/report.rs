@@ -23,6 +23,15 @@ pub fn report(context: &Context, mark: Mark, asked: &Asked) -> Result<(), Error>
         return Ok(());
     };
     let output = &context.output;
+    for (place, commit) in &joined.parts {
+        if commit.marks.forgotten {
+            let root = stores[*place].root.display();
+            output.warn(format_args!(
+                "{mark} cannot be undone: what it replaced in '{root}' takes more space than \
+                 `atomdir -C {root} config history-space` allows"
+            ));
+        }
+    }
     let mut has_units = false;
     let mut names = Vec::new();
     for (place, commit) in &joined.parts {
