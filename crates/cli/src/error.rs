@@ -11,6 +11,7 @@ use crate::explain::{ExitCode, Explain};
 use crate::merging::{Next, NotMerged};
 use crate::output::{json, quoted};
 use crate::refused;
+use crate::system::PackagesInUse;
 use atomdir::client::{
     CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
     TransactionStatus, io_reason, reason,
@@ -83,13 +84,8 @@ pub enum Error {
     /// In one of several stores.
     #[error("in the store '{}': {source}", store.display())]
     Elsewhere { store: PathBuf, source: Box<Error> },
-    /// Nothing has begun.
-    #[error(
-        "another program{} installs packages: it holds '{}'",
-        process.map(|process| format!(", process {process},")).unwrap_or_default(),
-        path.display()
-    )]
-    PackagesInUse { path: PathBuf, process: Option<i32> },
+    #[error(transparent)]
+    PackagesInUse(#[from] PackagesInUse),
     #[error(transparent)]
     Undo(CommitError),
     #[error("{source}")]
@@ -199,10 +195,6 @@ impl Error {
             Error::SeveralTransactions { .. } => {
                 (ExitCode::Usage.code(), Some("name the one you mean".into()))
             }
-            Error::PackagesInUse { .. } => (
-                ExitCode::Conflict.code(),
-                Some("try again when it has ended".into()),
-            ),
             Error::NotOpen { .. } => (
                 ExitCode::NotFound.code(),
                 Some("`atomdir begin` begins one that outlives the store's service".into()),
@@ -274,6 +266,7 @@ impl Error {
             ),
             Error::Random(_) | Error::Signals(_) => (ExitCode::Internal.code(), None),
             Error::Service(error) => explained(error),
+            Error::PackagesInUse(error) => explained(error),
         };
         let conflicts = self.conflicts();
         Explained {

@@ -15,7 +15,7 @@ mod run;
 
 pub use commits::{Joined, connect, find};
 pub use log::log;
-pub use packages::PackagesLocked;
+pub use packages::{PackagesInUse, PackagesLocked};
 pub use recover::{in_doubt, recover};
 pub use report::report;
 pub use run::OfSystem;

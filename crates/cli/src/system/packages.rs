@@ -3,6 +3,7 @@
 //! nobody in the view does.
 
 use crate::error::Error;
+use crate::explain::{ExitCode, Explain};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
@@ -16,6 +17,28 @@ const OTHER_LOCKS: [&str; 3] = [
     "lib/apt/lists/lock",
     "cache/apt/archives/lock",
 ];
+
+/// Another program has one of the locks.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "another program{} installs packages: it holds '{}'",
+    process.map(|process| format!(", process {process},")).unwrap_or_default(),
+    path.display()
+)]
+pub struct PackagesInUse {
+    path: PathBuf,
+    process: Option<i32>,
+}
+
+impl Explain for PackagesInUse {
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::Conflict
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some("try again when it has ended".to_owned())
+    }
+}
 
 /// The files that the views share with the outside.
 pub fn lock_files(roots: &[PathBuf]) -> Vec<PathBuf> {
@@ -62,10 +85,11 @@ fn locked(path: &Path) -> Result<Option<OwnedFd>, Error> {
         Err(Errno::AGAIN | Errno::ACCESS) => {
             let holder = fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)).ok();
             let process = holder.flatten().and_then(|holder| holder.pid);
-            Err(Error::PackagesInUse {
+            Err(PackagesInUse {
                 path: path.to_owned(),
                 process: process.map(|process| process.as_raw_nonzero().get()),
-            })
+            }
+            .into())
         }
         Err(errno) => Err(failed(errno)),
     }

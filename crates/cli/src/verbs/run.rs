@@ -252,6 +252,17 @@ impl Run<'_> {
         Ok(options)
     }
 
+    fn set_terms_of_partners(&mut self) -> Result<(), Error> {
+        let Arguments { begin, end, .. } = self.arguments;
+        for (partner, id) in self.partners.transactions() {
+            if let Some(age) = begin.max_age {
+                partner.connection.abort_after(id, age)?;
+            }
+            end.terms.set(&mut partner.connection, id, None)?;
+        }
+        Ok(())
+    }
+
     /// Prints what the command has changed, in all stores.
     fn show_changes(
         &mut self,
@@ -309,12 +320,7 @@ impl Run<'_> {
         };
         let mut way = arguments.enter.way(sealing);
         way.also = also;
-        for (partner, id) in self.partners.transactions() {
-            if let Some(age) = arguments.begin.max_age {
-                partner.connection.abort_after(id, age)?;
-            }
-            arguments.end.terms.set(&mut partner.connection, id, None)?;
-        }
+        self.set_terms_of_partners()?;
         let shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
