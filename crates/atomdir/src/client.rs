@@ -23,6 +23,7 @@ pub use crate::current::Current;
 pub use crate::ended::{Notice, describe_end};
 pub use crate::entered::Entered;
 pub use crate::error::{CommitError, RequestError};
+pub use crate::joint::{NotTogether, Side, commit_together, link};
 pub use crate::layers::{Layers, OpenLayers};
 pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;
@@ -31,7 +32,7 @@ pub use crate::peer::{PeerCredentials, peer_credentials};
 pub use crate::requests::{CommittedPortion, SnapshotContents};
 pub use crate::settings::{
     ALLOW, Allow, GUARD, GuardChoice, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings,
-    SettingsError, TIMES_WORDS, VIEW,
+    SettingsError, TIMES_WORDS, VIEW, change_profiles, profiles,
 };
 pub use crate::start::{SERVICE_ENVIRONMENT, bring_guard_back};
 pub use crate::surroundings::own as own_surroundings;
@@ -45,8 +46,8 @@ pub use atomdir_protocol::{
 };
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,
-    Coordinator, Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus,
-    LOCK_ALLOW, LockStatus, MergeStep, Outcome, RecoveryReport, SidePaths, Terms, Unconfirmed,
+    Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LOCK_ALLOW,
+    LockStatus, MergeStep, Outcome, Partner, RecoveryReport, SidePaths, Terms, Unconfirmed,
 };
 
 pub mod compare {

@@ -46,6 +46,7 @@ Change it as a whole or not at all:
   shell        Run a shell in a transaction
   make         Run GNU make so that each recipe is a transaction
   unpack       Unpack an archive in one transaction
+  profile      Have programs run in transactions whenever they are called
 
 Step by step:
   begin        Begin a transaction; print its id and where its view is
@@ -112,8 +113,8 @@ pub struct Arguments {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Act as if started in DIR; the store is the one that holds it. With `run`, each further DIR adds
-    /// the transaction of another store
+    /// Act as if started in DIR; the store is the one that holds it. With `run` and `begin`, each
+    /// further DIR adds the transaction of another store
     #[arg(short = 'C', value_name = "DIR", global = true, value_hint = ValueHint::DirPath)]
     pub directories: Vec<PathBuf>,
     /// Use the store though it, or a directory above it, is another user's
@@ -133,7 +134,9 @@ pub struct Global {
     pub verbose: bool,
 }
 
+/// Only the options of the verb that is called are put together: those of all take a millisecond.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Verb {
     Init(verbs::init::Arguments),
     Deinit(verbs::deinit::Arguments),
@@ -141,6 +144,7 @@ pub enum Verb {
     Run(verbs::run::Arguments),
     Make(verbs::make::Arguments),
     Unpack(verbs::unpack::Arguments),
+    Profile(verbs::profile::Arguments),
     Begin(verbs::begin::Arguments),
     Fork(verbs::fork::Arguments),
     Exec(verbs::exec::Arguments),

@@ -57,6 +57,19 @@ pub enum Error {
     Unpack { message: String },
     #[error("cannot run '{server}': {errno}", errno = reason(errno))]
     NoServer { server: PathBuf, errno: Errno },
+    #[error("line {line} of '{}': {why}", file.display())]
+    Profiles {
+        file: PathBuf,
+        line: usize,
+        why: String,
+    },
+    #[error("'{program}' has no profile in the store '{}'", store.display())]
+    NoProfile { program: String, store: PathBuf },
+    #[error("cannot run '{}': {}", program.display(), io_reason(error))]
+    NotStarted {
+        program: PathBuf,
+        error: std::io::Error,
+    },
     #[error("cannot run make: {}", io_reason(_0))]
     Make(std::io::Error),
     #[error(
@@ -84,6 +97,12 @@ pub enum Error {
     /// In one of several stores.
     #[error("in the store '{}': {source}", store.display())]
     Elsewhere { store: PathBuf, source: Box<Error> },
+    /// It was linked with others.
+    #[error("{}", lines::partner_ended(*transaction, *has_committed))]
+    PartnerEnded {
+        transaction: TransactionId,
+        has_committed: bool,
+    },
     #[error(transparent)]
     PackagesInUse(#[from] PackagesInUse),
     #[error(transparent)]
@@ -205,7 +224,17 @@ impl Error {
                     "name it to abort it: `atomdir abort {transaction}`"
                 )),
             ),
-            Error::Make(_) | Error::NoServer { .. } => explain_not_started(self),
+            Error::Make(_) | Error::NoServer { .. } | Error::NotStarted { .. } => {
+                explain_not_started(self)
+            }
+            Error::Profiles { .. } => (
+                ExitCode::Configuration.code(),
+                Some("edit that line: docs/profiles.md has the form of the file".to_owned()),
+            ),
+            Error::NoProfile { .. } => (
+                ExitCode::NotFound.code(),
+                Some("`atomdir profile list` lists the programs that have one".to_owned()),
+            ),
             Error::Unpack { .. } => (ExitCode::CannotCreate.code(), None),
             // Make's own exit code for a recipe that failed.
             Error::CutShort { .. } => (2, Some(cut_short_hint())),
@@ -219,7 +248,7 @@ impl Error {
                 source,
                 open: true,
             } => explain_commit(*transaction, source),
-            Error::Elsewhere { source, .. } => explain_elsewhere(source),
+            Error::Elsewhere { .. } | Error::PartnerEnded { .. } => explain_elsewhere(self),
             Error::Commit { source, .. } if source.is_logged() => explained(source),
             Error::Commit {
                 transaction,
@@ -405,10 +434,14 @@ fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     )
 }
 
-fn explain_elsewhere(source: &Error) -> (u8, Option<String>) {
+fn explain_elsewhere(error: &Error) -> (u8, Option<String>) {
+    let Error::Elsewhere { source, .. } = error else {
+        let hint = "`atomdir abort TX` drops the changes in the other stores";
+        return (ExitCode::NotFound.code(), Some(hint.to_owned()));
+    };
     let explained = source.explain();
     let are_aborted =
-        matches!(source, Error::Commit { open: false, source, .. } if !source.is_logged());
+        matches!(&**source, Error::Commit { open: false, source, .. } if !source.is_logged());
     let hint = match are_aborted {
         true => Some(
             "the transactions of all stores were aborted; `atomdir run --retry N` runs a command again \
@@ -433,6 +466,8 @@ fn explain_not_started(error: &Error) -> (u8, Option<String>) {
         Error::Make(error) if error.kind() == std::io::ErrorKind::NotFound => {
             (127, Some("install GNU make".to_owned()))
         }
+        // As a shell exits.
+        Error::NotStarted { .. } => (126, None),
         _ => (ExitCode::Io.code(), None),
     }
 }

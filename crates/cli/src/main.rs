@@ -18,6 +18,7 @@ mod making;
 mod merging;
 mod output;
 mod picking;
+mod profiles;
 mod refused;
 mod synonyms;
 mod system;
@@ -42,6 +43,10 @@ const BROKEN_PIPE: u8 = 128 + 13;
 fn main() -> ExitCode {
     if let Some(exit_code) = making::answer_make() {
         return ExitCode::from(exit_code);
+    }
+    let quiet = Output::new(false, true, false);
+    if let Some(answer) = profiles::masquerade::answer(quiet) {
+        return ExitCode::from(answer.unwrap_or_else(|error| failed(&error, quiet)));
     }
     completion::answer();
     let arguments = match Arguments::try_parse() {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 38] = [
+const VERBS: [&str; 39] = [
     "init",
     "deinit",
     "config",
@@ -44,6 +44,7 @@ const VERBS: [&str; 38] = [
     "completions",
     "make",
     "unpack",
+    "profile",
     "man",
     "mcp",
 ];
@@ -82,6 +83,7 @@ fn help_matches_the_stored_texts() {
     let mut pages: Vec<(String, Vec<&str>)> = vec![("atomdir".into(), vec!["--help"])];
     pages.extend(VERBS.map(|verb| (verb.to_owned(), vec![verb, "--help"])));
     pages.push(("service-run".into(), vec!["service", "run", "--help"]));
+    pages.push(("profile-add".into(), vec!["profile", "add", "--help"]));
     for (name, arguments) in pages {
         let output = output(&arguments);
         assert_eq!(output.status.code(), Some(0), "{name}");

@@ -4,31 +4,36 @@
 
 mod allow;
 mod choice;
+mod file;
 mod guard;
 mod history;
+mod profiles;
 
 pub use allow::Allow;
 pub use guard::GuardChoice;
 pub use history::History;
+pub use profiles::{change_profiles, profiles};
 
 use choice::Choice;
+use file::TextFile;
 
 use crate::StoreLocation;
 use crate::api::StoreError;
 use crate::resolvers::Patterns;
 use atomdir_disk::reason;
 use atomdir_protocol::ViewChoice;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
-use rustix::fs::{Gid, Uid, unlinkat};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-const NAME: &str = "settings";
-const NAME_NEW: &str = "settings.new";
-const LENGTH_MAX: usize = 1 << 20;
+const FILE: TextFile = TextFile {
+    name: "settings",
+    name_new: "settings.new",
+    mode: Mode::RUSR.union(Mode::WUSR),
+};
 
 /// Who may use the store besides its owner and root.
 pub const ALLOW: &str = "allow";
@@ -199,24 +204,14 @@ impl Settings {
 
     /// Reads the settings of a store; the caller must be its owner or root.
     pub fn of(store: &StoreLocation) -> Result<Settings, SettingsError> {
-        let control = open_control(store)?;
+        let control = file::open_control(store, OFlags::RDONLY)?;
         Settings::read(&control).map_err(|error| error.of(store))
     }
 
     /// Reads the settings in a control directory. There is no file before the
     /// first change.
     pub fn read(control: impl AsFd) -> Result<Settings, ReadError> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(control, NAME, flags, Mode::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(Settings::default()),
-            Err(errno) => return Err(ReadError::Io(errno)),
-        };
-        let stat = fstat(&file).map_err(ReadError::Io)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(ReadError::Damaged("it is not a file".to_owned()));
-        }
-        let text = read_all(&file)?;
+        let text = FILE.read(control)?;
         Settings::parse(&text).map_err(ReadError::Damaged)
     }
 
@@ -304,11 +299,7 @@ impl Settings {
     /// Changes one setting of a store. An empty value restores the default.
     pub fn change(store: &StoreLocation, key: &str, value: &str) -> Result<(), SettingsError> {
         let key = known(key)?;
-        let user = geteuid().as_raw();
-        if user != 0 && user != store.owner {
-            let store = store.root.clone();
-            return Err(SettingsError::NotOwner { store });
-        }
+        require_owner(store)?;
         let mut settings = Settings::of(store)?;
         let encoded = match key {
             ALLOW => settings.allow()?.changed(value)?.encode(),
@@ -335,13 +326,7 @@ impl Settings {
         } else {
             settings.values.insert(key.to_owned(), encoded);
         }
-        let control = open_control(store)?;
-        let io = |errno| SettingsError::Io {
-            store: store.root.clone(),
-            operation: "write",
-            errno,
-        };
-        settings.write(&control, store.owner).map_err(io)
+        FILE.change(store, &settings.encode())
     }
 
     /// Keeps of a copied store's settings only those that admit nobody and loosen no limit. None of a
@@ -355,26 +340,7 @@ impl Settings {
         settings
             .values
             .retain(|key, _| KEPT_OF_COPY.contains(&key.as_str()));
-        settings.write(control, owner)
-    }
-
-    fn write(&self, control: &OwnedFd, owner: u32) -> Result<(), Errno> {
-        // A killed process may have left one.
-        let _ = unlinkat(control, NAME_NEW, AtFlags::empty());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(control, NAME_NEW, flags, Mode::RUSR | Mode::WUSR)?;
-        if geteuid().as_raw() != owner {
-            fchown(&file, Some(Uid::from_raw(owner)), None::<Gid>)?;
-        }
-        let text = self.encode();
-        let mut bytes = text.as_bytes();
-        while !bytes.is_empty() {
-            let count = rustix::io::write(&file, bytes)?;
-            bytes = &bytes[count..];
-        }
-        fsync(&file)?;
-        renameat(control, NAME_NEW, control, NAME)?;
-        fsync(control)
+        FILE.write(control, owner, &settings.encode())
     }
 }
 
@@ -421,34 +387,14 @@ fn parse_append(text: &str) -> Result<Patterns, SettingsError> {
     }
 }
 
-fn open_control(store: &StoreLocation) -> Result<OwnedFd, SettingsError> {
-    let io = |errno| SettingsError::Io {
-        store: store.root.clone(),
-        operation: "open",
-        errno,
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let control = openat(CWD, &store.control, flags, Mode::empty()).map_err(io)?;
-    if fstat(&control).map_err(io)?.st_uid != store.owner {
-        return Err(io(Errno::STALE));
+fn require_owner(store: &StoreLocation) -> Result<(), SettingsError> {
+    let user = geteuid().as_raw();
+    match user == 0 || user == store.owner {
+        true => Ok(()),
+        false => Err(SettingsError::NotOwner {
+            store: store.root.clone(),
+        }),
     }
-    Ok(control)
-}
-
-fn read_all(file: &OwnedFd) -> Result<String, ReadError> {
-    let mut bytes = Vec::new();
-    let mut part = [0; 4096];
-    loop {
-        match rustix::io::retry_on_intr(|| rustix::io::read(file, &mut part)) {
-            Ok(0) => break,
-            Ok(count) => bytes.extend_from_slice(&part[..count]),
-            Err(errno) => return Err(ReadError::Io(errno)),
-        }
-        if bytes.len() > LENGTH_MAX {
-            return Err(ReadError::Damaged("the file is too long".to_owned()));
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| ReadError::Damaged("it is not UTF-8".to_owned()))
 }
 
 #[cfg(test)]

@@ -2,14 +2,13 @@
 //! same files.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 
 use atomdir::TransactionId;
-use atomdir::client::{BeginOptions, Connection, Coordinator, Others};
+use atomdir::client::{BeginOptions, Connection, Others, Side, commit_together};
 
 use crate::bench::Bench;
 use crate::error::{Describe, Result};
-use crate::measure::{Side, in_turns, timed};
+use crate::measure::{self, in_turns, timed};
 use crate::report::{Row, Target};
 use crate::workspace::Workspace;
 
@@ -17,25 +16,24 @@ const RATIO_MAX: f64 = 1.5;
 const CONTENTS: [u8; 4096] = [b'x'; 4096];
 
 pub fn several(bench: &Bench) -> Result<Vec<Row>> {
-    let store = |name| Workspace::fresh(bench, Side::Exact, name, |_| Ok(()));
+    let store = |name| Workspace::fresh(bench, measure::Side::Exact, name, |_| Ok(()));
     let (alone, first, second) = (store("alone")?, store("first")?, store("second")?);
     let (mut one, mut two) = (first.connect()?, second.connect()?);
     let mut only = alone.connect()?;
-    let root = first.path.as_os_str().as_bytes();
     let measured = in_turns(
         bench.many_rounds() * 8,
-        &[Side::Plain, Side::Exact],
+        &[measure::Side::Plain, measure::Side::Exact],
         |side| {
             bench.rest()?;
             let (sample, ()) = timed(|| match side {
-                Side::Plain => {
+                measure::Side::Plain => {
                     let id = changed(&mut only, &["a", "b"])?;
                     only.commit(id, &mut |_| {})?;
                     Ok(())
                 }
                 _ => {
                     let sides = [changed(&mut one, &["a"])?, changed(&mut two, &["b"])?];
-                    commit_both((&mut one, root), &mut two, sides)
+                    commit_both(&mut one, &mut two, sides)
                 }
             })?;
             Ok(sample.into())
@@ -57,20 +55,20 @@ fn changed(connection: &mut Connection, names: &[&str]) -> Result<TransactionId>
     Ok(begun.id)
 }
 
-/// The steps of `atomdir run` with two stores.
+/// As `atomdir run` with two stores does it.
 fn commit_both(
-    (one, root): (&mut Connection, &[u8]),
+    one: &mut Connection,
     two: &mut Connection,
     [first, second]: [TransactionId; 2],
 ) -> Result<()> {
-    let store = one.coordinate(first, Others::Refuse, &mut |_| {})?;
-    let coordinator = Coordinator {
-        store: store.unwrap_or_default(),
-        root: root.to_vec(),
-        transaction: first,
+    let side = |connection, transaction| Side {
+        connection,
+        transaction,
     };
-    two.vote(second, &coordinator, Others::Refuse, &mut |_| {})?;
-    one.commit(first, &mut |_| {})?;
-    two.commit_decided(second, false, &mut |_| {})?;
+    let mut sides = [side(one, first), side(two, second)];
+    let committed = commit_together(&mut sides, None, Others::Refuse, &mut |_| {});
+    for one in committed.map_err(|failed| failed.error)? {
+        one?;
+    }
     Ok(())
 }

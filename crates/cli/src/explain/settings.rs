@@ -26,7 +26,7 @@ impl Explain for SettingsError {
                 Some(format!("the settings are: {}", SETTING_KEYS.join(", ")))
             }
             SettingsError::Damaged { .. } => {
-                Some("repair the file `settings` in the control directory, or remove it".to_owned())
+                Some("repair it in the control directory (the file `settings`, or `profiles`), or remove it".to_owned())
             }
             SettingsError::NotShareable { .. } => {
                 Some("make it a store of root's, or let the others act as its owner".to_owned())

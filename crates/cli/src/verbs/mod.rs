@@ -23,6 +23,7 @@ pub mod man;
 pub mod mcp;
 pub mod mount;
 pub mod pin;
+pub mod profile;
 pub mod prune;
 pub mod recover;
 pub mod refresh;
@@ -52,9 +53,9 @@ pub type ExitCode = u8;
 pub const SUCCESS: ExitCode = 0;
 
 pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
-    if !context.others().is_empty() && !matches!(verb, Verb::Run(_)) {
+    if !context.others().is_empty() && !matches!(verb, Verb::Run(_) | Verb::Begin(_)) {
         return Err(Error::usage(
-            "only `run` works in several stores at once: give one `-C`",
+            "only `run` and `begin` work in several stores at once: give one `-C`",
         ));
     }
     match verb {
@@ -64,6 +65,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Run(arguments) => run::run(&arguments, context),
         Verb::Make(arguments) => make::run(&arguments, context),
         Verb::Unpack(arguments) => unpack::run(&arguments, context),
+        Verb::Profile(arguments) => profile::run(&arguments, context),
         Verb::Begin(arguments) => begin::run(&arguments, context),
         Verb::Fork(arguments) => fork::run(&arguments, context),
         Verb::Exec(arguments) => exec::run(&arguments, context),

@@ -160,17 +160,10 @@ impl Run<'_> {
                 end.on_conflict == Some(OnConflict::Keep),
                 "--on-conflict keep",
             ),
-            (begin.outer.is_some(), "--in"),
-            (
-                begin.isolation == Isolation::Serializable,
-                "--isolation serializable",
-            ),
         ];
         match refused.iter().find(|(is_wanted, _)| *is_wanted) {
-            Some((_, what)) => Err(Error::usage(format!(
-                "{what} is not possible in several stores at once"
-            ))),
-            None => Ok(()),
+            Some((_, what)) => Err(attempt::not_in_several(what)),
+            None => Partners::refuse_alone(begin),
         }
     }
 
@@ -253,12 +246,9 @@ impl Run<'_> {
     }
 
     fn set_terms_of_partners(&mut self) -> Result<(), Error> {
-        let Arguments { begin, end, .. } = self.arguments;
+        let terms = &self.arguments.end.terms;
         for (partner, id) in self.partners.transactions() {
-            if let Some(age) = begin.max_age {
-                partner.connection.abort_after(id, age)?;
-            }
-            end.terms.set(&mut partner.connection, id, None)?;
+            terms.set(&mut partner.connection, id, None)?;
         }
         Ok(())
     }
@@ -303,12 +293,13 @@ impl Run<'_> {
         let current = context.current(connected);
         let options = self.options(current)?;
         let sealed = options.sealed;
-        // Before this process enters a mount namespace for a native view, where later mounts may not be.
-        let also = self.partners.begin(&options)?;
-        let (mut transaction, view) = attempt::begin(context, connected, &options)?;
+        let begun = attempt::begin_all(context, connected, &options, &mut self.partners)?;
+        let (mut transaction, view, also) = begun;
         self.transaction = Some(transaction.id);
+        (self.partners).link(&mut connected.connection, transaction.id)?;
         if let Some(age) = arguments.begin.max_age {
             connected.connection.abort_after(transaction.id, age)?;
+            self.partners.abort_after(age)?;
         }
         let connection = &mut connected.connection;
         arguments.end.terms.set(connection, transaction.id, None)?;
@@ -319,7 +310,6 @@ impl Run<'_> {
             false => None,
         };
         let mut way = arguments.enter.way(sealing);
-        way.also = also;
         self.set_terms_of_partners()?;
         let shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
@@ -330,6 +320,7 @@ impl Run<'_> {
             None => Vec::new(),
         };
         let inside = (&transaction, view);
+        (way.also, way.heard) = (also, self.partners.heard());
         let ran = attempt::run_command(
             context,
             connected,
@@ -354,6 +345,9 @@ impl Run<'_> {
                 opened: arguments.dry_run || terminal.is_some(),
                 stays_open: wish == Wish::Keep || terminal.is_some(),
             };
+            let first = (&*connected, &transaction);
+            let wish = if arguments.dry_run { Wish::Abort } else { wish };
+            (self.partners).close(context, first, (&ran, &closing), wish)?;
             match ran.close(context, connected, transaction, closing)? {
                 Closed::Exact(exact) => transaction = exact,
                 Closed::InUse(error) => return attempt::left_open(context, error, (ended, wish)),

@@ -27,6 +27,7 @@ use crate::rights::walls::Walls;
 use crate::service::{Asker, IdleTime, Service, Stop};
 use crate::transactions::Transactions;
 use crate::transactions::aside::{self, Tended};
+use crate::transactions::committers::Committers;
 use crate::transactions::expiry::{self, Expiry};
 use crate::transactions::in_doubt::{self, Questions};
 use crate::transactions::notices::Notices;
@@ -200,6 +201,7 @@ impl Running {
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
             tended: Tended::default(),
+            committers: Committers::default(),
             questions: Questions::default(),
             latch,
             started: now(),

@@ -1,7 +1,7 @@
 //! Takes back a transaction of the whole system, in all of its stores or in none.
 
 use super::Arguments;
-use crate::attempt::{Side, aborted, commit_all};
+use crate::attempt::{aborted, commit_all, side};
 use crate::changes::{ChangeList, Listing};
 use crate::context::{Connected, Context};
 use crate::error::Error;
@@ -146,12 +146,9 @@ impl Undoing<'_> {
             return Ok(());
         }
         let sides = stores.iter_mut().zip(&self.begun);
-        let mut sides: Vec<Side<'_>> = sides
+        let mut sides: Vec<_> = sides
             .filter_map(|(store, begun)| {
-                let Connected {
-                    connection, root, ..
-                } = store;
-                begun.map(|id| (connection, root.as_path(), id))
+                begun.map(|id| side(&mut store.connection, &store.root, id))
             })
             .collect();
         if sides.is_empty() {
@@ -159,7 +156,7 @@ impl Undoing<'_> {
                 "nothing was changed at these paths".to_owned(),
             ));
         }
-        commit_all(context, &mut sides, Others::Refuse).map(|_| ())
+        commit_all(context, &mut sides, None, Others::Refuse).map(|_| ())
     }
 
     fn begin(
