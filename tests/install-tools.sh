@@ -29,6 +29,7 @@ packages="
     e2fsprogs mount # a small ext4 of its own: the full file system, power cuts
     xfsprogs btrfs-progs    # power cuts on xfs and btrfs
     util-linux      # setpriv, unshare
+    debootstrap     # a whole system, for ./test --full
     bubblewrap      # bwrap: callers in sandboxes
 "
 names=$(printf '%s' "$packages" | sed 's/#.*//')

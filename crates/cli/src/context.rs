@@ -22,6 +22,8 @@ pub struct Context {
     directory: PathBuf,
     /// Directories in other stores, whose transactions are committed together with this one's.
     others: Vec<PathBuf>,
+    /// Where commands start, if not in the first store.
+    start: Option<PathBuf>,
     trust: Trust,
     current_transaction: Option<OsString>,
     current: Option<Current>,
@@ -76,6 +78,7 @@ impl Context {
             output,
             directory,
             others,
+            start: None,
             trust: if global.trust {
                 Trust::Everyone
             } else {
@@ -93,6 +96,22 @@ impl Context {
             tells_news: false,
             ..self
         }
+    }
+
+    /// The same in several stores, whose roots these are; `None`: they are none. Commands start where
+    /// the caller is.
+    pub fn of_stores(&self, roots: impl IntoIterator<Item = PathBuf>) -> Option<Context> {
+        let mut roots = roots.into_iter();
+        Some(Context {
+            output: self.output,
+            directory: roots.next()?,
+            others: roots.collect(),
+            start: Some(self.directory.clone()),
+            trust: self.trust,
+            current_transaction: self.current_transaction.clone(),
+            current: self.current.clone(),
+            tells_news: self.tells_news,
+        })
     }
 
     pub fn directory(&self) -> &Path {
@@ -357,6 +376,11 @@ impl Context {
             ended::tell_news(&mut connection, self.output);
         }
         Connected::outside(&self.directory, store, connection)
+    }
+
+    /// The caller's directory for a command, relative to the store's root or absolute.
+    pub fn start_in<'a>(&'a self, connected: &'a Connected) -> &'a Path {
+        self.start.as_deref().unwrap_or(&connected.start)
     }
 
     /// The transaction that the user means: the named one, by default the current

@@ -1,6 +1,7 @@
 //! All errors of verbs, and the one place that turns them into a message, a hint and
 //! an exit code.
 
+mod hints;
 mod lines;
 
 pub use lines::conflict_line;
@@ -8,14 +9,16 @@ pub use lines::conflict_line;
 use crate::attempt::deviations;
 use crate::enter::{self, EnterError};
 use crate::explain::{ExitCode, Explain};
-use crate::merging::{Next, NotMerged};
+use crate::merging::NotMerged;
 use crate::output::{json, quoted};
 use crate::refused;
+use crate::system::PackagesInUse;
 use atomdir::client::{
     CommitError, Conflict, Deviation, Failure, FailureKind, RequestError, SettingsError,
     TransactionStatus, io_reason, reason,
 };
 use atomdir::{ConnectError, FindError, InitError, TransactionId};
+use hints::{not_merged_hint, unnamed};
 use lines::{not_merged_line, numbers, transaction_line};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -102,6 +105,8 @@ pub enum Error {
         transaction: TransactionId,
         has_committed: bool,
     },
+    #[error(transparent)]
+    PackagesInUse(#[from] PackagesInUse),
     #[error(transparent)]
     Undo(CommitError),
     #[error("{source}")]
@@ -201,26 +206,10 @@ impl Error {
             Error::Directory { errno, .. }
             | Error::Write { errno, .. }
             | Error::AllowLock { errno, .. } => (of_errno(*errno), None),
-            Error::NoTransaction => (
-                ExitCode::NotFound.code(),
-                Some(
-                    "`atomdir begin` begins one; root sees those of others with `atomdir list`"
-                        .into(),
-                ),
-            ),
-            Error::SeveralTransactions { .. } => {
-                (ExitCode::Usage.code(), Some("name the one you mean".into()))
-            }
-            Error::NotOpen { .. } => (
-                ExitCode::NotFound.code(),
-                Some("`atomdir begin` begins one that outlives the store's service".into()),
-            ),
-            Error::InUse { transaction, .. } => (
-                ExitCode::Usage.code(),
-                Some(format!(
-                    "name it to abort it: `atomdir abort {transaction}`"
-                )),
-            ),
+            Error::NoTransaction
+            | Error::SeveralTransactions { .. }
+            | Error::NotOpen { .. }
+            | Error::InUse { .. } => unnamed(self),
             Error::Make(_) | Error::NoServer { .. } | Error::NotStarted { .. } => {
                 explain_not_started(self)
             }
@@ -292,6 +281,7 @@ impl Error {
             ),
             Error::Random(_) | Error::Signals(_) => (ExitCode::Internal.code(), None),
             Error::Service(error) => explained(error),
+            Error::PackagesInUse(error) => explained(error),
         };
         let conflicts = self.conflicts();
         Explained {
@@ -344,41 +334,6 @@ fn counted_not(not_merged: &[NotMerged]) -> String {
         1 => "nothing was committed: one conflict cannot be".to_owned(),
         count => format!("nothing was committed: {count} conflicts cannot be"),
     }
-}
-
-fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged]) -> String {
-    let of = |next: Next| {
-        let numbers = not_merged.iter().filter(|one| one.next == next);
-        let numbers: Vec<String> = numbers.map(|one| one.number.to_string()).collect();
-        (!numbers.is_empty()).then(|| numbers.join(","))
-    };
-    if of(Next::Abort).is_some() {
-        return format!(
-            "no side can be taken either: `atomdir abort {transaction}` drops its changes; then run \
-             its programs again"
-        );
-    }
-    let edited = of(Next::Edit).map(|numbers| {
-        format!(
-            "edit the marked files in the view, then take your side of them: --take-mine {numbers}"
-        )
-    });
-    let by_hand = of(Next::ByHand).map(|numbers| {
-        format!(
-            "add --markers or --tool to merge {numbers} by hand, or take a side: --take-mine or \
-             --take-theirs {numbers}"
-        )
-    });
-    let either = of(Next::TakeSide)
-        .map(|numbers| format!("take a side: --take-mine or --take-theirs {numbers}"));
-    let theirs =
-        of(Next::TakeTheirs).map(|numbers| format!("take their side: --take-theirs {numbers}"));
-    let steps = [edited, by_hand, either, theirs];
-    let steps: Vec<String> = steps.into_iter().flatten().collect();
-    format!(
-        "{}; with `atomdir commit {transaction} --merge`, and the other sides as before",
-        steps.join("; ")
-    )
 }
 
 fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Option<String>) {

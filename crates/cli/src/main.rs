@@ -21,6 +21,7 @@ mod picking;
 mod profiles;
 mod refused;
 mod synonyms;
+mod system;
 mod unpacking;
 mod verbs;
 mod when;

@@ -1,6 +1,7 @@
 //! Which commits a user means: numbers, ranges, the newest ones, or all since a moment.
 
 use crate::error::Error;
+use crate::system::Mark;
 use crate::when::{self, When};
 use atomdir::client::{CommitFilter, Connection, compare::PathFilter};
 use atomdir::{CommitSummary, Sequence, Timestamp};
@@ -19,6 +20,8 @@ pub enum Which {
     Range(One, Option<One>),
     /// All that were made since then.
     Since(Timestamp),
+    /// Those of one transaction of the whole system.
+    Marked(Mark),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,9 @@ pub struct Chosen {
 }
 
 pub fn parse(text: &str) -> Result<Which, String> {
+    if let Some(mark) = Mark::parse(text) {
+        return Ok(Which::Marked(mark));
+    }
     if let Some(last) = text.strip_prefix("..") {
         return Err(format!(
             "name the first commit as well, as in 1..{last}: what the oldest ones replaced may not be \
@@ -132,6 +138,7 @@ fn listed(connection: &mut Connection, words: &[Which]) -> Result<Vec<CommitSumm
             Which::Since(moment) => {
                 since = Some(since.map_or(moment, |known| known.min(moment)));
             }
+            Which::Marked(mark) => return Err(only_in_system(mark)),
             Which::Range(first, last) => {
                 for end in [Some(first), last].into_iter().flatten() {
                     match end {
@@ -151,6 +158,12 @@ fn listed(connection: &mut Connection, words: &[Which]) -> Result<Vec<CommitSumm
     Ok(connection.log_only((&PathFilter::default(), only), None, limit)?)
 }
 
+fn only_in_system(mark: Mark) -> Error {
+    Error::usage(format!(
+        "{mark} is a transaction of the whole system: name it with `--system`"
+    ))
+}
+
 fn matching(log: &[CommitSummary], word: Which) -> Result<Vec<Sequence>, Error> {
     let (first, last) = match word {
         Which::Since(moment) => {
@@ -162,6 +175,7 @@ fn matching(log: &[CommitSummary], word: Which) -> Result<Vec<Sequence>, Error> 
             };
         }
         Which::Range(first, last) => (first, last),
+        Which::Marked(mark) => return Err(only_in_system(mark)),
     };
     let number = |one| match one {
         One::Number(number) => Ok(Sequence(number)),

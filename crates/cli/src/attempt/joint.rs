@@ -26,7 +26,7 @@ struct Partner {
     transaction: Option<Transaction>,
 }
 
-pub(super) fn side<'a>(
+pub fn side<'a>(
     connection: &'a mut Connection,
     root: &'a Path,
     transaction: TransactionId,
@@ -279,7 +279,7 @@ pub fn conclude(
 
 /// Commits all or none, and warns of those that are in doubt for now. `decides` is the place of the one that
 /// decides, if some have voted for it before.
-pub(super) fn commit_all(
+pub fn commit_all(
     context: &Context,
     sides: &mut [(Side<'_>, &Path)],
     decides: Option<usize>,

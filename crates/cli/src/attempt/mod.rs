@@ -23,7 +23,9 @@ mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
-pub use joint::{Partners, aborted, conclude as conclude_jointly, not_in_several};
+pub use joint::{
+    Partners, aborted, commit_all, conclude as conclude_jointly, not_in_several, side,
+};
 pub use landed::PartDone;
 pub use linked::{Linked, enter_linked, root as root_of};
 pub use met::refuse_met;
@@ -77,9 +79,10 @@ pub fn run_command(
     let binding = ViewBinding {
         base: connected.root.clone(),
         view,
-        directory: connected.start.clone(),
+        directory: context.start_in(connected).to_owned(),
         may_be_unbound: way.may_be_unbound,
         also: way.also,
+        around: way.around,
         sealing: way.sealing,
     };
     let mut environment = environment.to_vec();

@@ -1,7 +1,7 @@
 //! Options of the verbs that begin a transaction, and of those that end one.
 
 use super::Wish;
-use crate::enter::{AlsoBound, Ended, Sealing};
+use crate::enter::{AlsoBound, Around, Ended, Sealing};
 use atomdir::client::{Connection, Others, Transaction};
 use atomdir::{Conflicts, Durability, Isolation, TransactionId};
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -193,6 +193,7 @@ impl EnterArguments {
             may_be_unbound: self.allow_unbound,
             also: Vec::new(),
             heard: Vec::new(),
+            around: Around::default(),
             sealing,
         }
     }
@@ -205,6 +206,7 @@ pub struct Way<'a> {
     pub also: Vec<AlsoBound>,
     /// For each of them, the connection of the process that mounted it.
     pub heard: Vec<(&'a Connection, &'a Transaction)>,
+    pub around: Around,
     /// Set if the command is to be sealed.
     pub sealing: Option<Sealing>,
 }

@@ -102,6 +102,11 @@ impl Ran {
         }
     }
 
+    /// The view that the command had.
+    pub fn view(&self) -> &Tree {
+        &self.view
+    }
+
     /// The processes that the command has left running, to be reported when the transaction has ended.
     pub fn background(&self) -> Background {
         self.remainder.background()

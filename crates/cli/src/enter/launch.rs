@@ -117,7 +117,12 @@ impl Launch<'_> {
                 (Way::Plain(root.as_raw_fd()), Path::new(".").join(directory))
             }
             _ => (
-                Way::Namespace(Namespace::new(base, view, &self.binding.also)?),
+                Way::Namespace(Namespace::new(
+                    base,
+                    view,
+                    &self.binding.also,
+                    &self.binding.around,
+                )?),
                 base.join(directory),
             ),
         };

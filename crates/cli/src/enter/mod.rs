@@ -10,6 +10,7 @@
 //! The command stays in our process group: the terminal treats both as one job.
 
 mod apart;
+mod around;
 mod child;
 mod descendants;
 mod explain;
@@ -29,6 +30,7 @@ mod signals;
 mod tests;
 
 pub use apart::stand_apart;
+pub use around::Around;
 pub use child::{Background, Ended, Remainder, ServiceWatch, start};
 pub use explain::explain;
 pub use lent_mount::lend;
@@ -54,13 +56,14 @@ pub struct ViewBinding {
     /// The store's root, as an absolute path without symbolic links.
     pub base: PathBuf,
     pub view: Tree,
-    /// The caller's directory, relative to the store's root.
+    /// The caller's directory, relative to the store's root or absolute.
     pub directory: PathBuf,
     /// Whether the command may run under the view's own path if the view cannot
     /// be bound over the store's.
     pub may_be_unbound: bool,
     /// The views of other stores, which the command sees in their places.
     pub also: Vec<AlsoBound>,
+    pub around: Around,
     /// Set for a command that is to be sealed.
     pub sealing: Option<Sealing>,
 }

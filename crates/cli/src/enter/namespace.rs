@@ -3,6 +3,7 @@
 //! [`Namespace::enter`] runs between fork and exec, where only system calls are allowed:
 //! it allocates nothing, and all that it needs is made before the fork.
 
+use super::around::{Around, Prepared};
 use super::private_root::PrivateRoot;
 use super::seal::{self, Seal};
 use super::{AlsoBound, Step, Tree};
@@ -37,6 +38,7 @@ pub(super) struct Namespace {
     /// Set if the store is the root directory.
     private_root: Option<PrivateRoot>,
     others: Vec<Other>,
+    around: Prepared,
     maps: UserMaps,
 }
 
@@ -71,7 +73,12 @@ pub(super) fn enter_as_mounter() -> Result<(), (Step, Errno)> {
 }
 
 impl Namespace {
-    pub(super) fn new(base: &Path, view: &Tree, also: &[AlsoBound]) -> io::Result<Namespace> {
+    pub(super) fn new(
+        base: &Path,
+        view: &Tree,
+        also: &[AlsoBound],
+        around: &Around,
+    ) -> io::Result<Namespace> {
         let other = |one: &AlsoBound| {
             Ok(Other {
                 base: super::c_path(&one.base)?,
@@ -88,6 +95,7 @@ impl Namespace {
                 None
             },
             others: also.iter().map(other).collect::<io::Result<_>>()?,
+            around: Prepared::new(around)?,
             maps: UserMaps::own(),
         })
     }
@@ -129,6 +137,12 @@ impl Namespace {
     }
 
     fn bind(&self) -> Result<(), Errno> {
+        self.around.hold()?;
+        self.bind_views()?;
+        self.around.attach()
+    }
+
+    fn bind_views(&self) -> Result<(), Errno> {
         if !self.others.is_empty() {
             // It is in the new namespace, and stays the current directory.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -63,7 +63,7 @@ impl PrivateRoot {
 }
 
 /// Recursive binds include mounts below other mounts, so those need not be listed.
-fn outermost(mut points: Vec<PathBuf>) -> Vec<PathBuf> {
+pub(super) fn outermost(mut points: Vec<PathBuf>) -> Vec<PathBuf> {
     points.retain(|point| point != Path::new("/"));
     points.sort();
     points.dedup();

@@ -36,6 +36,7 @@ impl Scene {
                 sealing: None,
                 may_be_unbound: false,
                 also: Vec::new(),
+                around: Around::default(),
             },
             directory,
             _alone: alone,

@@ -2,12 +2,13 @@ use super::{ExitCode, SUCCESS};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json::Text, quoted};
+use crate::system::SystemArguments;
 use atomdir::InitError;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Make a store an ordinary directory again
 ///
@@ -26,6 +27,8 @@ pub struct Arguments {
     /// remove what was in the way of commits
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    system: SystemArguments,
 }
 
 #[derive(Serialize)]
@@ -46,12 +49,27 @@ impl Show for Deinitialized<'_> {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if arguments.system.system {
+        if arguments.store.is_some() {
+            return Err(Error::usage(
+                "`--system` is about its own directories, not DIR",
+            ));
+        }
+        for store in arguments.system.stores(context)? {
+            deinit(arguments, context, &store.root)?;
+        }
+        return Ok(SUCCESS);
+    }
     let directory = match &arguments.store {
         Some(directory) => context.directory().join(directory),
         None => context.directory().to_owned(),
     };
-    atomdir::check_deinit(&directory, context.trust())?;
-    if let Some(mut connected) = context.connect_to_running_at(&directory)? {
+    deinit(arguments, context, &directory)
+}
+
+fn deinit(arguments: &Arguments, context: &Context, directory: &Path) -> Result<ExitCode, Error> {
+    atomdir::check_deinit(directory, context.trust())?;
+    if let Some(mut connected) = context.connect_to_running_at(directory)? {
         if !arguments.force {
             refuse_unconfirmed(&mut connected)?;
         }
@@ -60,7 +78,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             false => connected.connection.stop()?,
         };
     }
-    let done = atomdir::deinit_with(&directory, arguments.force, context.trust())?;
+    let done = atomdir::deinit_with(directory, arguments.force, context.trust())?;
     context.output.confirm(&Deinitialized {
         directory: Text(done.root.as_os_str().as_bytes()),
         commits_forgotten: done.commits,

@@ -3,6 +3,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::git;
 use crate::output::{Painter, Show, json::Text, quoted};
+use crate::system::{SystemArguments, may_be_outside};
 use atomdir::client::{ALLOW, HISTORY_AGE, Settings};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -14,9 +15,10 @@ use std::path::PathBuf;
 ///
 /// Its files stay where they are and as they are; the control directory
 /// .atomdir is added. Doing it again is harmless.
-#[derive(Debug, Args)]
-#[command(after_help = "Example:
-  atomdir init /srv/site")]
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:
+  atomdir init /srv/site
+  atomdir init --system")]
 pub struct Arguments {
     /// The directory; by default the current one
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -51,6 +53,8 @@ pub struct Arguments {
     /// Keep nothing of what commits replace, so that none can be undone
     #[arg(long)]
     no_history: bool,
+    #[command(flatten)]
+    system: SystemArguments,
 }
 
 #[derive(Serialize)]
@@ -88,6 +92,31 @@ impl Show for Initialized<'_> {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if !arguments.system.system {
+        return init(arguments, context);
+    }
+    if arguments.store.is_some() || arguments.control.is_some() || arguments.log.is_some() {
+        return Err(Error::usage(
+            "with `--system`, each store has its usual directory, control directory and log",
+        ));
+    }
+    for directory in arguments.system.directories(context)? {
+        let one = Arguments {
+            store: Some(directory.clone()),
+            ..arguments.clone()
+        };
+        match init(&one, context) {
+            Err(error) if may_be_outside(&directory) => context.output.note(format_args!(
+                "'{}' is no store, and `run --system` keeps it as it is: {error}",
+                directory.display()
+            )),
+            made => made.map(|_| ())?,
+        }
+    }
+    Ok(SUCCESS)
+}
+
+fn init(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let directory = match &arguments.store {
         Some(directory) => context.directory().join(directory),
         None => context.directory().to_owned(),
@@ -143,7 +172,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             ));
         }
     }
-    if created && control.is_none() {
+    if created && control.is_none() && !arguments.system.system {
         context.output.note(
             "it has the directory .atomdir now: tell programs that watch it or make copies of it to \
              leave that out, or have it elsewhere (`init --control`)",

@@ -5,6 +5,7 @@ use crate::changes::Filter;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
+use crate::system::{self, SystemArguments};
 use crate::when::{self, When};
 use atomdir::client::{Account, CommitFilter, ForgottenEarly, HistoryStatus, Unconfirmed};
 use atomdir::{CommitSummary, Sequence};
@@ -34,23 +35,25 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     limit: u64,
     /// Only those made since then: 2h (ago), a date and time, or after the commit of this number
-    #[arg(long, value_name = "WHEN", value_parser = when::parse)]
+    #[arg(long, value_name = "WHEN", value_parser = when::parse, conflicts_with = "system")]
     since: Option<When>,
     /// Only those whose label contains this text, in upper or lower case
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "system")]
     grep: Option<OsString>,
     /// Only those of this user
-    #[arg(long, value_name = "USER", value_parser = user)]
+    #[arg(long, value_name = "USER", value_parser = user, conflicts_with = "system")]
     user: Option<u32>,
     /// Only numbers and labels, a line for each
     #[arg(long)]
     oneline: bool,
     /// Also show the contents that each changed, as `show --patch` does
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "system")]
     patch: bool,
     /// Only those that changed something at or below these paths
-    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath, conflicts_with = "system")]
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    system: SystemArguments,
 }
 
 fn user(text: &str) -> Result<u32, String> {
@@ -119,7 +122,7 @@ pub(super) fn note_commits(context: &Context, connected: &mut Connected) -> Resu
 }
 
 /// What has become of a commit: words in brackets and a blank, or nothing.
-pub(super) fn marks(commit: &CommitSummary) -> String {
+pub fn marks(commit: &CommitSummary) -> String {
     let marks = &commit.marks;
     let mut words = Vec::new();
     words.extend(marks.undone_by.map(|by| format!("undone by {by}")));
@@ -150,6 +153,10 @@ impl Serialize for Log {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if let Some(context) = arguments.system.context(context)? {
+        system::log(&context, arguments.limit, arguments.oneline)?;
+        return Ok(SUCCESS);
+    }
     let mut connected = context.connect()?;
     let filter = Filter::new(&connected.root, &connected.start, &arguments.paths)?;
     let after = match arguments.since {

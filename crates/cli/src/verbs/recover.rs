@@ -3,6 +3,7 @@ use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::inspection::{Inspected, look};
 use crate::output::{Painter, Show, Style, counted, escaped, json};
+use crate::system::{self, SystemArguments};
 use atomdir::hosting::with_remedy;
 use atomdir_service::Inspection;
 use clap::Args;
@@ -20,15 +21,17 @@ use std::io::{self, Write};
   atomdir recover --dry-run || echo damaged")]
 pub struct Arguments {
     /// Only report what recovery would do, and what is damaged; change nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "system")]
     dry_run: bool,
     /// Give up the log, if it is on another file system and lost, and what only it knows
     ///
     /// The base stays as it is: it has every commit up to the last checkpoint, and of later
     /// ones perhaps a part. Open transactions end. The store then has an empty log in its control
     /// directory. `recover --dry-run` says what is lost.
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with_all = ["dry_run", "system"])]
     without_log: bool,
+    #[command(flatten)]
+    system: SystemArguments,
 }
 
 #[derive(Serialize)]
@@ -208,6 +211,10 @@ fn give_up_log(context: &Context) -> Result<(), Error> {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if let Some(context) = arguments.system.context(context)? {
+        system::recover(&context)?;
+        return Ok(SUCCESS);
+    }
     if arguments.dry_run {
         return dry_run(context);
     }

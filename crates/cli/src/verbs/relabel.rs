@@ -3,6 +3,7 @@ use crate::completion::commits;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, escaped, json::Text};
+use crate::system::keeping_mark;
 use atomdir::Sequence;
 use clap::Args;
 use serde::Serialize;
@@ -39,10 +40,16 @@ impl Show for Relabelled<'_> {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let (commit, label) = (arguments.commit, arguments.label.as_bytes());
+    let commit = arguments.commit;
     let mut connection = context.connect()?.connection;
-    connection.relabel(Sequence(commit), label.to_vec())?;
-    let label = Text(label);
+    let older = connection.log(Some(Sequence(commit.saturating_add(1))), 1)?;
+    let old = older.first().filter(|one| one.sequence.0 == commit);
+    let label = match old {
+        Some(old) => keeping_mark(&old.label, arguments.label.as_bytes()),
+        None => arguments.label.as_bytes().to_vec(),
+    };
+    connection.relabel(Sequence(commit), label.clone())?;
+    let label = Text(&label);
     context.output.confirm(&Relabelled { commit, label })?;
     Ok(SUCCESS)
 }

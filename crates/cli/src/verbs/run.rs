@@ -11,7 +11,8 @@ use crate::context::{Connected, Context};
 use crate::enter::Ended;
 use crate::error::Error;
 use crate::output::{escaped, to_json};
-use atomdir::client::{BeginOptions, ViewChoice};
+use crate::system::{OfSystem, SystemArguments};
+use atomdir::client::{BeginOptions, Others, Transaction, ViewChoice};
 use atomdir::{Conflicts, Isolation, TransactionId};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -30,7 +31,8 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   atomdir run -C /srv/site -- ./upgrade.sh
   atomdir run --retry 10 --timeout 5m -- make install
-  atomdir run --ask -- rm -r old")]
+  atomdir run --ask -- rm -r old
+  atomdir run --system -- apt-get install nginx")]
 pub struct Arguments {
     #[command(flatten)]
     begin: BeginArguments,
@@ -49,6 +51,8 @@ pub struct Arguments {
     view: ViewArguments,
     #[command(flatten)]
     enter: EnterArguments,
+    #[command(flatten)]
+    system: SystemArguments,
     /// After a conflict begin anew and run the command again, up to N times
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = number::<u32>)]
@@ -68,9 +72,16 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let status = arguments.status_fd.map(StatusDescriptor::new).transpose()?;
+    let of_system = arguments.system.context(context)?;
+    let system = match &of_system {
+        Some(stores) => Some(OfSystem::new(stores, context, &arguments.system)?),
+        None => None,
+    };
+    let context = of_system.as_ref().unwrap_or(context);
     let mut run = Run {
         arguments,
         context,
+        system,
         first: None,
         transaction: None,
         partners: Partners::default(),
@@ -85,6 +96,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         result: result.as_ref().map(|(_, outcome)| outcome.clone()),
     };
     let printed = print(&finished, status.as_ref(), context);
+    if let (Some(system), Ok((_, Outcome::Committed(_)))) = (&run.system, &result) {
+        system.report(context);
+    }
     let exit_code = finished.exit_code;
     result.and(printed).and(Ok(exit_code))
 }
@@ -124,6 +138,7 @@ fn refuse_only_whole(options: &BeginOptions) -> Result<(), Error> {
 struct Run<'a> {
     arguments: &'a Arguments,
     context: &'a Context,
+    system: Option<OfSystem>,
     /// The one that was begun first: however often it is tried again, it is as old.
     first: Option<TransactionId>,
     /// The one that was begun last.
@@ -205,15 +220,13 @@ impl Run<'_> {
         }
     }
 
-    fn once(
-        &mut self,
-        connected: &mut Connected,
-        terminal: Option<&mut Terminal>,
-    ) -> Result<(Ended, Outcome), Error> {
-        let (arguments, context) = (self.arguments, self.context);
-        let command = &arguments.command;
-        let current = context.current(connected);
-        let label = attempt::command_line(command);
+    fn options(&self, current: Option<TransactionId>) -> Result<BeginOptions, Error> {
+        let arguments = self.arguments;
+        let label = attempt::command_line(&arguments.command);
+        let label = match &self.system {
+            Some(system) => system.mark.added_to(&label),
+            None => label,
+        };
         let is_shown = arguments.dry_run || arguments.end.ask;
         let sealed = arguments.seal.is_wanted(is_shown);
         let options = BeginOptions {
@@ -229,6 +242,49 @@ impl Run<'_> {
         if arguments.commit_within {
             refuse_only_whole(&options)?;
         }
+        Ok(options)
+    }
+
+    /// Prints what the command has changed, in all stores.
+    fn show_changes(
+        &mut self,
+        connected: &mut Connected,
+        transaction: &Transaction,
+        others: Others,
+        terminal: Option<Terminal>,
+    ) -> Result<(), Error> {
+        let output = &self.context.output;
+        attempt::freeze(
+            self.context,
+            &mut connected.connection,
+            transaction.id,
+            others,
+        )?;
+        let lines = connected.connection.changes(transaction.id)?;
+        let rights = Rights::find(connected, transaction, &lines)?;
+        let changes = ChangeList::with_rights(&lines, &rights);
+        if let Some(mut terminal) = terminal {
+            terminal.regain();
+        }
+        output.print(&Listing::new(transaction.id, changes))?;
+        for (partner, id) in self.partners.transactions() {
+            let lines = partner.connection.changes(id)?;
+            output.note(format_args!("in '{}':", partner.root.display()));
+            output.print(&Listing::new(id, ChangeList::new(&lines)))?;
+        }
+        Ok(())
+    }
+
+    fn once(
+        &mut self,
+        connected: &mut Connected,
+        terminal: Option<&mut Terminal>,
+    ) -> Result<(Ended, Outcome), Error> {
+        let (arguments, context) = (self.arguments, self.context);
+        let command = &arguments.command;
+        let current = context.current(connected);
+        let options = self.options(current)?;
+        let sealed = options.sealed;
         let begun = attempt::begin_all(context, connected, &options, &mut self.partners)?;
         let (mut transaction, view, also) = begun;
         self.transaction = Some(transaction.id);
@@ -247,13 +303,28 @@ impl Run<'_> {
         };
         let mut way = arguments.enter.way(sealing);
         self.partners.set_terms(&arguments.end.terms)?;
-        let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
+        let shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
         };
+        let environment = match &mut self.system {
+            Some(system) => system.prepare(&view, &mut way)?,
+            None => Vec::new(),
+        };
         let inside = (&transaction, view);
         (way.also, way.heard) = (also, self.partners.heard());
-        let ran = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
+        let ran = attempt::run_command(
+            context,
+            connected,
+            inside,
+            way,
+            command,
+            &environment,
+            timeout,
+        )?;
+        if let Some(system) = &mut self.system {
+            system.clear(ran.view())?;
+        }
         let ended = ran.ended;
         let background = ran.background();
         let others = arguments.end.others.others();
@@ -278,16 +349,7 @@ impl Run<'_> {
             attempt::refuse_met(connected, transaction.id, ended)?;
         }
         let wish = if arguments.dry_run {
-            attempt::freeze(context, &mut connected.connection, transaction.id, others)?;
-            let lines = connected.connection.changes(transaction.id)?;
-            let rights = Rights::find(connected, &transaction, &lines)?;
-            let changes = ChangeList::with_rights(&lines, &rights);
-            if let Some(terminal) = &mut shown_on {
-                terminal.regain();
-            }
-            context
-                .output
-                .print(&Listing::new(transaction.id, changes))?;
+            self.show_changes(connected, &transaction, others, shown_on)?;
             Wish::Abort
         } else {
             wish

@@ -1,3 +1,5 @@
+mod system;
+
 use super::commit::Done;
 use super::{ExitCode, SUCCESS};
 use crate::attempt;
@@ -6,6 +8,7 @@ use crate::completion::commits_and_words;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{Output, Painter, Show, escaped};
+use crate::system::SystemArguments;
 use crate::which::{self, Chosen, Which};
 use atomdir::client::{
     BeginOptions, Conflict, Connection, Others, Progress, SidePaths, Transaction, Undo, ViewChoice,
@@ -35,18 +38,19 @@ const NAMED_MAX: usize = 20;
 ///
 /// The store's owner and root can undo all commits, and other users their own. `atomdir config
 /// history-age` shows for how long that is possible.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
   atomdir undo
   atomdir undo 41
   atomdir undo --dry-run 38..
   atomdir undo 41 -- etc/site.conf
   atomdir undo yesterday --take-theirs
-  atomdir undo 41 --take-mine=etc/site.conf --skip var")]
+  atomdir undo 41 --take-mine=etc/site.conf --skip var
+  atomdir undo --system")]
 pub struct Arguments {
     /// The commits, as `atomdir log` lists them; FIRST..LAST means all of these, FIRST.. all from
     /// there on. `last` (or HEAD) is the newest, `last~1` the one before it. A time means all commits
-    /// since then: 2h (ago), yesterday, a date and time
+    /// since then: 2h (ago), yesterday, a date and time. With --system: as `log --system` lists them
     #[arg(value_name = "COMMIT|TIME", value_parser = which::parse, add = commits_and_words())]
     commits: Vec<Which>,
     /// Where something was changed again later, at or below PATH or anywhere: overwrite that with
@@ -77,6 +81,8 @@ pub struct Arguments {
     /// Only what the commits changed at or below these paths
     #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    system: SystemArguments,
 }
 
 impl Arguments {
@@ -160,6 +166,9 @@ pub(super) fn add_paths(label: &mut Vec<u8>, paths: &[PathBuf]) {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if let Some(of_system) = arguments.system.context(context)? {
+        return system::run(arguments, context.directory(), &of_system);
+    }
     let mut connected = context.connect()?;
     let chosen = which::choose(&mut connected.connection, &arguments.commits)?;
     name_commits(&context.output, &chosen);
