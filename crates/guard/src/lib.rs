@@ -11,6 +11,7 @@
 //! - `forgetting`: makes the kernel forget, also what it keeps locked for calls that wait
 //! - `runs`: which run of a program makes a call
 //! - `waits`: calls that wait for transactions
+//! - `sessions`: files that change whole, when a program closes them
 //! - `deadlock`: no process waits for itself
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
@@ -37,6 +38,7 @@ mod forgetting;
 mod nodes;
 mod runs;
 mod serving;
+mod sessions;
 mod waits;
 
 use std::sync::Arc;
@@ -49,6 +51,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock};
 
 use nodes::{Node, Nodes};
+pub use sessions::{FileRule, FileSessions, Landing};
 pub use waits::Holds;
 use waits::Waits;
 
@@ -62,6 +65,7 @@ pub struct Guarded {
     flushing: flushing::Flushing,
     holds: OnceLock<Holds>,
     runs: runs::Runs,
+    sessions: Arc<sessions::Sessions>,
 }
 
 /// What the kernel knows of the base, for the engine.
@@ -185,6 +189,7 @@ impl Guarded {
             flushing: flushing::Flushing::default(),
             holds: OnceLock::new(),
             runs: runs::Runs::default(),
+            sessions: Arc::default(),
         }
     }
 

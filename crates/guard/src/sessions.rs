@@ -1,0 +1,554 @@
+//! File sessions: what a program writes to a file, from when it opens the file until it closes it, others
+//! see at once or, if the program is killed, never. For programs that the store's profiles name.
+//!
+//! The program works on a copy: a file without a name, which has a node of its own. When the program
+//! has closed the file, the service commits what the copy holds.
+//!
+//! The kernel caches one length and one set of pages for a node, whoever asks. So the program must get
+//! another node than everybody else, at the same path. That is decided when it looks up the name, where
+//! the kernel does not say what for. So the first open of the file fails with `ESTALE`. Then the kernel
+//! asks for each name of the path again, and the program's process gets the node of the copy, whose name
+//! the kernel may not cache.
+//!
+//! Invariants
+//! 1. While a file has a session, the kernel asks for its name each time. The process that has opened it
+//!    gets the copy, every other one gets the file.
+//! 2. A session ends when all opens of its copy have ended. Before that, its contents land each time
+//!    when the process that has opened it closes its last descriptor: the process waits for that, and
+//!    learns whether it has failed. A process that ends with the file open has closed it, unless a
+//!    signal has killed it: then nothing lands any more.
+//! 3. No worker waits for a commit, which needs their answers.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use atomdir_disk::{Disk, Identity, Kind, LinuxDisk, Name, Timestamp, reason, sync};
+use atomdir_fuse::{Entry, Opened, Request, Result, Validity};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::acting::{Acting, set_umask};
+use crate::deadlock::process_of;
+use crate::nodes::Node;
+use crate::serving::named;
+use crate::{Guarded, calls};
+
+/// So long a program has to open what it has looked up again.
+const OPENED_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is to land.
+pub struct Landing<'a> {
+    /// From the base's root.
+    pub path: Vec<u8>,
+    pub copy: &'a OwnedFd,
+    pub user: u32,
+    pub rule: &'a FileRule,
+}
+
+/// How the contents of a session are committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRule {
+    pub label: Vec<u8>,
+    pub is_lazy: bool,
+}
+
+/// What the service does for sessions.
+pub trait FileSessions: Send + Sync {
+    /// Whether a program's profile asks for sessions of the file at this path.
+    fn rule(&self, process: u32, path: &[u8]) -> Option<FileRule>;
+    /// Commits what a copy holds.
+    fn land(&self, landing: &Landing<'_>) -> Result<()>;
+}
+
+#[derive(Default)]
+pub struct Sessions {
+    service: OnceLock<Box<dyn FileSessions>>,
+    /// By the identity of the copy.
+    open: Mutex<HashMap<Identity, Arc<Session>>>,
+}
+
+struct Session {
+    opener: u32,
+    user: u32,
+    rule: FileRule,
+    /// The node of the copy, by its number as well.
+    copy: Arc<Node>,
+    number: u64,
+    /// The file, unless it is new.
+    file: Option<Arc<Node>>,
+    since: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    directory: Arc<Node>,
+    name: Name,
+    opens: u32,
+    /// The change time of the copy when it landed last, or when it was made.
+    landed: Option<Timestamp>,
+    /// It was killed, or the name of a new file was removed.
+    is_dropped: bool,
+    is_landing: bool,
+    /// What the process is to learn that waits for a landing.
+    outcome: Option<Result<()>>,
+}
+
+/// How a process is while it closes a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Process {
+    Lives,
+    Ends,
+    IsKilled,
+}
+
+impl Session {
+    fn is_open_for(&self, thread: u32) -> bool {
+        self.opener == thread || self.opener == process_of(thread)
+    }
+
+    fn is_of(&self, directory: &Node, name: &[u8]) -> bool {
+        let state = sync::lock(&self.state);
+        state.directory.identity == directory.identity && state.name.as_bytes() == name
+    }
+
+    fn is_given_up(&self) -> bool {
+        sync::lock(&self.state).opens == 0 && self.since.elapsed() > OPENED_WITHIN
+    }
+}
+
+impl Sessions {
+    fn get(&self, copy: Identity) -> Option<Arc<Session>> {
+        sync::lock(&self.open).get(&copy).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Session>> {
+        sync::lock(&self.open).values().cloned().collect()
+    }
+}
+
+impl Guarded {
+    /// From now on programs' opens are compared with the profiles. To be called before the mount.
+    pub fn serve_sessions(&self, service: Box<dyn FileSessions>) {
+        let _ = self.sessions.service.set(service);
+    }
+
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.sessions.service.get().is_some()
+    }
+
+    /// What a name leads to for a process. `found`: what it leads to in the base.
+    pub(crate) fn through_session(
+        &self,
+        request: &Request,
+        (directory, name): (&Node, &[u8]),
+        found: Result<Option<Entry>>,
+    ) -> Result<Option<Entry>> {
+        if !self.has_sessions() {
+            return found;
+        }
+        let file = match &found {
+            Ok(Some(entry)) => self.known.nodes.get(entry.node).ok(),
+            _ => None,
+        };
+        let identity = file.map(|file| file.identity);
+        let mut sessions = self.sessions.all();
+        sessions.retain(|session| match &session.file {
+            Some(file) => Some(file.identity) == identity,
+            None => session.is_of(directory, name),
+        });
+        if sessions.is_empty() {
+            return found;
+        }
+        let own = sessions.iter().find(|one| one.is_open_for(request.process));
+        let Some(session) = own else {
+            return match found {
+                Ok(Some(entry)) => Ok(Some(Entry {
+                    valid: Validity::No,
+                    ..entry
+                })),
+                Ok(None) => Err(Errno::NOENT),
+                Err(errno) => Err(errno),
+            };
+        };
+        if let Ok(Some(entry)) = found {
+            self.known.nodes.forget(entry.node, 1);
+        }
+        self.entry_of_copy(session).map(Some)
+    }
+
+    fn entry_of_copy(&self, session: &Session) -> Result<Entry> {
+        let (node, stat) = self.known.nodes.give(calls::open(&session.copy.object, OFlags::PATH)?)?;
+        Ok(Entry {
+            node,
+            generation: 0,
+            valid: Validity::No,
+            attributes: self.shown(&stat),
+            attributes_valid: Validity::No,
+        })
+    }
+
+    /// Whether it is a copy of a session that has a name.
+    pub(crate) fn is_copy(&self, identity: Identity) -> bool {
+        self.has_sessions() && self.sessions.get(identity).is_some()
+    }
+
+    pub(crate) fn open_in_session(
+        &self,
+        request: &Request,
+        number: u64,
+        flags: OFlags,
+    ) -> Result<Opened> {
+        let node = self.known.nodes.get(number)?;
+        if let Some(session) = self.sessions.get(node.identity) {
+            sync::lock(&session.state).opens += 1;
+            return Ok(Opened::UntilClosed);
+        }
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        // Each write of a program that appends is whole by itself, and others may append as well.
+        if !writes || flags.contains(OFlags::APPEND) || node.kind != Kind::File {
+            return Ok(Opened::Plainly);
+        }
+        let path = node.located(&self.known).path();
+        let rule = path.as_deref().and_then(|path| self.rule(request, path));
+        let (Some(path), Some(rule)) = (path, rule) else {
+            return Ok(Opened::Plainly);
+        };
+        let (directory, name) = self.place_of(&path)?;
+        let copy = self.copy_of(request, &node, &directory)?;
+        self.begin_session(request, rule, (Some(node), copy), (directory, name))?;
+        Err(Errno::STALE)
+    }
+
+    fn rule(&self, request: &Request, path: &[u8]) -> Option<FileRule> {
+        let service = self.sessions.service.get()?;
+        service.rule(request.process, path)
+    }
+
+    /// The directory of a path from the root, and the name in it.
+    fn place_of(&self, path: &[u8]) -> Result<(Arc<Node>, Name)> {
+        let parts = path.split(|byte| *byte == b'/');
+        let mut parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty()).collect();
+        let name = named(parts.pop().ok_or(Errno::INVAL)?)?;
+        let mut directory = self.known.nodes.get(atomdir_fuse::ROOT_NODE)?;
+        for part in parts {
+            let (number, _) = self.known.nodes.give(calls::find(&directory.object, part)?)?;
+            directory = self.known.nodes.get(number)?;
+            // The node itself keeps the directory open.
+            self.known.nodes.forget(number, 1);
+        }
+        Ok((directory, name))
+    }
+
+    /// Creates a file in a session of its own, or plainly.
+    pub(crate) fn create_in_session(
+        &self,
+        request: &Request,
+        (directory, name): (&Arc<Node>, &[u8]),
+        (mode, umask, flags): (u32, u32, OFlags),
+    ) -> Result<Option<Entry>> {
+        let place = directory.located(&self.known).path();
+        let path = place.map(|place| [&place[..], b"/", name].concat());
+        let path = path.filter(|_| !flags.contains(OFlags::APPEND));
+        let Some(rule) = path.as_deref().and_then(|path| self.rule(request, path)) else {
+            return Ok(None);
+        };
+        match calls::find(&directory.object, name) {
+            Err(Errno::NOENT) => {}
+            Ok(_) => return Err(Errno::EXIST),
+            Err(errno) => return Err(errno),
+        }
+        let acting = Acting::begin(&self.disk, request)?;
+        set_umask(umask)?;
+        let copy = calls::make_unnamed(&directory.object, mode)?;
+        drop(acting);
+        let place = (directory.clone(), named(name)?);
+        let session = self.begin_session(request, rule, (None, copy), place)?;
+        sync::lock(&session.state).opens += 1;
+        self.entry_of_copy(&session).map(Some)
+    }
+
+    fn begin_session(
+        &self,
+        request: &Request,
+        rule: FileRule,
+        (file, copy): (Option<Arc<Node>>, OwnedFd),
+        (directory, name): (Arc<Node>, Name),
+    ) -> Result<Arc<Session>> {
+        for session in self.sessions.all() {
+            if session.is_given_up() {
+                self.end_session(&session);
+            }
+        }
+        let (number, stat) = self.known.nodes.give(copy)?;
+        let is_new = file.is_none();
+        let old = file.clone();
+        let session = Arc::new(Session {
+            opener: process_of(request.process),
+            user: request.user,
+            rule,
+            copy: self.known.nodes.get(number)?,
+            number,
+            file,
+            since: Instant::now(),
+            state: Mutex::new(State {
+                directory: directory.clone(),
+                name: name.clone(),
+                opens: 0,
+                landed: (!is_new).then_some(stat.changed),
+                is_dropped: false,
+                is_landing: false,
+                outcome: None,
+            }),
+        });
+        sync::lock(&self.sessions.open).insert(stat.identity, session.clone());
+        if let Some(file) = old {
+            // From now on the kernel asks for the name. What it has cached of it, it forgets when the
+            // program looks the file up again.
+            drop(file);
+        }
+        Ok(session)
+    }
+
+    fn end_session(&self, session: &Session) {
+        sync::lock(&self.sessions.open).remove(&session.copy.identity);
+        self.known.nodes.forget(session.number, 1);
+    }
+
+    /// A new file gets another name while it is open.
+    pub(crate) fn rename_in_session(
+        &self,
+        request: &Request,
+        from: (&Node, &Name),
+        to: (&Arc<Node>, &Name),
+    ) -> bool {
+        let Some(session) = self.new_file(request, from.0, from.1) else {
+            return false;
+        };
+        let mut state = sync::lock(&session.state);
+        state.directory = to.0.clone();
+        state.name = to.1.clone();
+        true
+    }
+
+    /// A new file loses its name while it is open.
+    pub(crate) fn unlink_in_session(&self, request: &Request, at: &Node, name: &Name) -> bool {
+        let session = self.new_file(request, at, name);
+        if let Some(session) = &session {
+            sync::lock(&session.state).is_dropped = true;
+        }
+        session.is_some()
+    }
+
+    fn new_file(&self, request: &Request, at: &Node, name: &Name) -> Option<Arc<Session>> {
+        if !self.has_sessions() {
+            return None;
+        }
+        let is_it = |one: &Arc<Session>| {
+            one.file.is_none()
+                && one.is_of(at, name.as_bytes())
+                && sync::lock(&one.state).landed.is_none()
+                && one.is_open_for(request.process)
+        };
+        self.sessions.all().into_iter().find(is_it)
+    }
+
+    /// A process closes a descriptor of a copy.
+    pub(crate) fn close_in_session(&self, request: &Request, number: u64) -> Result<()> {
+        let Some(session) = self
+            .known
+            .nodes
+            .get(number)
+            .ok()
+            .and_then(|node| self.sessions.get(node.identity))
+        else {
+            return Ok(());
+        };
+        let mut state = sync::lock(&session.state);
+        if let Some(outcome) = state.outcome.take() {
+            return outcome;
+        }
+        if state.is_landing {
+            return Err(Errno::RESTART);
+        }
+        match process_that_closes(request.process) {
+            Process::IsKilled => {
+                state.is_dropped = true;
+                return Ok(());
+            }
+            Process::Lives if !session.is_open_for(request.process) => return Ok(()),
+            Process::Ends if !session.is_open_for(request.process) => return Ok(()),
+            Process::Lives | Process::Ends => {}
+        }
+        let inode = session.copy.identity.inode;
+        if state.is_dropped
+            || !self.is_changed(&session, &state)?
+            || has_descriptor(session.opener, inode)
+        {
+            return Ok(());
+        }
+        state.is_landing = true;
+        drop(state);
+        self.land_apart(session.clone(), |session, outcome| {
+            sync::lock(&session.state).outcome = Some(outcome);
+        })?;
+        Err(Errno::RESTART)
+    }
+
+    fn is_changed(&self, session: &Session, state: &State) -> Result<bool> {
+        let stat = self.stat(&session.copy)?;
+        Ok(state.landed != Some(stat.changed))
+    }
+
+    /// The last descriptor of an open has been closed.
+    pub(crate) fn closed_in_session(&self, number: u64) {
+        let session = self.known.nodes.get(number).ok();
+        let Some(session) = session.and_then(|node| self.sessions.get(node.identity)) else {
+            return;
+        };
+        let mut state = sync::lock(&session.state);
+        state.opens = state.opens.saturating_sub(1);
+        if state.opens > 0 {
+            return;
+        }
+        if state.is_dropped || !self.is_changed(&session, &state).unwrap_or(false) {
+            drop(state);
+            return self.end_session(&session);
+        }
+        state.is_landing = true;
+        drop(state);
+        let number = session.number;
+        let nodes = self.known.clone();
+        let sessions = self.sessions.clone();
+        let _ = self.land_apart(session, move |session, outcome| {
+            if let Err(errno) = outcome {
+                let name = String::from_utf8_lossy(sync::lock(&session.state).name.as_bytes())
+                    .into_owned();
+                let errno = reason(errno);
+                tracing::error!(%name, %errno, "what a program has written to a file is lost");
+            }
+            sync::lock(&sessions.open).remove(&session.copy.identity);
+            nodes.nodes.forget(number, 1);
+        });
+    }
+
+    /// Lands what a copy holds, on a thread of its own.
+    fn land_apart(
+        &self,
+        session: Arc<Session>,
+        then: impl FnOnce(&Session, Result<()>) + Send + 'static,
+    ) -> Result<()> {
+        let (known, sessions) = (self.known.clone(), self.sessions.clone());
+        let land = move || {
+            let before = LinuxDisk::new().stat(&session.copy.object);
+            let landed = match (path_to_land(&known, &session), sessions.service.get()) {
+                (Some(path), Some(service)) => service.land(&Landing {
+                    path,
+                    copy: &session.copy.object,
+                    user: session.user,
+                    rule: &session.rule,
+                }),
+                // The file has lost its name, and what is written to it goes with it.
+                _ => Ok(()),
+            };
+            let mut state = sync::lock(&session.state);
+            state.is_landing = false;
+            if landed.is_ok() {
+                state.landed = before.ok().map(|stat| stat.changed);
+            }
+            drop(state);
+            then(&session, landed);
+            known.notify(|notifier| {
+                notifier.retry();
+                Ok(())
+            });
+        };
+        let thread = std::thread::Builder::new().name("guard-session".to_owned());
+        let started = thread.spawn(land);
+        started.map(drop).map_err(|_| Errno::AGAIN)
+    }
+
+    /// A copy of a file, without a name.
+    fn copy_of(&self, request: &Request, file: &Node, directory: &Node) -> Result<OwnedFd> {
+        let stat = self.stat(file)?;
+        let acting = Acting::begin(&self.disk, request)?;
+        set_umask(0)?;
+        let copy = calls::make_unnamed(&directory.object, 0o600)?;
+        let to = calls::open(&copy, OFlags::WRONLY)?;
+        let mut buffer = vec![0; 1 << 20];
+        let mut offset = 0;
+        loop {
+            let count = calls::read(&file.object, offset, &mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            calls::write(&to, offset, &buffer[..count])?;
+            offset += count as u64;
+        }
+        drop(acting);
+        calls::copy_attributes(&stat, &file.object, &copy)?;
+        Ok(copy)
+    }
+}
+
+/// Where a session's contents are to land: at the name by which the program has opened the file; or, if
+/// somebody has moved the file, where that is now. `None`: it was removed.
+fn path_to_land(known: &crate::Known, session: &Session) -> Option<Vec<u8>> {
+    let state = sync::lock(&session.state);
+    let directory = state.directory.located(known).path()?;
+    let named = [&directory[..], b"/", state.name.as_bytes()].concat();
+    let Some(file) = &session.file else {
+        return Some(named);
+    };
+    let found = calls::find(&state.directory.object, state.name.as_bytes());
+    let disk = LinuxDisk::new();
+    let found = found.and_then(|found| disk.stat(&found));
+    match found {
+        Ok(found) if found.identity == file.identity => Some(named),
+        found => {
+            let moved = file.located(known).path();
+            let moved = moved.filter(|_| disk.stat(&file.object).is_ok_and(|stat| stat.links > 0));
+            // Somebody has put another file in its place, as a commit does. The last one wins.
+            moved.or(found.is_ok().then_some(named))
+        }
+    }
+}
+
+/// How a process is that closes a descriptor and waits for our answer.
+fn process_that_closes(thread: u32) -> Process {
+    /// PF_EXITING.
+    const ENDS: u64 = 4;
+    let Some(fields) = crate::runs::fields_of(thread) else {
+        return Process::Lives;
+    };
+    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+    // From the third field of proc_pid_stat(5) on.
+    let (flags, code) = (number(9 - 3).unwrap_or(0), number(52 - 3).unwrap_or(0));
+    match flags & ENDS {
+        0 => Process::Lives,
+        _ if code & 0x7f != 0 => Process::IsKilled,
+        _ => Process::Ends,
+    }
+}
+
+/// Whether a process has a descriptor of the file that has this inode number in the guard.
+fn has_descriptor(process: u32, inode: u64) -> bool {
+    let line = format!("ino:\t{inode}");
+    let directory = format!("/proc/{process}/fdinfo");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(directory, flags, rustix::fs::Mode::empty()) else {
+        return false;
+    };
+    let disk = LinuxDisk::new();
+    let names = disk.list(&directory).unwrap_or_default();
+    names.iter().any(|entry| {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let name = entry.name.as_bytes();
+        let file = rustix::fs::openat(&directory, name, flags, rustix::fs::Mode::empty());
+        let mut text = vec![0; 1024];
+        let length = file.and_then(|file| rustix::io::read(&file, &mut text[..]));
+        let text = String::from_utf8_lossy(&text[..length.unwrap_or(0)]).into_owned();
+        text.lines().any(|found| found == line)
+    })
+}
