@@ -51,7 +51,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock};
 
 use nodes::{Node, Nodes};
-pub use sessions::{FileRule, FileSessions, Landing};
+pub use sessions::{FileSessions, Landing};
 pub use waits::Holds;
 use waits::Waits;
 

@@ -44,20 +44,14 @@ pub struct Landing<'a> {
     pub path: Vec<u8>,
     pub copy: &'a OwnedFd,
     pub user: u32,
-    pub rule: &'a FileRule,
-}
-
-/// How the contents of a session are committed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileRule {
-    pub label: Vec<u8>,
-    pub is_lazy: bool,
+    /// What the log calls it.
+    pub label: &'a [u8],
 }
 
 /// What the service does for sessions.
 pub trait FileSessions: Send + Sync {
-    /// Whether a program's profile asks for sessions of the file at this path.
-    fn rule(&self, process: u32, path: &[u8]) -> Option<FileRule>;
+    /// If a program's profile asks for sessions of the file at this path: what the log is to call them.
+    fn label(&self, process: u32, path: &[u8]) -> Option<Vec<u8>>;
     /// Commits what a copy holds.
     fn land(&self, landing: &Landing<'_>) -> Result<()>;
 }
@@ -72,7 +66,7 @@ pub struct Sessions {
 struct Session {
     opener: u32,
     user: u32,
-    rule: FileRule,
+    label: Vec<u8>,
     /// The node of the copy, by its number as well.
     copy: Arc<Node>,
     number: u64,
@@ -179,7 +173,10 @@ impl Guarded {
     }
 
     fn entry_of_copy(&self, session: &Session) -> Result<Entry> {
-        let (node, stat) = self.known.nodes.give(calls::open(&session.copy.object, OFlags::PATH)?)?;
+        let (node, stat) = self
+            .known
+            .nodes
+            .give(calls::open(&session.copy.object, OFlags::PATH)?)?;
         Ok(Entry {
             node,
             generation: 0,
@@ -211,19 +208,19 @@ impl Guarded {
             return Ok(Opened::Plainly);
         }
         let path = node.located(&self.known).path();
-        let rule = path.as_deref().and_then(|path| self.rule(request, path));
-        let (Some(path), Some(rule)) = (path, rule) else {
+        let label = path.as_deref().and_then(|path| self.label(request, path));
+        let (Some(path), Some(label)) = (path, label) else {
             return Ok(Opened::Plainly);
         };
         let (directory, name) = self.place_of(&path)?;
         let copy = self.copy_of(request, &node, &directory)?;
-        self.begin_session(request, rule, (Some(node), copy), (directory, name))?;
+        self.begin_session(request, label, (Some(node), copy), (directory, name))?;
         Err(Errno::STALE)
     }
 
-    fn rule(&self, request: &Request, path: &[u8]) -> Option<FileRule> {
+    fn label(&self, request: &Request, path: &[u8]) -> Option<Vec<u8>> {
         let service = self.sessions.service.get()?;
-        service.rule(request.process, path)
+        service.label(request.process, path)
     }
 
     /// The directory of a path from the root, and the name in it.
@@ -233,7 +230,10 @@ impl Guarded {
         let name = named(parts.pop().ok_or(Errno::INVAL)?)?;
         let mut directory = self.known.nodes.get(atomdir_fuse::ROOT_NODE)?;
         for part in parts {
-            let (number, _) = self.known.nodes.give(calls::find(&directory.object, part)?)?;
+            let (number, _) = self
+                .known
+                .nodes
+                .give(calls::find(&directory.object, part)?)?;
             directory = self.known.nodes.get(number)?;
             // The node itself keeps the directory open.
             self.known.nodes.forget(number, 1);
@@ -251,7 +251,7 @@ impl Guarded {
         let place = directory.located(&self.known).path();
         let path = place.map(|place| [&place[..], b"/", name].concat());
         let path = path.filter(|_| !flags.contains(OFlags::APPEND));
-        let Some(rule) = path.as_deref().and_then(|path| self.rule(request, path)) else {
+        let Some(label) = path.as_deref().and_then(|path| self.label(request, path)) else {
             return Ok(None);
         };
         match calls::find(&directory.object, name) {
@@ -264,7 +264,7 @@ impl Guarded {
         let copy = calls::make_unnamed(&directory.object, mode)?;
         drop(acting);
         let place = (directory.clone(), named(name)?);
-        let session = self.begin_session(request, rule, (None, copy), place)?;
+        let session = self.begin_session(request, label, (None, copy), place)?;
         sync::lock(&session.state).opens += 1;
         self.entry_of_copy(&session).map(Some)
     }
@@ -272,7 +272,7 @@ impl Guarded {
     fn begin_session(
         &self,
         request: &Request,
-        rule: FileRule,
+        label: Vec<u8>,
         (file, copy): (Option<Arc<Node>>, OwnedFd),
         (directory, name): (Arc<Node>, Name),
     ) -> Result<Arc<Session>> {
@@ -283,18 +283,17 @@ impl Guarded {
         }
         let (number, stat) = self.known.nodes.give(copy)?;
         let is_new = file.is_none();
-        let old = file.clone();
         let session = Arc::new(Session {
             opener: process_of(request.process),
             user: request.user,
-            rule,
+            label,
             copy: self.known.nodes.get(number)?,
             number,
             file,
             since: Instant::now(),
             state: Mutex::new(State {
-                directory: directory.clone(),
-                name: name.clone(),
+                directory,
+                name,
                 opens: 0,
                 landed: (!is_new).then_some(stat.changed),
                 is_dropped: false,
@@ -303,11 +302,6 @@ impl Guarded {
             }),
         });
         sync::lock(&self.sessions.open).insert(stat.identity, session.clone());
-        if let Some(file) = old {
-            // From now on the kernel asks for the name. What it has cached of it, it forgets when the
-            // program looks the file up again.
-            drop(file);
-        }
         Ok(session)
     }
 
@@ -447,7 +441,7 @@ impl Guarded {
                     path,
                     copy: &session.copy.object,
                     user: session.user,
-                    rule: &session.rule,
+                    label: &session.label,
                 }),
                 // The file has lost its name, and what is written to it goes with it.
                 _ => Ok(()),

@@ -36,8 +36,9 @@ const ALL: &str = "*";
 /// The key that names the files that change whole under a guard.
 pub const FILES_WHOLE: &str = "files-whole";
 
-/// The keys that a profile with [`FILES_WHOLE`] can have besides.
-pub const FILES_WHOLE_KEYS: [&str; 2] = ["durability", "message"];
+/// The key that a profile with [`FILES_WHOLE`] can have besides. There is none for durability: a lazy
+/// commit is seen late by programs outside transactions, also by the one that has closed the file.
+const MESSAGE: &str = "message";
 
 /// Reads the text of a store's profiles; empty if it has none.
 pub fn profiles(store: &StoreLocation) -> Result<String, SettingsError> {
@@ -137,7 +138,9 @@ pub fn profile_of<'a>(
     let paths = [path, &resolved];
     let found = all.iter().filter(|profile| counts(profile));
     let found = found.filter_map(|profile| Some((profile.fit(&paths)?, profile)));
-    found.max_by_key(|(fit, _)| *fit).map(|(_, profile)| profile)
+    found
+        .max_by_key(|(fit, _)| *fit)
+        .map(|(_, profile)| profile)
 }
 
 /// Whether a line begins a profile.
@@ -192,9 +195,7 @@ pub fn parse_profiles(
             return Err(bad(format!("'{}' is there already", option.key)));
         }
         profile.options.push(option);
-        let is_fit = |one: &ProfileOption| {
-            one.key == FILES_WHOLE || FILES_WHOLE_KEYS.contains(&&*one.key)
-        };
+        let is_fit = |one: &ProfileOption| [FILES_WHOLE, MESSAGE].contains(&&*one.key);
         let unfit = profile.options.iter().find(|one| !is_fit(one));
         if let (Some(_), Some(unfit)) = (profile.value(FILES_WHOLE), unfit) {
             return Err(bad(format!(
@@ -209,9 +210,9 @@ pub fn parse_profiles(
 /// Why a program cannot be named so.
 pub fn check_program(program: &str) -> Result<(), String> {
     match program.contains('/') {
-        _ if program.is_empty() || program.contains(['[', ']', '\n']) => Err(format!(
-            "'{program}' is no program: give a path, or a name"
-        )),
+        _ if program.is_empty() || program.contains(['[', ']', '\n']) => {
+            Err(format!("'{program}' is no program: give a path, or a name"))
+        }
         true if !program.starts_with('/') => Err(format!(
             "'{program}' is a path from the current directory: give an absolute one, or a name"
         )),

@@ -144,7 +144,9 @@ fn check_option(ProfileOption { key, value }: &ProfileOption) -> Result<(), Stri
     }
     let words = [&*format!("--{key}={value}"), "--", "program"];
     let parsed = Run::try_parse_from(words);
-    parsed.map(drop).map_err(|error| first_lines(&error.to_string()))
+    parsed
+        .map(drop)
+        .map_err(|error| first_lines(&error.to_string()))
 }
 
 /// What is wrong, without the advice on the command line.
@@ -229,7 +231,11 @@ retry=3
             ),
             ("[a]\nisolation = strict\n", 2, "snapshot, serializable"),
             ("[a]\nretry = many\n", 2, "whole number"),
-            ("[a]\nfiles-whole = *\nretry = 1\n", 3, "'retry' is for runs"),
+            (
+                "[a]\nfiles-whole = *\nretry = 1\n",
+                3,
+                "'retry' is for runs",
+            ),
         ] {
             let bad = parse(text).expect_err(text);
             assert_eq!(bad.line, line, "{text}");

@@ -128,7 +128,10 @@ impl Serialize for ProfileJson<'_> {
     }
 }
 
-fn profile_json<S: Serializer>(profile: &Option<Profile>, serializer: S) -> Result<S::Ok, S::Error> {
+fn profile_json<S: Serializer>(
+    profile: &Option<Profile>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     profile.as_ref().map(ProfileJson).serialize(serializer)
 }
 

@@ -6,7 +6,7 @@ use atomdir_disk::{Disk, Kind, LinuxDisk, NewNode, SetAttributes, SetTime, Stat,
 use atomdir_engine::{
     BeginOptions, Caller, CommitError, Conflicts, Durability, Isolation, NodeId, Store, Transaction,
 };
-use atomdir_guard::{FileRule, FileSessions, Landing};
+use atomdir_guard::{FileSessions, Landing};
 use atomdir_protocol::{Failure, FailureKind};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, openat, statat};
 use rustix::io::{Errno, retry_on_intr};
@@ -30,7 +30,8 @@ pub(super) struct Profiled {
 impl Profiled {
     /// `None`: no profile wants any file to change whole, so the guard serves no opens.
     pub fn of(service: &Service) -> Result<Option<Box<Profiled>>, Failure> {
-        let io = |errno: Errno| Failure::new(FailureKind::Io, atomdir_disk::reason(errno).to_string());
+        let io =
+            |errno: Errno| Failure::new(FailureKind::Io, atomdir_disk::reason(errno).to_string());
         let control = &service.access.control;
         let read = read(control).map_err(|why| Failure::new(FailureKind::Misconfigured, why))?;
         if !read.1.iter().any(Profile::wants_whole) {
@@ -49,7 +50,8 @@ fn read(control: &OwnedFd) -> Result<Read, String> {
     let text = profiles_in(control).map_err(|error| error.to_string())?;
     // The command has checked the options of runs.
     let profiles = parse_profiles(&text, |_| Ok(()));
-    let profiles = profiles.map_err(|bad| format!("line {} of the profiles: {}", bad.line, bad.why))?;
+    let profiles =
+        profiles.map_err(|bad| format!("line {} of the profiles: {}", bad.line, bad.why))?;
     Ok((stamp, profiles))
 }
 
@@ -62,7 +64,7 @@ fn stamp(control: &OwnedFd) -> Option<Timestamp> {
 }
 
 impl FileSessions for Profiled {
-    fn rule(&self, process: u32, path: &[u8]) -> Option<FileRule> {
+    fn label(&self, process: u32, path: &[u8]) -> Option<Vec<u8>> {
         let mut known = sync::lock(&self.read);
         if known.0 != stamp(&self.control) {
             match read(&self.control) {
@@ -81,10 +83,7 @@ impl FileSessions for Profiled {
             || [program.as_os_str().as_encoded_bytes(), b": ", path].concat(),
             <[u8]>::to_vec,
         );
-        Some(FileRule {
-            label,
-            is_lazy: profile.value("durability") == Some("lazy"),
-        })
+        Some(label)
     }
 
     fn land(&self, landing: &Landing<'_>) -> Result<(), Errno> {
@@ -92,13 +91,11 @@ impl FileSessions for Profiled {
             let options = BeginOptions {
                 owner: landing.user,
                 isolation: Isolation::Snapshot,
-                durability: match landing.rule.is_lazy {
-                    true => Durability::Lazy,
-                    false => Durability::Durable,
-                },
+                // A lazy one would be seen late, also by the program itself.
+                durability: Durability::Durable,
                 conflicts: Conflicts::AtCommit,
                 first_try: None,
-                label: landing.rule.label.clone(),
+                label: landing.label.to_vec(),
             };
             let transaction = self.store.begin(options).map_err(|_| Errno::IO)?;
             let written = write(&transaction, landing);
@@ -209,5 +206,7 @@ fn set_attributes(
             transaction.set_xattr(entry.node, &name, &value, 0, false)?;
         }
     }
-    transaction.set_attributes(entry.node, change, caller).map(drop)
+    transaction
+        .set_attributes(entry.node, change, caller)
+        .map(drop)
 }
