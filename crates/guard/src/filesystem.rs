@@ -86,6 +86,7 @@ impl Filesystem for Guarded {
 
     fn gave_up(&self, unique: u64) {
         self.stop_waiting(unique);
+        self.sessions.copies.give_up(unique);
     }
 
     fn forget(&self, node: u64, count: u64) {

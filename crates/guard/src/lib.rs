@@ -114,6 +114,13 @@ impl Known {
         }
     }
 
+    /// Requests that wait may be answered now.
+    fn retry_requests(&self) {
+        if let Some(notifier) = &*sync::lock(&self.notifier) {
+            notifier.retry();
+        }
+    }
+
     fn notify(&self, tell: impl FnOnce(&Notifier) -> Result<(), Errno>) {
         let notifier = sync::lock(&self.notifier).clone();
         if let Some(Err(errno)) = notifier.as_ref().map(tell) {
@@ -165,9 +172,7 @@ impl Guarding for Known {
     }
 
     fn retry(&self) {
-        if let Some(notifier) = &*sync::lock(&self.notifier) {
-            notifier.retry();
-        }
+        self.retry_requests();
     }
 
     fn changed(&self, applied: bool) {

@@ -214,11 +214,18 @@ fn what_a_group_of_programs_writes_to_one_file_lands_together() {
     running.end();
     assert_eq!(read(&one, "old.txt"), "a\n");
     assert_commits(&one, 2);
+    // One of the group is killed, and the opener goes on.
+    shell(
+        &one.base,
+        "{ echo a; sh -c 'echo b; kill -9 $$' || echo c; } > old.txt",
+    );
+    assert_eq!(read(&one, "old.txt"), "a\nb\nc\n");
 }
 
-/// A log: each line is there when it was written, and others write to it as well.
+/// A log: each line is there when it was written, and others write to it as well. And a file that serves
+/// as a lock.
 #[test]
-fn what_is_appended_is_seen_at_once() {
+fn what_is_appended_or_created_exclusively_is_seen_at_once() {
     let one = store(OLD, &["*", "files-whole=*.txt"]);
     let Some(_guard) = Guard::mount("sessions-append", &one) else {
         return;
@@ -231,6 +238,10 @@ fn what_is_appended_is_seen_at_once() {
     shell(&one.base, "echo two >> old.txt");
     running.end();
     assert_eq!(read(&one, "old.txt"), "old\none\ntwo\nthree\n");
+    let running = Running::new(&one, "set -C; exec 3> lock.txt; pause");
+    let lock = "set -C; : > lock.txt";
+    assert_ne!(shell_as_it_dies(&one, lock), 0);
+    running.end();
 }
 
 /// As editors save: by a temporary file that gets the name while it is open, by a write in place, and
@@ -350,4 +361,52 @@ fn a_transaction_conflicts_with_what_lands_and_its_lock_keeps_it_off() {
     }
     one.store.call(["abort", &view.id]).expect(0);
     assert_eq!(read(&one, "old.txt"), "landed\n");
+}
+
+/// What was not closed is not there, and what was closed is.
+#[test]
+fn the_service_is_killed_while_files_are_open() {
+    let one = store(OLD, &["*", "files-whole=*.txt"]);
+    let Some(_guard) = Guard::mount("sessions-service", &one) else {
+        return;
+    };
+    let script =
+        "exec 3> old.txt 4> sub/new.txt; echo half >&3; echo half >&4; echo x > whole.txt; pause";
+    let running = Running::new(&one, script);
+    for process in one.store.service_processes() {
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("killed");
+    }
+    running.kill();
+    one.store.call(["umount"]).expect(0);
+    assert_eq!(read(&one, "old.txt"), "old\n");
+    assert_eq!(read(&one, "whole.txt"), "x\n");
+    assert!(!one.base.join("sub/new.txt").exists());
+    one.store.call(["recover"]).expect(0);
+    assert_commits(&one, 1);
+}
+
+#[test]
+fn with_the_history_of_outside_changes_a_file_is_in_it_once() {
+    let one = store(OLD, &["*", "files-whole=*.txt", "message=whole"]);
+    one.store.call(["config", "guard-history", "on"]).expect(0);
+    let Some(_guard) = Guard::mount("sessions-history", &one) else {
+        return;
+    };
+    shell(
+        &one.base,
+        "echo new > old.txt; echo new > new.txt; echo new > plain",
+    );
+    let log = one.store.call(["log"]).expect(0).text();
+    assert_eq!(log.matches("whole").count(), 2, "{log}");
+    assert_eq!(log.matches("outside").count(), 1, "{log}");
+    let numbers = log
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    one.store
+        .call(["undo"].into_iter().chain(numbers))
+        .expect(0);
+    assert_eq!(
+        (&*read(&one, "old.txt"), &*read(&one, "plain")),
+        ("old\n", "plain\n")
+    );
 }

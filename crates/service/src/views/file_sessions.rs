@@ -8,9 +8,11 @@ use atomdir_engine::{
 };
 use atomdir_guard::{FileSessions, Landing};
 use atomdir_protocol::{Failure, FailureKind};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, openat, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, openat, readlinkat, statat};
 use rustix::io::{Errno, retry_on_intr};
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -75,8 +77,9 @@ impl FileSessions for Profiled {
                 }
             }
         }
-        let program = std::fs::read_link(format!("/proc/{process}/exe"));
-        let program = program.unwrap_or_else(|_| PathBuf::from("/"));
+        let program = readlinkat(CWD, format!("/proc/{process}/exe"), Vec::new());
+        let program = program.map_or_else(|_| Vec::new(), CString::into_bytes);
+        let program = PathBuf::from(OsString::from_vec(program));
         let profile = profile_of(&known.1, &program, |one| one.has_whole(path))?;
         let label = profile.value("message").map(str::as_bytes);
         let label = label.map_or_else(

@@ -19,12 +19,16 @@
 //!    signal has killed it: then nothing lands any more.
 //! 3. No worker waits for a commit, which needs their answers.
 
+mod copying;
+mod landing;
+mod process;
+
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use atomdir_disk::{Disk, Identity, Kind, LinuxDisk, Name, Timestamp, reason, sync};
+use atomdir_disk::{Identity, Kind, Name, Timestamp, reason, sync};
 use atomdir_fuse::{Entry, Opened, Request, Result, Validity};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -33,7 +37,9 @@ use crate::acting::{Acting, set_umask};
 use crate::deadlock::process_of;
 use crate::nodes::Node;
 use crate::serving::named;
-use crate::{Guarded, calls};
+use crate::{Guarded, Known, calls};
+use copying::Copies;
+use process::{Process, has_descriptor, is_there, process_that_closes};
 
 /// So long a program has to open what it has looked up again.
 const OPENED_WITHIN: Duration = Duration::from_secs(10);
@@ -61,6 +67,7 @@ pub struct Sessions {
     service: OnceLock<Box<dyn FileSessions>>,
     /// By the identity of the copy.
     open: Mutex<HashMap<Identity, Arc<Session>>>,
+    pub copies: Arc<Copies>,
 }
 
 struct Session {
@@ -85,16 +92,8 @@ struct State {
     /// It was killed, or the name of a new file was removed.
     is_dropped: bool,
     is_landing: bool,
-    /// What the process is to learn that waits for a landing.
-    outcome: Option<Result<()>>,
-}
-
-/// How a process is while it closes a file.
-#[derive(Debug, PartialEq, Eq)]
-enum Process {
-    Lives,
-    Ends,
-    IsKilled,
+    /// What the process is to learn that waits for a landing, and the number of its request.
+    outcome: Option<(u64, Result<()>)>,
 }
 
 impl Session {
@@ -108,7 +107,8 @@ impl Session {
     }
 
     fn is_given_up(&self) -> bool {
-        sync::lock(&self.state).opens == 0 && self.since.elapsed() > OPENED_WITHIN
+        let state = sync::lock(&self.state);
+        state.opens == 0 && !state.is_landing && self.since.elapsed() > OPENED_WITHIN
     }
 }
 
@@ -119,6 +119,15 @@ impl Sessions {
 
     fn all(&self) -> Vec<Arc<Session>> {
         sync::lock(&self.open).values().cloned().collect()
+    }
+
+    fn end(&self, known: &Known, session: &Session) {
+        if sync::lock(&self.open)
+            .remove(&session.copy.identity)
+            .is_some()
+        {
+            known.nodes.forget(session.number, 1);
+        }
     }
 }
 
@@ -213,7 +222,8 @@ impl Guarded {
             return Ok(Opened::Plainly);
         };
         let (directory, name) = self.place_of(&path)?;
-        let copy = self.copy_of(request, &node, &directory)?;
+        let between = (&node, &directory);
+        let copy = self.sessions.copies.get(&self.known, request, between)?;
         self.begin_session(request, label, (Some(node), copy), (directory, name))?;
         Err(Errno::STALE)
     }
@@ -250,7 +260,8 @@ impl Guarded {
     ) -> Result<Option<Entry>> {
         let place = directory.located(&self.known).path();
         let path = place.map(|place| [&place[..], b"/", name].concat());
-        let path = path.filter(|_| !flags.contains(OFlags::APPEND));
+        // With O_EXCL others are to see the file at once: it may be a lock.
+        let path = path.filter(|_| !flags.intersects(OFlags::APPEND | OFlags::EXCL));
         let Some(label) = path.as_deref().and_then(|path| self.label(request, path)) else {
             return Ok(None);
         };
@@ -278,7 +289,7 @@ impl Guarded {
     ) -> Result<Arc<Session>> {
         for session in self.sessions.all() {
             if session.is_given_up() {
-                self.end_session(&session);
+                self.sessions.end(&self.known, &session);
             }
         }
         let (number, stat) = self.known.nodes.give(copy)?;
@@ -303,11 +314,6 @@ impl Guarded {
         });
         sync::lock(&self.sessions.open).insert(stat.identity, session.clone());
         Ok(session)
-    }
-
-    fn end_session(&self, session: &Session) {
-        sync::lock(&self.sessions.open).remove(&session.copy.identity);
-        self.known.nodes.forget(session.number, 1);
     }
 
     /// A new file gets another name while it is open.
@@ -359,21 +365,22 @@ impl Guarded {
         else {
             return Ok(());
         };
+        let unique = request.unique;
+        let is_own = session.is_open_for(request.process);
+        let closes = process_that_closes(request.process);
+        // What others do that have got the file open from the opener counts when that one has gone.
+        if !is_own && (closes == Process::Lives || is_there(session.opener)) {
+            return Ok(());
+        }
         let mut state = sync::lock(&session.state);
-        if let Some(outcome) = state.outcome.take() {
+        if let Some((_, outcome)) = state.outcome.take_if(|(of, _)| *of == unique) {
             return outcome;
         }
         if state.is_landing {
             return Err(Errno::RESTART);
         }
-        match process_that_closes(request.process) {
-            Process::IsKilled => {
-                state.is_dropped = true;
-                return Ok(());
-            }
-            Process::Lives if !session.is_open_for(request.process) => return Ok(()),
-            Process::Ends if !session.is_open_for(request.process) => return Ok(()),
-            Process::Lives | Process::Ends => {}
+        if closes == Process::IsKilled {
+            state.is_dropped = true;
         }
         let inode = session.copy.identity.inode;
         if state.is_dropped
@@ -384,10 +391,19 @@ impl Guarded {
         }
         state.is_landing = true;
         drop(state);
-        self.land_apart(session.clone(), |session, outcome| {
-            sync::lock(&session.state).outcome = Some(outcome);
-        })?;
-        Err(Errno::RESTART)
+        let landed = self.land_apart(session.clone(), move |session, outcome| {
+            let mut state = sync::lock(&session.state);
+            // Who is told that the file has not changed may rely on it.
+            state.is_dropped |= outcome.is_err();
+            state.outcome = Some((unique, outcome));
+        });
+        match landed {
+            Ok(()) => Err(Errno::RESTART),
+            Err(errno) => {
+                sync::lock(&session.state).is_landing = false;
+                Err(errno)
+            }
+        }
     }
 
     fn is_changed(&self, session: &Session, state: &State) -> Result<bool> {
@@ -408,141 +424,24 @@ impl Guarded {
         }
         if state.is_dropped || !self.is_changed(&session, &state).unwrap_or(false) {
             drop(state);
-            return self.end_session(&session);
+            return self.sessions.end(&self.known, &session);
         }
         state.is_landing = true;
         drop(state);
-        let number = session.number;
-        let nodes = self.known.clone();
-        let sessions = self.sessions.clone();
-        let _ = self.land_apart(session, move |session, outcome| {
+        let (known, sessions) = (self.known.clone(), self.sessions.clone());
+        let landed = self.land_apart(session.clone(), move |session, outcome| {
             if let Err(errno) = outcome {
                 let name = String::from_utf8_lossy(sync::lock(&session.state).name.as_bytes())
                     .into_owned();
                 let errno = reason(errno);
                 tracing::error!(%name, %errno, "what a program has written to a file is lost");
             }
-            sync::lock(&sessions.open).remove(&session.copy.identity);
-            nodes.nodes.forget(number, 1);
+            sessions.end(&known, session);
         });
-    }
-
-    /// Lands what a copy holds, on a thread of its own.
-    fn land_apart(
-        &self,
-        session: Arc<Session>,
-        then: impl FnOnce(&Session, Result<()>) + Send + 'static,
-    ) -> Result<()> {
-        let (known, sessions) = (self.known.clone(), self.sessions.clone());
-        let land = move || {
-            let before = LinuxDisk::new().stat(&session.copy.object);
-            let landed = match (path_to_land(&known, &session), sessions.service.get()) {
-                (Some(path), Some(service)) => service.land(&Landing {
-                    path,
-                    copy: &session.copy.object,
-                    user: session.user,
-                    label: &session.label,
-                }),
-                // The file has lost its name, and what is written to it goes with it.
-                _ => Ok(()),
-            };
-            let mut state = sync::lock(&session.state);
-            state.is_landing = false;
-            if landed.is_ok() {
-                state.landed = before.ok().map(|stat| stat.changed);
-            }
-            drop(state);
-            then(&session, landed);
-            known.notify(|notifier| {
-                notifier.retry();
-                Ok(())
-            });
-        };
-        let thread = std::thread::Builder::new().name("guard-session".to_owned());
-        let started = thread.spawn(land);
-        started.map(drop).map_err(|_| Errno::AGAIN)
-    }
-
-    /// A copy of a file, without a name.
-    fn copy_of(&self, request: &Request, file: &Node, directory: &Node) -> Result<OwnedFd> {
-        let stat = self.stat(file)?;
-        let acting = Acting::begin(&self.disk, request)?;
-        set_umask(0)?;
-        let copy = calls::make_unnamed(&directory.object, 0o600)?;
-        let to = calls::open(&copy, OFlags::WRONLY)?;
-        let mut buffer = vec![0; 1 << 20];
-        let mut offset = 0;
-        loop {
-            let count = calls::read(&file.object, offset, &mut buffer)?;
-            if count == 0 {
-                break;
-            }
-            calls::write(&to, offset, &buffer[..count])?;
-            offset += count as u64;
-        }
-        drop(acting);
-        calls::copy_attributes(&stat, &file.object, &copy)?;
-        Ok(copy)
-    }
-}
-
-/// Where a session's contents are to land: at the name by which the program has opened the file; or, if
-/// somebody has moved the file, where that is now. `None`: it was removed.
-fn path_to_land(known: &crate::Known, session: &Session) -> Option<Vec<u8>> {
-    let state = sync::lock(&session.state);
-    let directory = state.directory.located(known).path()?;
-    let named = [&directory[..], b"/", state.name.as_bytes()].concat();
-    let Some(file) = &session.file else {
-        return Some(named);
-    };
-    let found = calls::find(&state.directory.object, state.name.as_bytes());
-    let disk = LinuxDisk::new();
-    let found = found.and_then(|found| disk.stat(&found));
-    match found {
-        Ok(found) if found.identity == file.identity => Some(named),
-        found => {
-            let moved = file.located(known).path();
-            let moved = moved.filter(|_| disk.stat(&file.object).is_ok_and(|stat| stat.links > 0));
-            // Somebody has put another file in its place, as a commit does. The last one wins.
-            moved.or(found.is_ok().then_some(named))
+        if let Err(errno) = landed {
+            let errno = reason(errno);
+            tracing::error!(%errno, "what a program has written to a file is lost");
+            self.sessions.end(&self.known, &session);
         }
     }
-}
-
-/// How a process is that closes a descriptor and waits for our answer.
-fn process_that_closes(thread: u32) -> Process {
-    /// PF_EXITING.
-    const ENDS: u64 = 4;
-    let Some(fields) = crate::runs::fields_of(thread) else {
-        return Process::Lives;
-    };
-    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    // From the third field of proc_pid_stat(5) on.
-    let (flags, code) = (number(9 - 3).unwrap_or(0), number(52 - 3).unwrap_or(0));
-    match flags & ENDS {
-        0 => Process::Lives,
-        _ if code & 0x7f != 0 => Process::IsKilled,
-        _ => Process::Ends,
-    }
-}
-
-/// Whether a process has a descriptor of the file that has this inode number in the guard.
-fn has_descriptor(process: u32, inode: u64) -> bool {
-    let line = format!("ino:\t{inode}");
-    let directory = format!("/proc/{process}/fdinfo");
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(directory, flags, rustix::fs::Mode::empty()) else {
-        return false;
-    };
-    let disk = LinuxDisk::new();
-    let names = disk.list(&directory).unwrap_or_default();
-    names.iter().any(|entry| {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let name = entry.name.as_bytes();
-        let file = rustix::fs::openat(&directory, name, flags, rustix::fs::Mode::empty());
-        let mut text = vec![0; 1024];
-        let length = file.and_then(|file| rustix::io::read(&file, &mut text[..]));
-        let text = String::from_utf8_lossy(&text[..length.unwrap_or(0)]).into_owned();
-        text.lines().any(|found| found == line)
-    })
 }
