@@ -222,10 +222,9 @@ fn what_a_group_of_programs_writes_to_one_file_lands_together() {
     assert_eq!(read(&one, "old.txt"), "a\nb\nc\n");
 }
 
-/// A log: each line is there when it was written, and others write to it as well. And a file that serves
-/// as a lock.
+/// A log: each line is there when it was written, and others write to it as well.
 #[test]
-fn what_is_appended_or_created_exclusively_is_seen_at_once() {
+fn what_is_appended_is_seen_at_once() {
     let one = store(OLD, &["*", "files-whole=*.txt"]);
     let Some(_guard) = Guard::mount("sessions-append", &one) else {
         return;
@@ -238,10 +237,20 @@ fn what_is_appended_or_created_exclusively_is_seen_at_once() {
     shell(&one.base, "echo two >> old.txt");
     running.end();
     assert_eq!(read(&one, "old.txt"), "old\none\ntwo\nthree\n");
+}
+
+#[test]
+fn a_file_is_created_exclusively_by_one_program() {
+    let one = store(OLD, &["*", "files-whole=*.txt"]);
+    let Some(_guard) = Guard::mount("sessions-exclusive", &one) else {
+        return;
+    };
+    let lock = || shell_as_it_dies(&one, "set -C; : > lock.txt");
     let running = Running::new(&one, "set -C; exec 3> lock.txt; pause");
-    let lock = "set -C; : > lock.txt";
-    assert_ne!(shell_as_it_dies(&one, lock), 0);
-    running.end();
+    assert_ne!(lock(), 0);
+    running.kill();
+    assert_eq!(lock(), 0);
+    assert_ne!(lock(), 0);
 }
 
 /// As editors save: by a temporary file that gets the name while it is open, by a write in place, and

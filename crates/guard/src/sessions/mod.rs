@@ -258,10 +258,17 @@ impl Guarded {
         (directory, name): (&Arc<Node>, &[u8]),
         (mode, umask, flags): (u32, u32, OFlags),
     ) -> Result<Option<Entry>> {
+        // Though others do not see it yet: it may be a lock.
+        let takes_name = |one: &Arc<Session>| {
+            one.file.is_none() && one.is_of(directory, name) && !sync::lock(&one.state).is_dropped
+        };
+        let is_exclusive = self.has_sessions() && flags.contains(OFlags::EXCL);
+        if is_exclusive && self.sessions.all().iter().any(takes_name) {
+            return Err(Errno::EXIST);
+        }
         let place = directory.located(&self.known).path();
         let path = place.map(|place| [&place[..], b"/", name].concat());
-        // With O_EXCL others are to see the file at once: it may be a lock.
-        let path = path.filter(|_| !flags.intersects(OFlags::APPEND | OFlags::EXCL));
+        let path = path.filter(|_| !flags.contains(OFlags::APPEND));
         let Some(label) = path.as_deref().and_then(|path| self.label(request, path)) else {
             return Ok(None);
         };
