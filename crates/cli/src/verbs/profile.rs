@@ -24,8 +24,10 @@ use std::path::{Path, PathBuf};
 /// transactions, it runs as without a profile.
 ///
 /// An option is KEY=VALUE, and KEY is one of these options of `run`: isolation, durability, conflicts,
-/// message (the label), view, retry, timeout, max-age, on-error, on-conflict. The profiles are lines of
-/// the file `profiles` in the control directory, which can be edited.
+/// message (the label), view, retry, timeout, max-age, on-error, on-conflict. Or it is files-whole,
+/// with the names of files: under a guard, these change whole when the program closes them, or not at
+/// all if it is killed, and no link is needed. The profiles are lines of the file `profiles` in the control
+/// directory, which can be edited (docs/profiles.md).
 #[derive(Debug, Args)]
 #[command(subcommand_help_heading = "Verbs", subcommand_value_name = "VERB")]
 #[command(after_help = "Examples:
@@ -33,7 +35,8 @@ use std::path::{Path, PathBuf};
   atomdir profile add /usr/bin/rsync retry=3 on-conflict=abort
   atomdir profile link ~/transactional
   PATH=~/transactional:$PATH
-  atomdir profile try make")]
+  atomdir profile try make
+  atomdir profile add '*' files-whole='*.html,etc/**'")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: ProfileVerb,
@@ -43,7 +46,7 @@ pub struct Arguments {
 enum ProfileVerb {
     /// Give a program a profile; one that it has is replaced
     Add {
-        /// An absolute path, or a name: then wherever the program is
+        /// An absolute path; or a name: then wherever the program is; or * for all programs
         #[arg(value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
         program: String,
         /// An option of `run` and its value
