@@ -30,8 +30,12 @@ const PAUSE: &str =
 
 impl<'a> Running<'a> {
     fn new(fixture: &'a Fixture, script: &str) -> Running<'a> {
+        Running::of(fixture.store.user(), fixture, script)
+    }
+
+    fn of(user: &User, fixture: &'a Fixture, script: &str) -> Running<'a> {
         let mut command = Command::new("/bin/sh");
-        fixture.store.user().dress(&mut command);
+        user.dress(&mut command);
         command.current_dir(&fixture.base).stdin(Stdio::null());
         command.args(["-ec", &format!("{PAUSE}{script}")]);
         let running = Running {
@@ -55,6 +59,11 @@ impl<'a> Running<'a> {
     fn end(mut self) {
         self.go_on();
         assert!(self.child.wait().expect("ended").success());
+    }
+
+    fn go_on_to_its_end(mut self) {
+        self.go_on();
+        self.child.wait().expect("ended");
     }
 
     fn kill(mut self) {
@@ -346,6 +355,20 @@ fn attributes_are_kept_and_rights_are_those_of_the_user() {
     let refused = "echo x > old.txt || echo refused";
     assert_eq!(shell_as(&user, &one.base, refused).text(), "refused\n");
     assert_eq!(read(&one, "old.txt"), "old\n");
+    // Of a file that its group may write, the user changes the contents only.
+    let groups = format!(
+        "echo groups > groups.txt; chown 0:{} groups.txt; chmod 660 groups.txt",
+        user.gid
+    );
+    shell(&one.base, &groups);
+    shell_as(&user, &one.base, "echo more > groups.txt");
+    assert_eq!(read(&one, "groups.txt"), "more\n");
+    // Not what root has put in the place of the user's file.
+    shell(one.scratch.path(), "chmod 777 .");
+    let running = Running::of(&user, &one, "exec 3> theirs.txt; echo late >&3; pause");
+    shell(&one.base, "echo roots > other; mv other theirs.txt");
+    running.go_on_to_its_end();
+    assert_eq!((&*read(&one, "theirs.txt"), stat().uid()), ("roots\n", 0));
 }
 
 /// The landing is a commit, and close(2) says if there is none.

@@ -24,6 +24,7 @@ impl Guarded {
                     path,
                     copy: &session.copy.object,
                     user: session.user,
+                    groups: &session.groups,
                     label: &session.label,
                 }),
                 // The file has lost its name, and what is written to it goes with it.

@@ -39,7 +39,7 @@ use crate::nodes::Node;
 use crate::serving::named;
 use crate::{Guarded, Known, calls};
 use copying::Copies;
-use process::{Process, has_descriptor, is_there, process_that_closes};
+use process::{Process, groups_of, has_descriptor, is_there, process_that_closes};
 
 /// So long a program has to open what it has looked up again.
 const OPENED_WITHIN: Duration = Duration::from_secs(10);
@@ -49,7 +49,9 @@ pub struct Landing<'a> {
     /// From the base's root.
     pub path: Vec<u8>,
     pub copy: &'a OwnedFd,
+    /// Who has opened the file, with the groups of then.
     pub user: u32,
+    pub groups: &'a [u32],
     /// What the log calls it.
     pub label: &'a [u8],
 }
@@ -73,6 +75,7 @@ pub struct Sessions {
 struct Session {
     opener: u32,
     user: u32,
+    groups: Vec<u32>,
     label: Vec<u8>,
     /// The node of the copy, by its number as well.
     copy: Arc<Node>,
@@ -304,6 +307,7 @@ impl Guarded {
         let session = Arc::new(Session {
             opener: process_of(request.process),
             user: request.user,
+            groups: groups_of(request),
             label,
             copy: self.known.nodes.get(number)?,
             number,

@@ -1,6 +1,7 @@
 //! What `/proc` says of processes that have files open in sessions.
 
 use atomdir_disk::{Disk, LinuxDisk};
+use atomdir_fuse::Request;
 use rustix::fs::{Mode, OFlags};
 
 /// How a process is while it closes a file.
@@ -9,6 +10,21 @@ pub enum Process {
     Lives,
     Ends,
     IsKilled,
+}
+
+/// The groups of the process that asks.
+pub fn groups_of(request: &Request) -> Vec<u32> {
+    let status = format!("/proc/{}/status", request.process);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(status, flags, Mode::empty());
+    // The list may be long: the kernel allows 65 536 groups.
+    let mut text = vec![0; 1 << 20];
+    let length = file.and_then(|file| rustix::io::read(&file, &mut text[..]));
+    let text = String::from_utf8_lossy(&text[..length.unwrap_or(0)]);
+    let listed = text.lines().find_map(|line| line.strip_prefix("Groups:"));
+    let listed = listed.unwrap_or_default().split_ascii_whitespace();
+    let listed = listed.filter_map(|group| group.parse().ok());
+    listed.chain([request.group]).collect()
 }
 
 /// How a process is that closes a descriptor and waits for our answer.

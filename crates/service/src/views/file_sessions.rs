@@ -4,7 +4,8 @@ use crate::service::Service;
 use atomdir::client::profiles::{Profile, parse_profiles, profile_of, profiles_in};
 use atomdir_disk::{Disk, Kind, LinuxDisk, NewNode, SetAttributes, SetTime, Stat, Timestamp, sync};
 use atomdir_engine::{
-    BeginOptions, Caller, CommitError, Conflicts, Durability, Isolation, NodeId, Store, Transaction,
+    BeginOptions, Caller, CommitError, Conflicts, Credentials, Durability, Isolation, NodeId,
+    Store, Transaction,
 };
 use atomdir_guard::{FileSessions, Landing};
 use atomdir_protocol::{Failure, FailureKind};
@@ -101,11 +102,19 @@ impl FileSessions for Profiled {
                 label: landing.label.to_vec(),
             };
             let transaction = self.store.begin(options).map_err(|_| Errno::IO)?;
+            // Meanwhile somebody may have put a file there that the user may not write.
+            if landing.user != 0 {
+                transaction.restrict_to(Credentials {
+                    user: landing.user,
+                    groups: landing.groups.to_vec(),
+                })?;
+            }
             let written = write(&transaction, landing);
             let error = match written.map(|()| self.store.commit(&transaction)) {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(CommitError::Conflict(_) | CommitError::Leased { .. })) => None,
                 Ok(Err(CommitError::NoSpace { .. })) => Some(Errno::NOSPC),
+                Ok(Err(CommitError::Io { errno, .. })) => Some(errno),
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "a file that was closed has not changed");
                     Some(Errno::IO)
@@ -152,7 +161,7 @@ fn write(transaction: &Transaction<LinuxDisk>, landing: &Landing<'_>) -> Result<
     set(length(0))?;
     write_contents(transaction, entry.node, landing.copy)?;
     set(length(stat.length))?;
-    set_attributes(transaction, &entry, landing.copy, &stat)
+    set_attributes(transaction, &entry, landing, &stat)
 }
 
 fn write_contents(
@@ -187,24 +196,27 @@ fn write_contents(
 fn set_attributes(
     transaction: &Transaction<LinuxDisk>,
     entry: &atomdir_engine::Entry,
-    copy: &OwnedFd,
+    landing: &Landing<'_>,
     stat: &Stat,
 ) -> Result<(), Errno> {
     let disk = LinuxDisk::new();
     let (attributes, old) = (&stat.attributes, &entry.attributes);
     let differs = attributes.owner != old.owner;
+    // Others may not set them, and writing does that anyhow.
+    let may_set_times = landing.user == 0 || landing.user == old.owner.user;
+    let time = |time| may_set_times.then_some(SetTime::At(time));
     let change = SetAttributes {
         user: differs.then_some(attributes.owner.user),
         group: differs.then_some(attributes.owner.group),
         mode: (differs || attributes.mode & 0o7777 != old.mode & 0o7777)
             .then_some(attributes.mode & 0o7777),
-        accessed: Some(SetTime::At(attributes.times.accessed)),
-        modified: Some(SetTime::At(attributes.times.modified)),
+        accessed: time(attributes.times.accessed),
+        modified: time(attributes.times.modified),
         ..SetAttributes::default()
     };
     let caller = Caller { user: 0, group: 0 };
-    for name in disk.xattr_names(copy)? {
-        let value = disk.xattr(copy, &name)?;
+    for name in disk.xattr_names(landing.copy)? {
+        let value = disk.xattr(landing.copy, &name)?;
         if transaction.xattr(entry.node, &name) != Ok(value.clone()) {
             transaction.set_xattr(entry.node, &name, &value, 0, false)?;
         }
