@@ -165,7 +165,7 @@ fn abort_during_commit(store: &TestStore, user: u32, view: View) {
     let mut aborting = as_user(user, || store.connect());
     let transaction = match view {
         View::Exact => aborting.begin(&detached()).unwrap(),
-        View::Native => begin_native(&mut aborting),
+        View::Native | View::Exclusive => begin_native(&mut aborting),
     };
     std::thread::scope(|scope| {
         let (give_back, until) = mpsc::channel();
