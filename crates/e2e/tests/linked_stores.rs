@@ -38,7 +38,7 @@ impl Open<'_> {
     fn status(&self) -> Value {
         let listed = json(self.store, &["list"])["transactions"].take();
         let mut all = listed.as_array().cloned().unwrap_or_default();
-        all.retain(|one| one["transaction"].to_string() == self.id);
+        all.retain(|one| one["transaction"].as_u64() == Some(self.number().0));
         all.pop().unwrap_or_default()
     }
 }

@@ -77,7 +77,7 @@ impl Store {
         let begun = stores.iter().map(|store| store.begin());
         let transactions = begun.collect::<Result<Vec<Transaction>, _>>()?;
         let together = Together { transactions };
-        link(&together.sessions().map_err(StoreError::from)?)?;
+        link(&together.sessions()?)?;
         Ok(together)
     }
 }

@@ -37,6 +37,9 @@ enum Missing {
     NotReached(Error),
 }
 
+/// One of the transactions, and the paths that are in its store.
+type InStore<'a> = (&'a mut Connected, TransactionId, Vec<PathBuf>);
+
 /// What became of each that was open.
 pub type Concluded = Vec<(Partner, Result<Committed, CommitError>)>;
 
@@ -46,14 +49,14 @@ impl Linked {
         context: &Context,
         mut connected: Connected,
         transaction: TransactionId,
-    ) -> Result<Linked, Connected> {
+    ) -> Result<Linked, Box<Connected>> {
         let all = match connected.connection.status(transaction) {
             Ok(status) => status.linked,
             // The verb says so, or knows better.
             Err(_) => Vec::new(),
         };
         if all.is_empty() {
-            return Err(connected);
+            return Err(connected.into());
         }
         let mut own = Some(connected);
         let mut linked = Linked {
@@ -79,7 +82,7 @@ impl Linked {
     pub fn connect(
         context: &Context,
         named: Option<TransactionId>,
-    ) -> Result<(Result<Linked, Connected>, TransactionId), Error> {
+    ) -> Result<(Result<Linked, Box<Connected>>, TransactionId), Error> {
         let (connected, transaction) = context.connect_to(named)?;
         Ok((Linked::find(context, connected, transaction), transaction))
     }
@@ -113,10 +116,7 @@ impl Linked {
     }
 
     /// The stores in which these paths are, each with its own; without paths, all stores.
-    pub fn by_store(
-        &mut self,
-        paths: &[PathBuf],
-    ) -> Result<Vec<(&mut Connected, TransactionId, Vec<PathBuf>)>, Error> {
+    pub fn by_store(&mut self, paths: &[PathBuf]) -> Result<Vec<InStore<'_>>, Error> {
         let own = self.own.and_then(|place| self.open.get(place));
         let own = own.map(|one| &one.connected);
         let whole = paths.iter().map(|path| match own {
@@ -288,7 +288,7 @@ pub fn enter_linked(
 ) -> Result<(Connected, TransactionId, Linked), Error> {
     let (found, transaction) = Linked::connect(context, named)?;
     Ok(match found {
-        Err(connected) => (connected, transaction, Linked::default()),
+        Err(connected) => (*connected, transaction, Linked::default()),
         Ok(mut linked) => {
             linked.require_all()?;
             (linked.take_own()?, transaction, linked)

@@ -4,7 +4,7 @@ use super::{Painter, Show, Style, json::Text, quoted};
 use serde::{Serialize, Serializer};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The result of one of several stores.
 #[derive(Serialize)]
@@ -34,6 +34,6 @@ impl<T: Show> Show for Stores<T> {
     }
 }
 
-fn root<S: Serializer>(store: &PathBuf, serializer: S) -> Result<S::Ok, S::Error> {
+fn root<S: Serializer>(store: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     Text(store.as_os_str().as_bytes()).serialize(serializer)
 }
