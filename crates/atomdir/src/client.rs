@@ -23,7 +23,7 @@ pub use crate::current::Current;
 pub use crate::ended::{Notice, describe_end};
 pub use crate::entered::Entered;
 pub use crate::error::{CommitError, RequestError};
-pub use crate::joint::{NotTogether, Side, commit_together, link};
+pub use crate::joint::{NotTogether, Side, commit_together, link, why_not_together};
 pub use crate::layers::{Layers, OpenLayers};
 pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;
@@ -32,7 +32,7 @@ pub use crate::peer::{PeerCredentials, peer_credentials};
 pub use crate::requests::{CommittedPortion, SnapshotContents};
 pub use crate::settings::{
     ALLOW, Allow, GUARD, GuardChoice, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings,
-    SettingsError, TIMES_WORDS, VIEW, change_profiles, profiles,
+    SettingsError, TIMES_WORDS, VIEW,
 };
 pub use crate::start::{SERVICE_ENVIRONMENT, bring_guard_back};
 pub use crate::surroundings::own as own_surroundings;
@@ -49,6 +49,14 @@ pub use atomdir_types::{
     Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LOCK_ALLOW,
     LockStatus, MergeStep, Outcome, Partner, RecoveryReport, SidePaths, Terms, Unconfirmed,
 };
+
+pub mod profiles {
+    //! The profiles of a store: which programs run in transactions without being asked to.
+    pub use crate::settings::{
+        BadLine, FILES_WHOLE, Profile, ProfileOption, change_profiles, check_program, is_comment,
+        is_header, parse_profiles, profile_of, profiles, profiles_in, split_option,
+    };
+}
 
 pub mod compare {
     //! What differs between a view and its snapshot, or between two views of the past.

@@ -1,10 +1,12 @@
 //! Transactions of several stores that are committed together (two-phase commit). The commit of one of
 //! them, the coordinator, decides; the others vote before it.
 
+use crate::accounts::describe_user;
 use crate::connection::{Connection, Parts};
 use crate::error::{CommitError, RequestError};
 use atomdir_protocol::{Answer, Committed, JointRequest, Others, Progress, Request};
 use atomdir_types::{Outcome, Partner, TransactionId};
+use std::path::{Path, PathBuf};
 
 /// One of the transactions, and the way to its store.
 #[derive(Debug)]
@@ -171,6 +173,37 @@ fn is_known(error: &CommitError) -> bool {
         CommitError::Request(RequestError::Disconnected { .. })
     );
     !is_gone && !error.is_logged()
+}
+
+/// Why transactions of two stores cannot be committed together, if they cannot: each is its root and its
+/// control directory.
+pub fn why_not_together(one: &(PathBuf, PathBuf), other: &(PathBuf, PathBuf)) -> Option<String> {
+    let ((root, control), (other_root, other_control)) = (one, other);
+    if root.starts_with(other_root) || other_root.starts_with(root) {
+        let other = other_root.display();
+        return Some(format!(
+            "'{other}' is the same store as another that is named, or one is inside the other"
+        ));
+    }
+    let owner = |control: &Path| rustix::fs::stat(control).map(|stat| stat.st_uid);
+    let (owner, other_owner) = match (owner(control), owner(other_control)) {
+        (Ok(owner), Ok(other_owner)) => (owner, other_owner),
+        (Err(errno), _) | (_, Err(errno)) => {
+            let reason = atomdir_disk::reason(errno);
+            return Some(format!("cannot look at one of the stores: {reason}"));
+        }
+    };
+    // The service of one asks that of the other for the decision, and only its owner may start it.
+    (owner != other_owner).then(|| {
+        format!(
+            "'{}' belongs to {} and '{}' to {}: transactions of stores with different owners cannot be \
+             committed together, since the service of one could not ask that of the other",
+            root.display(),
+            describe_user(owner),
+            other_root.display(),
+            describe_user(other_owner)
+        )
+    })
 }
 
 impl Connection {

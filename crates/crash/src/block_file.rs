@@ -27,8 +27,6 @@ const FILE_NAME: &str = "disk";
 const FILE_NODE: u64 = 2;
 
 /// From `linux/fuse.h`. The product's views need none of these.
-const OPEN: u32 = 14;
-const FLUSH: u32 = 25;
 const OPENDIR: u32 = 27;
 const INTERRUPT: u32 = 36;
 const FOPEN_DIRECT_IO: u32 = 1;
@@ -243,14 +241,14 @@ fn answer(disk: &Mutex<Disk>, node: u64, operation: Operation) -> Result<Option<
         Operation::GetAttributes | Operation::SetAttributes(_) => {
             writer.attributes_reply(&attributes(disk, node), Validity::Forever);
         }
-        Operation::Other(OPEN | OPENDIR) => {
+        Operation::Open { .. } | Operation::Other(OPENDIR) => {
             lock(disk).opened_count += usize::from(node == FILE_NODE);
             writer.u64(0);
             writer.u32(FOPEN_DIRECT_IO);
             writer.u32(0);
         }
-        Operation::Release => lock(disk).opened_count -= usize::from(node == FILE_NODE),
-        Operation::ReadDirectory { .. } | Operation::Other(FLUSH) => {}
+        Operation::Release { .. } => lock(disk).opened_count -= usize::from(node == FILE_NODE),
+        Operation::ReadDirectory { .. } | Operation::Closing => {}
         Operation::Read { offset, length } => {
             body.resize(length as usize, 0);
             let read = lock(disk).image.read(offset, &mut body);

@@ -6,7 +6,7 @@
 use atomdir::client::{BeginOptions, Connection, Others};
 use atomdir::{StartService, TransactionId, find};
 use atomdir_testing::exit_code::{CONFLICT, USAGE};
-use atomdir_testing::{Fixture, Store, shell, wait_until};
+use atomdir_testing::{Fixture, Store, native_views_possible, shell, wait_until};
 use std::fs;
 use std::path::Path;
 
@@ -93,6 +93,53 @@ fn all_stores_have_the_commit_or_none_has() {
             run(fixture, &other, refused, "true").expect(USAGE);
         }
         run(fixture, &fixture.store, &[], "true").expect(USAGE);
+        fixture.store.assert_at_rest();
+        other.assert_at_rest();
+    });
+}
+
+/// Each view is native unless its own store is set to exact views. What overlayfs would refuse works in
+/// each, and what is left running in any of them is ended before the commit.
+#[test]
+fn views_of_all_stores_are_native_where_they_can_be() {
+    if !native_views_possible("several-stores-native") {
+        return;
+    }
+    Fixture::for_each_owner("several-stores-native", "mkdir -p old/sub", |fixture| {
+        let other = fixture.beside();
+        other.outside("mkdir -p old/sub").expect(0);
+        for (round, exact) in [None, Some(&fixture.store), Some(&other)]
+            .into_iter()
+            .enumerate()
+        {
+            for store in [&fixture.store, &other] {
+                let is_exact = exact.is_some_and(|exact| exact.path() == store.path());
+                let view = if is_exact { "exact" } else { "auto" };
+                store.call(["config", "view", view]).expect(0);
+            }
+            let kinds = run(
+                fixture,
+                &other,
+                &[],
+                "for root in $a $b; do kind=$(stat -f -c %T $root/old); echo $kind; cd $root; mv old new; \
+                 echo 1 > new/file; if test $kind = overlayfs; then sleep 1000 > new/open 2> /dev/null & \
+                 until test -e new/open; do sleep 0.01; done; fi; mv new old; done",
+            );
+            let expected = match round {
+                0 => "overlayfs\noverlayfs\n",
+                1 => "fuseblk\noverlayfs\n",
+                _ => "overlayfs\nfuseblk\n",
+            };
+            let kinds = kinds.expect(0).text().replace("fuse\n", "fuseblk\n");
+            assert_eq!(kinds, expected);
+            for store in [&fixture.store, &other] {
+                shell(
+                    store.path(),
+                    "test -d old/sub && grep -q 1 old/file && rm -f old/file old/open",
+                );
+            }
+        }
+        assert!(listed(&fixture.store).is_empty() && listed(&other).is_empty());
         fixture.store.assert_at_rest();
         other.assert_at_rest();
     });

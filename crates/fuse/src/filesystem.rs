@@ -4,6 +4,7 @@ use atomdir_disk::{Errno, FileSystemStatus, RenameMode};
 pub use atomdir_disk::{ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
 
 use crate::notifier::Notifier;
+use rustix::fs::OFlags;
 
 pub type Result<T> = std::result::Result<T, Errno>;
 
@@ -38,6 +39,16 @@ pub struct Entry {
     pub attributes_valid: Validity,
 }
 
+/// What an open file asks of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opened {
+    /// Its cache is kept, and the file system does not learn of its end.
+    Plainly,
+    /// What is cached of it is dropped, and the file system learns when a descriptor of it is closed
+    /// ([`Filesystem::closing`]), and when the last one has been ([`Filesystem::closed`]).
+    UntilClosed,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     Data,
@@ -47,7 +58,8 @@ pub enum Seek {
 /// A file system served by a [`Session`](crate::Session), from several
 /// threads at once. Nodes are numbers; the root's is [`ROOT_NODE`](crate::ROOT_NODE).
 ///
-/// Opens carry no state: a node stays usable while its lookup count is above
+/// Opens carry no state, unless the file system serves them ([`Filesystem::serves_opens`]): a node
+/// stays usable while its lookup count is above
 /// zero, whether or not a name still leads to it. Names hold no slash and no
 /// NUL and have 1 to 255 bytes. Methods without a default are needed by every
 /// file system.
@@ -75,6 +87,34 @@ pub trait Filesystem: Send + Sync + 'static {
         node: u64,
         change: SetAttributes,
     ) -> Result<(NodeAttributes, Validity)>;
+    /// Whether opening a file and closing it are requests. The answer is always the same.
+    fn serves_opens(&self) -> bool {
+        false
+    }
+    /// After `ESTALE` the kernel looks up the path once more, name by name, and opens what it finds
+    /// then.
+    fn open(&self, _request: &Request, _node: u64, _flags: OFlags) -> Result<Opened> {
+        Ok(Opened::Plainly)
+    }
+    /// Creates a regular file and opens it. `modes`: as of [`create`](Filesystem::create), and the
+    /// flags.
+    fn create_open(
+        &self,
+        request: &Request,
+        parent: u64,
+        name: &[u8],
+        (mode, umask, _flags): (u32, u32, OFlags),
+    ) -> Result<(Entry, Opened)> {
+        let made = self.create(request, parent, name, NewNode::File, mode, umask)?;
+        Ok((made, Opened::Plainly))
+    }
+    /// A process closes a descriptor, and gets this answer. If it ends with the descriptor open, it waits
+    /// for the answer before it is gone.
+    fn closing(&self, _request: &Request, _node: u64) -> Result<()> {
+        Ok(())
+    }
+    fn closed(&self, _node: u64) {}
+
     fn read_link(&self, request: &Request, node: u64) -> Result<Vec<u8>>;
 
     /// `umask` applies unless the parent has a default ACL.

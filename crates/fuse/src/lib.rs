@@ -28,8 +28,8 @@ mod worker;
 
 pub use error::{MountError, UnmountError};
 pub use filesystem::{
-    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
-    SetTime, Validity,
+    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Opened, Request, Result, Seek,
+    SetAttributes, SetTime, Validity,
 };
 pub use mount::{MountFlags, MountOptions};
 pub use notifier::Notifier;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use atomdir_disk::{Kind, NewNode, NodeAttributes, SetAttributes, SetTime, Stat};
+use atomdir_disk::{Disk, Kind, LinuxDisk, NewNode, NodeAttributes, SetAttributes, SetTime, Stat};
 use atomdir_fuse::{Result, Seek};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps,
@@ -187,6 +187,32 @@ pub fn seek(object: &OwnedFd, offset: u64, what: Seek) -> Result<u64> {
 pub fn set_xattr(object: &OwnedFd, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
     let (path, flags) = (path_of(object), XattrFlags::from_bits_retain(flags));
     retry_on_intr(|| rustix::fs::setxattr(&*path, name, value, flags))
+}
+
+/// Gives a file the owner, mode, extended attributes and times of another.
+pub fn copy_attributes(stat: &Stat, from: &OwnedFd, to: &OwnedFd) -> Result<()> {
+    let disk = LinuxDisk::new();
+    let attributes = &stat.attributes;
+    set_owner(
+        to,
+        &SetAttributes {
+            user: Some(attributes.owner.user),
+            group: Some(attributes.owner.group),
+            ..SetAttributes::default()
+        },
+    )?;
+    for name in disk.xattr_names(from)? {
+        set_xattr(to, &name, &disk.xattr(from, &name)?, 0)?;
+    }
+    set_mode(to, attributes.mode & 0o7777)?;
+    set_times(
+        to,
+        &SetAttributes {
+            accessed: Some(SetTime::At(attributes.times.accessed)),
+            modified: Some(SetTime::At(attributes.times.modified)),
+            ..SetAttributes::default()
+        },
+    )
 }
 
 /// Makes a file or directory durable.

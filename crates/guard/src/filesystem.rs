@@ -5,7 +5,10 @@ use atomdir_disk::{
     sync,
 };
 use atomdir_engine::{Leaving, NameNow};
-use atomdir_fuse::{Entry, Filesystem, Notifier, ROOT_NODE, Request, Result, Seek, Validity};
+use atomdir_fuse::{
+    Entry, Filesystem, Notifier, Opened, ROOT_NODE, Request, Result, Seek, Validity,
+};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::acting::{Acting, set_umask};
@@ -22,7 +25,7 @@ impl Filesystem for Guarded {
         *sync::lock(&self.known.notifier) = Some(notifier);
     }
 
-    fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
+    fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
         if self.is_hidden(parent, name) {
             let attributes = self.stand_in()?;
             return Ok(Some(Entry {
@@ -38,15 +41,52 @@ impl Filesystem for Guarded {
         }
         let section = self.enter();
         let directory = self.node(parent)?;
-        match calls::find(&directory.object, name) {
+        let found = match calls::find(&directory.object, name) {
             Ok(object) => self.entry(&section, object).map(Some),
             Err(Errno::NOENT) if section.may_be_cached => Ok(None),
             Err(errno) => Err(errno),
+        };
+        self.through_session(request, (&directory, name), found)
+    }
+
+    fn serves_opens(&self) -> bool {
+        self.has_sessions()
+    }
+
+    fn open(&self, request: &Request, node: u64, flags: OFlags) -> Result<Opened> {
+        match node {
+            STAND_IN => Ok(Opened::Plainly),
+            _ => self.open_in_session(request, node, flags),
         }
+    }
+
+    fn create_open(
+        &self,
+        request: &Request,
+        parent: u64,
+        name: &[u8],
+        (mode, umask, flags): (u32, u32, OFlags),
+    ) -> Result<(Entry, Opened)> {
+        let directory = self.directory(parent, name)?;
+        let place = (&directory, name);
+        if let Some(made) = self.create_in_session(request, place, (mode, umask, flags))? {
+            return Ok((made, Opened::UntilClosed));
+        }
+        let made = self.create(request, parent, name, NewNode::File, mode, umask)?;
+        Ok((made, Opened::Plainly))
+    }
+
+    fn closing(&self, request: &Request, node: u64) -> Result<()> {
+        self.close_in_session(request, node)
+    }
+
+    fn closed(&self, node: u64) {
+        self.closed_in_session(node);
     }
 
     fn gave_up(&self, unique: u64) {
         self.stop_waiting(unique);
+        self.sessions.copies.give_up(unique);
     }
 
     fn forget(&self, node: u64, count: u64) {
@@ -147,6 +187,9 @@ impl Filesystem for Guarded {
 
     fn link(&self, request: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
         let (node, directory) = (self.node(node)?, self.directory(parent, name)?);
+        if self.is_copy(node.identity) {
+            return Err(Errno::XDEV);
+        }
         let to_change = named(name)?;
         let planned = [
             Planned::Name(&directory, &to_change),
@@ -166,6 +209,9 @@ impl Filesystem for Guarded {
 
     fn unlink(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()> {
         let (directory, to_change) = (self.directory(parent, name)?, named(name)?);
+        if self.unlink_in_session(request, &directory, &to_change) {
+            return Ok(());
+        }
         let planned = [Planned::Leaving(&directory, &to_change)];
         let section = self.enter_to_change(request, &planned)?;
         directory.require_there()?;
@@ -199,6 +245,9 @@ impl Filesystem for Guarded {
         let old = self.directory(from.0, from.1)?;
         let new = self.directory(to.0, to.1)?;
         let (from, to) = (named(from.1)?, named(to.1)?);
+        if self.rename_in_session(request, (&old, &from), (&new, &to)) {
+            return Ok(());
+        }
         let planned = [Planned::Leaving(&old, &from), Planned::Leaving(&new, &to)];
         let section = self.enter_to_change(request, &planned)?;
         old.require_there()?;

@@ -11,6 +11,7 @@
 //! - `forgetting`: makes the kernel forget, also what it keeps locked for calls that wait
 //! - `runs`: which run of a program makes a call
 //! - `waits`: calls that wait for transactions
+//! - `sessions`: files that change whole, when a program closes them
 //! - `deadlock`: no process waits for itself
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
@@ -37,6 +38,7 @@ mod forgetting;
 mod nodes;
 mod runs;
 mod serving;
+mod sessions;
 mod waits;
 
 use std::sync::Arc;
@@ -49,6 +51,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock};
 
 use nodes::{Node, Nodes};
+pub use sessions::{FileSessions, Landing};
 pub use waits::Holds;
 use waits::Waits;
 
@@ -62,6 +65,7 @@ pub struct Guarded {
     flushing: flushing::Flushing,
     holds: OnceLock<Holds>,
     runs: runs::Runs,
+    sessions: Arc<sessions::Sessions>,
 }
 
 /// What the kernel knows of the base, for the engine.
@@ -107,6 +111,13 @@ impl Known {
         let forget = move || known.notify(|notifier| notifier.invalidate_inode(node, 0, 0));
         if let Err(error) = thread.spawn(forget) {
             tracing::warn!("the kernel goes on to show old contents of a file: {error}");
+        }
+    }
+
+    /// Requests that wait may be answered now.
+    fn retry_requests(&self) {
+        if let Some(notifier) = &*sync::lock(&self.notifier) {
+            notifier.retry();
         }
     }
 
@@ -161,9 +172,7 @@ impl Guarding for Known {
     }
 
     fn retry(&self) {
-        if let Some(notifier) = &*sync::lock(&self.notifier) {
-            notifier.retry();
-        }
+        self.retry_requests();
     }
 
     fn changed(&self, applied: bool) {
@@ -185,6 +194,7 @@ impl Guarded {
             flushing: flushing::Flushing::default(),
             holds: OnceLock::new(),
             runs: runs::Runs::default(),
+            sessions: Arc::default(),
         }
     }
 

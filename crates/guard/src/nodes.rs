@@ -34,6 +34,11 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// From the base's root, with a slash before each name.
+    pub fn path(&self) -> Option<Vec<u8>> {
+        (self.path)()
+    }
+
     pub fn as_ref(&self) -> Located<'_> {
         Located {
             identity: self.identity,

@@ -138,6 +138,9 @@ impl Guarded {
                 _ => stat.links.saturating_sub(1),
             };
         }
+        if self.is_copy(stat.identity) {
+            attributes.links = 1;
+        }
         attributes
     }
 

@@ -34,7 +34,12 @@ impl Patterns {
             let within = &path[repository.len()..];
             within.starts_with(b"logs/") && within != b"logs/refs/stash"
         });
-        is_gits || self.0.iter().any(|pattern| fits(pattern, path))
+        is_gits || self.name(path)
+    }
+
+    /// Whether a path is one of these.
+    pub fn name(&self, path: &[u8]) -> bool {
+        self.0.iter().any(|pattern| fits(pattern, path))
     }
 }
 

@@ -12,7 +12,10 @@ mod profiles;
 pub use allow::Allow;
 pub use guard::GuardChoice;
 pub use history::History;
-pub use profiles::{change_profiles, profiles};
+pub use profiles::{
+    BadLine, FILES_WHOLE, Profile, ProfileOption, change_profiles, check_program, is_comment,
+    is_header, parse_profiles, profile_of, profiles, profiles_in, split_option,
+};
 
 use choice::Choice;
 use file::TextFile;

@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use atomdir::TransactionId;
-use atomdir::client::{BeginOptions, Connection, Others, Side, commit_together};
+use atomdir::client::{BeginOptions, Connection, Others, Side, Transaction, commit_together, link};
 
 use crate::bench::Bench;
 use crate::error::{Describe, Result};
@@ -27,13 +26,18 @@ pub fn several(bench: &Bench) -> Result<Vec<Row>> {
             bench.rest()?;
             let (sample, ()) = timed(|| match side {
                 measure::Side::Plain => {
-                    let id = changed(&mut only, &["a", "b"])?;
-                    only.commit(id, &mut |_| {})?;
+                    let begun = begin(&mut only)?;
+                    write(&begun, &["a", "b"])?;
+                    only.commit(begun.id, &mut |_| {})?;
                     Ok(())
                 }
                 _ => {
-                    let sides = [changed(&mut one, &["a"])?, changed(&mut two, &["b"])?];
-                    commit_both(&mut one, &mut two, sides)
+                    let begun = [begin(&mut one)?, begin(&mut two)?];
+                    let mut sides = [side_of(&mut one, &begun[0]), side_of(&mut two, &begun[1])];
+                    link(&mut sides)?;
+                    write(&begun[0], &["a"])?;
+                    write(&begun[1], &["b"])?;
+                    commit_both(&mut sides)
                 }
             })?;
             Ok(sample.into())
@@ -45,28 +49,30 @@ pub fn several(bench: &Bench) -> Result<Vec<Row>> {
     )])
 }
 
-/// Begins a transaction and writes these files in its view.
-fn changed(connection: &mut Connection, names: &[&str]) -> Result<TransactionId> {
-    let begun = connection.begin(&BeginOptions::default())?;
+fn begin(connection: &mut Connection) -> Result<Transaction> {
+    Ok(connection.begin(&BeginOptions::default())?)
+}
+
+/// Writes these files in its view.
+fn write(begun: &Transaction, names: &[&str]) -> Result<()> {
     for name in names {
         let path = begun.view_path.join(name);
         fs::write(&path, CONTENTS).describe("write", &path)?;
     }
-    Ok(begun.id)
+    Ok(())
+}
+
+fn side_of<'a>(connection: &'a mut Connection, begun: &Transaction) -> Side<'a> {
+    let transaction = begun.id;
+    Side {
+        connection,
+        transaction,
+    }
 }
 
 /// As `atomdir run` with two stores does it.
-fn commit_both(
-    one: &mut Connection,
-    two: &mut Connection,
-    [first, second]: [TransactionId; 2],
-) -> Result<()> {
-    let side = |connection, transaction| Side {
-        connection,
-        transaction,
-    };
-    let mut sides = [side(one, first), side(two, second)];
-    let committed = commit_together(&mut sides, None, Others::Refuse, &mut |_| {});
+fn commit_both(sides: &mut [Side<'_>]) -> Result<()> {
+    let committed = commit_together(sides, None, Others::Refuse, &mut |_| {});
     for one in committed.map_err(|failed| failed.error)? {
         one?;
     }

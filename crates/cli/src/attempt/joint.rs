@@ -3,13 +3,15 @@
 //! it before: then nothing but the decision ends them. If this program dies in between, their services
 //! ask the coordinator's. `linked` finds the transactions again that `begin` has left open.
 
-use super::{BeginArguments, Closing, Ran, Wish, deviations, native, note_landed, note_wait};
+use super::{
+    BeginArguments, Closing, Ran, TermsArguments, Wish, deviations, native, note_landed, note_wait,
+};
 use crate::context::{Connected, Context};
 use crate::enter::{AlsoBound, Ended};
 use crate::error::Error;
 use atomdir::client::{
     BeginOptions, CommitError, Committed, Connection, NotTogether, Others, Progress, RequestError,
-    Side, Transaction, ViewChoice, commit_together, describe_user, link, reason,
+    Side, Transaction, ViewChoice, commit_together, link, why_not_together,
 };
 use atomdir::{Isolation, TransactionId};
 use std::path::Path;
@@ -42,15 +44,15 @@ impl Partners {
         let mut partners = Partners::default();
         for directory in context.others() {
             let connected = context.connect_at(directory)?;
-            let mut known = partners.0.iter().map(|one| &one.connected);
-            let is_apart = |one: &Connected| {
-                !one.root.starts_with(&connected.root) && !connected.root.starts_with(&one.root)
+            let place_of = |one: &Connected| {
+                let control = one.control.as_ref().unwrap_or(&one.root);
+                (one.root.clone(), control.clone())
             };
-            if !is_apart(first) || !known.all(is_apart) {
-                return Err(Error::usage(format!(
-                    "'{}' is the same store as another that is named, or one is inside the other",
-                    connected.root.display()
-                )));
+            let before = partners.0.iter().map(|one| &one.connected);
+            for before in std::iter::once(first).chain(before) {
+                if let Some(why) = why_not_together(&place_of(before), &place_of(&connected)) {
+                    return Err(Error::usage(why));
+                }
             }
             if context.current(first).is_some() || context.current(&connected).is_some() {
                 return Err(Error::usage(
@@ -58,7 +60,6 @@ impl Partners {
                      runs in",
                 ));
             }
-            refuse_other_owner(first, &connected)?;
             partners.0.push(Partner {
                 connected,
                 transaction: None,
@@ -197,6 +198,11 @@ impl Partners {
         all.try_for_each(|(connected, id)| connected.connection.abort_after(id, age))
     }
 
+    pub fn set_terms(&mut self, terms: &TermsArguments) -> Result<(), Error> {
+        let mut all = self.transactions();
+        all.try_for_each(|(connected, id)| terms.set(&mut connected.connection, id, None))
+    }
+
     /// The transactions, each with the root of its store.
     pub fn transactions(&mut self) -> impl Iterator<Item = (&mut Connected, TransactionId)> {
         self.0.iter_mut().filter_map(|one| {
@@ -227,30 +233,6 @@ impl Partners {
 
 pub fn not_in_several(what: &str) -> Error {
     Error::usage(format!("{what} is not possible in several stores at once"))
-}
-
-/// The service of one store asks that of another for the decision, and only its owner may start it.
-fn refuse_other_owner(first: &Connected, other: &Connected) -> Result<(), Error> {
-    let owner = |one: &Connected| {
-        let control = one.control.as_deref().unwrap_or(&one.root);
-        let stat = rustix::fs::stat(control).map_err(|errno| {
-            let root = one.root.display();
-            Error::usage(format!("cannot look at '{root}': {}", reason(errno)))
-        });
-        stat.map(|stat| stat.st_uid)
-    };
-    let (one, two) = (owner(first)?, owner(other)?);
-    match one == two {
-        true => Ok(()),
-        false => Err(Error::usage(format!(
-            "'{}' belongs to {} and '{}' to {}: transactions of stores with different owners cannot be \
-             committed together, since the service of one could not ask that of the other",
-            first.root.display(),
-            describe_user(one),
-            other.root.display(),
-            describe_user(two)
-        ))),
-    }
 }
 
 /// Carries out the wish in all stores. After an error no transaction has committed, and all are open,

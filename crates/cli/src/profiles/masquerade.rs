@@ -62,7 +62,7 @@ fn profile_words(context: &Context, program: &Path) -> Result<Option<Vec<OsStrin
         return Ok(None);
     };
     let profiles = Profiles::of(&store)?;
-    Ok(profiles.find(program).map(super::Profile::words))
+    Ok(profiles.find(program).map(super::words))
 }
 
 /// The store whose profiles count here.

@@ -1,29 +1,19 @@
 //! Profiles: which programs run in transactions of their own although they do not ask for any.
 //!
-//! A store's profiles are lines of text in its control directory, which people edit as well:
-//!
-//! ```text
-//! # A comment.
-//! [/usr/bin/make]
-//! isolation = serializable
-//! message = nightly build
-//!
-//! [rsync]
-//! retry = 3
-//! ```
-//!
-//! A section is the profile of one program, by its path or by its name wherever it is. Its lines are
-//! options of `atomdir run`. `masquerade` starts such programs.
+//! `atomdir::client::profiles` knows the form of the file, and here is what its options mean.
+//! `masquerade` starts such programs.
 
 pub mod masquerade;
 pub mod program;
 
 use crate::error::Error;
-use crate::output::escaped;
 use crate::verbs::run as verb_run;
 use atomdir::StoreLocation;
+use atomdir::client::profiles::{
+    BadLine, FILES_WHOLE, Profile, ProfileOption, change_profiles, is_comment, is_header,
+    parse_profiles, profile_of, profiles, split_option,
+};
 use clap::Parser;
-use serde::{Serialize, Serializer};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -50,50 +40,17 @@ struct Run {
     run: verb_run::Arguments,
 }
 
-/// The profile of one program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Profile {
-    /// An absolute path, or a name without a slash.
-    pub program: String,
-    /// Where it begins in the text, from 1.
-    pub line: usize,
-    #[serde(serialize_with = "as_map")]
-    options: Vec<ProfileOption>,
+/// The words of the command `atomdir run` with the options of a profile.
+pub fn words(profile: &Profile) -> Vec<OsString> {
+    let words = profile.options.iter();
+    words
+        .map(|ProfileOption { key, value }| format!("--{key}={value}").into())
+        .collect()
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfileOption {
-    key: String,
-    value: String,
-}
-
-fn as_map<S: Serializer>(options: &[ProfileOption], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(options.iter().map(|option| (&option.key, &option.value)))
-}
-
-/// A line that cannot be understood, and why.
-#[derive(Debug, PartialEq, Eq)]
-struct BadLine {
-    line: usize,
-    why: String,
-}
-
-impl Profile {
-    /// Whether this is the profile of a program, which is found at any of these paths.
-    fn is_of(&self, paths: &[&Path]) -> bool {
-        paths.iter().any(|path| match self.program.contains('/') {
-            true => *path == Path::new(&self.program),
-            false => path.file_name().is_some_and(|name| *name == *self.program),
-        })
-    }
-
-    /// The words of the command `atomdir run` with these options.
-    pub fn words(&self) -> Vec<OsString> {
-        let words = self.options.iter();
-        words
-            .map(|ProfileOption { key, value }| format!("--{key}={value}").into())
-            .collect()
-    }
+/// Whether the profile is for runs of a program.
+pub fn is_for_runs(profile: &Profile) -> bool {
+    profile.value(FILES_WHOLE).is_none()
 }
 
 /// The profiles of a store, and the text that they are from.
@@ -104,7 +61,7 @@ pub struct Profiles {
 
 impl Profiles {
     pub fn of(store: &StoreLocation) -> Result<Profiles, Error> {
-        let text = atomdir::client::profiles(store)?;
+        let text = profiles(store)?;
         let all = parse(&text).map_err(|BadLine { line, why }| Error::Profiles {
             file: store.control.join("profiles"),
             line,
@@ -113,13 +70,9 @@ impl Profiles {
         Ok(Profiles { all, text })
     }
 
-    /// The profile of the program at a path. One by path goes before one by name. The path counts as
-    /// it is, and with its symbolic links resolved.
+    /// The profile for runs of the program at a path.
     pub fn find(&self, path: &Path) -> Option<&Profile> {
-        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let paths = [path, &resolved];
-        let found = self.all.iter().filter(|profile| profile.is_of(&paths));
-        found.max_by_key(|profile| profile.program.contains('/'))
+        profile_of(&self.all, path, is_for_runs)
     }
 
     /// Adds a profile, or puts it in the place of the program's old one. All other lines stay.
@@ -164,107 +117,43 @@ impl Profiles {
     }
 
     pub fn write(&self, store: &StoreLocation) -> Result<(), Error> {
-        Ok(atomdir::client::change_profiles(store, &self.text)?)
+        Ok(change_profiles(store, &self.text)?)
     }
-}
-
-fn is_header(line: &str) -> bool {
-    line.trim_start().starts_with('[')
-}
-
-fn is_comment(line: &str) -> bool {
-    line.trim_start().starts_with('#')
 }
 
 fn parse(text: &str) -> Result<Vec<Profile>, BadLine> {
-    let mut all: Vec<Profile> = Vec::new();
-    for (line, words) in (1..).zip(text.lines()) {
-        let bad = |why: String| BadLine { line, why };
-        let words = words.trim();
-        if words.is_empty() || is_comment(words) {
-            continue;
-        }
-        if is_header(words) {
-            let program = words[1..].strip_suffix(']').map(str::trim);
-            let program = program.ok_or_else(|| bad("']' is missing at its end".to_owned()))?;
-            check_program(program).map_err(bad)?;
-            if let Some(first) = all.iter().find(|profile| profile.program == program) {
-                let first = first.line;
-                return Err(bad(format!(
-                    "'{program}' has a profile already, in line {first}"
-                )));
-            }
-            all.push(Profile {
-                program: program.to_owned(),
-                line,
-                options: Vec::new(),
-            });
-            continue;
-        }
-        let option = parse_option(words).map_err(bad)?;
-        let Some(profile) = all.last_mut() else {
-            return Err(bad(
-                "it is above the first program, which is named as in [/usr/bin/make]".to_owned(),
-            ));
-        };
-        if profile.options.iter().any(|one| one.key == option.key) {
-            return Err(bad(format!("'{}' is there already", option.key)));
-        }
-        profile.options.push(option);
-    }
-    Ok(all)
+    parse_profiles(text, check_option)
 }
 
-/// Why a program cannot be named so.
-pub fn check_program(program: &str) -> Result<(), String> {
-    let shown = escaped(program.as_bytes());
-    match program.contains('/') {
-        _ if program.is_empty() || program.contains(['[', ']', '\n']) => {
-            Err(format!("'{shown}' is no program: give a path, or a name"))
-        }
-        true if !program.starts_with('/') => Err(format!(
-            "'{shown}' is a path from the current directory: give an absolute one, or a name"
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Parses `KEY = VALUE`, or `KEY=VALUE`.
+/// Parses an option on the command line.
 pub fn parse_option(text: &str) -> Result<ProfileOption, String> {
-    let shown = escaped(text.as_bytes());
-    let Some((key, value)) = text.split_once('=') else {
-        return Err(format!("'{shown}' is not of the form KEY = VALUE"));
-    };
-    let (key, value) = (key.trim(), value.trim());
-    if !KEYS.contains(&key) {
-        let key = escaped(key.as_bytes());
-        let keys = KEYS.join(", ");
-        return Err(format!("a profile has no '{key}'; it can have {keys}"));
+    let option = split_option(text)?;
+    if option.key != FILES_WHOLE {
+        check_option(&option)?;
     }
-    if value.contains('\n') {
-        return Err(format!("the value of '{key}' is longer than a line"));
+    Ok(option)
+}
+
+/// What is wrong with an option of `run`.
+fn check_option(ProfileOption { key, value }: &ProfileOption) -> Result<(), String> {
+    if !KEYS.contains(&&**key) {
+        let keys = KEYS.join(", ");
+        return Err(format!(
+            "a profile has no '{key}'; it can have {keys}; or {FILES_WHOLE}"
+        ));
     }
     let words = [&*format!("--{key}={value}"), "--", "program"];
-    match Run::try_parse_from(words) {
-        Ok(_) => Ok(ProfileOption {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        }),
-        Err(error) => Err(first_lines(&error.to_string())),
-    }
+    let parsed = Run::try_parse_from(words);
+    parsed
+        .map(drop)
+        .map_err(|error| first_lines(&error.to_string()))
 }
 
 /// What is wrong, without the advice on the command line.
 fn first_lines(error: &str) -> String {
     let error = error.strip_prefix("error: ").unwrap_or(error);
     let lines = error.lines().take_while(|line| !line.is_empty());
-    escaped(
-        lines
-            .map(str::trim)
-            .collect::<Vec<_>>()
-            .join(" ")
-            .as_bytes(),
-    )
+    lines.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -283,7 +172,7 @@ message = nightly = build # 7
 retry=3
 ";
 
-    fn profiles(text: &str) -> Profiles {
+    fn of(text: &str) -> Profiles {
         Profiles {
             all: parse(text).expect("well-formed"),
             text: text.to_owned(),
@@ -292,13 +181,13 @@ retry=3
 
     #[test]
     fn a_profile_by_path_goes_before_one_by_name() {
-        let both = profiles(&format!("[make]\n{TEXT}"));
-        let of = |path| both.find(Path::new(path)).map(|found| &*found.program);
-        assert_eq!(of("/usr/bin/make"), Some("/usr/bin/make"));
-        assert_eq!(of("/opt/make"), Some("make"));
-        assert_eq!(of("/opt/rsync"), Some("rsync"));
-        assert_eq!(of("/opt/rsync/cp"), None);
-        let words = both.all[1].words();
+        let both = of(&format!("[make]\n{TEXT}"));
+        let find = |path| both.find(Path::new(path)).map(|found| &*found.program);
+        assert_eq!(find("/usr/bin/make"), Some("/usr/bin/make"));
+        assert_eq!(find("/opt/make"), Some("make"));
+        assert_eq!(find("/opt/rsync"), Some("rsync"));
+        assert_eq!(find("/opt/rsync/cp"), None);
+        let words = words(&both.all[1]);
         assert_eq!(
             words,
             ["--isolation=serializable", "--message=nightly = build # 7"]
@@ -307,7 +196,7 @@ retry=3
 
     #[test]
     fn changes_leave_all_other_lines_as_they_are() {
-        let mut some = profiles(TEXT);
+        let mut some = of(TEXT);
         assert!(some.remove("/usr/bin/make") && !some.remove("make"));
         assert_eq!(
             some.text,
@@ -342,6 +231,11 @@ retry=3
             ),
             ("[a]\nisolation = strict\n", 2, "snapshot, serializable"),
             ("[a]\nretry = many\n", 2, "whole number"),
+            (
+                "[a]\nfiles-whole = *\nretry = 1\n",
+                3,
+                "'retry' is for runs",
+            ),
         ] {
             let bad = parse(text).expect_err(text);
             assert_eq!(bad.line, line, "{text}");

@@ -3,11 +3,14 @@ use crate::completion::commands;
 use crate::context::{Context, own_program};
 use crate::error::Error;
 use crate::output::{Painter, Show, json, quoted};
-use crate::profiles::{self, Profile, ProfileOption, Profiles, masquerade, program};
+use crate::profiles::{self, Profiles, is_for_runs, masquerade, program, words};
+use atomdir::client::profiles::{Profile, ProfileOption, check_program};
 use clap::{Args, Subcommand, ValueHint};
 use rustix::fs::{Mode, symlink};
 use rustix::io::Errno;
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,8 +24,10 @@ use std::path::{Path, PathBuf};
 /// transactions, it runs as without a profile.
 ///
 /// An option is KEY=VALUE, and KEY is one of these options of `run`: isolation, durability, conflicts,
-/// message (the label), view, retry, timeout, max-age, on-error, on-conflict. The profiles are lines of
-/// the file `profiles` in the control directory, which can be edited.
+/// message (the label), view, retry, timeout, max-age, on-error, on-conflict. Or it is files-whole,
+/// with the names of files: under a guard, these change whole when the program closes them, or not at
+/// all if it is killed, and no link is needed. The profiles are lines of the file `profiles` in the control
+/// directory, which can be edited (docs/profiles.md).
 #[derive(Debug, Args)]
 #[command(subcommand_help_heading = "Verbs", subcommand_value_name = "VERB")]
 #[command(after_help = "Examples:
@@ -30,7 +35,8 @@ use std::path::{Path, PathBuf};
   atomdir profile add /usr/bin/rsync retry=3 on-conflict=abort
   atomdir profile link ~/transactional
   PATH=~/transactional:$PATH
-  atomdir profile try make")]
+  atomdir profile try make
+  atomdir profile add '*' files-whole='*.html,etc/**'")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: ProfileVerb,
@@ -40,7 +46,7 @@ pub struct Arguments {
 enum ProfileVerb {
     /// Give a program a profile; one that it has is replaced
     Add {
-        /// An absolute path, or a name: then wherever the program is
+        /// An absolute path; or a name: then wherever the program is; or * for all programs
         #[arg(value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
         program: String,
         /// An option of `run` and its value
@@ -88,7 +94,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
 }
 
 fn add(program: &str, options: &[ProfileOption], context: &Context) -> Result<(), Error> {
-    profiles::check_program(program).map_err(Error::usage)?;
+    check_program(program).map_err(Error::usage)?;
     let store = context.store()?;
     let mut profiles = Profiles::of(&store)?;
     profiles.add(program, options)?;
@@ -107,16 +113,47 @@ fn remove(program: &str, context: &Context) -> Result<(), Error> {
     }
 }
 
-#[derive(Serialize)]
+struct ProfileJson<'a>(&'a Profile);
+
+impl Serialize for ProfileJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Profile {
+            program,
+            line,
+            options,
+        } = self.0;
+        let options = options.iter().map(|one| (&one.key, &one.value));
+        let mut fields = serializer.serialize_struct("Profile", 3)?;
+        fields.serialize_field("program", program)?;
+        fields.serialize_field("line", line)?;
+        fields.serialize_field("options", &options.collect::<BTreeMap<_, _>>())?;
+        fields.end()
+    }
+}
+
+fn profile_json<S: Serializer>(
+    profile: &Option<Profile>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    profile.as_ref().map(ProfileJson).serialize(serializer)
+}
+
 struct Listed {
     profiles: Vec<Profile>,
+}
+
+impl Serialize for Listed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let profiles: Vec<_> = self.profiles.iter().map(ProfileJson).collect();
+        serializer.collect_map([("profiles", profiles)])
+    }
 }
 
 impl Show for Listed {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         for profile in &self.profiles {
             write!(painter, "{}", quoted(profile.program.as_bytes()))?;
-            for word in profile.words() {
+            for word in words(profile) {
                 write!(painter, " {}", quoted(word.as_bytes()))?;
             }
             writeln!(painter)?;
@@ -136,6 +173,7 @@ struct Tried {
     linked: bool,
     /// A store's profiles count here.
     in_store: bool,
+    #[serde(serialize_with = "profile_json")]
     profile: Option<Profile>,
     transaction: bool,
 }
@@ -145,7 +183,7 @@ impl Show for Tried {
         let name = quoted(&self.name);
         let why = match &self.profile {
             Some(profile) if self.linked => {
-                let words = profile.words();
+                let words = words(profile);
                 let words = words.iter().map(|word| quoted(word.as_bytes()) + " ");
                 let (words, line) = (words.collect::<String>(), profile.line);
                 let program = quoted(&self.program);
@@ -218,7 +256,7 @@ fn link(directory: &Path, context: &Context) -> Result<(), Error> {
     }
     let own = own_program();
     let mut links = Vec::new();
-    for profile in Profiles::of(&store)?.all {
+    for profile in Profiles::of(&store)?.all.into_iter().filter(is_for_runs) {
         let name = Path::new(&profile.program).file_name().unwrap_or_default();
         let path = directory.join(name);
         match symlink(&own, &path) {

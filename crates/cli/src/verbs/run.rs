@@ -245,14 +245,6 @@ impl Run<'_> {
         Ok(options)
     }
 
-    fn set_terms_of_partners(&mut self) -> Result<(), Error> {
-        let terms = &self.arguments.end.terms;
-        for (partner, id) in self.partners.transactions() {
-            terms.set(&mut partner.connection, id, None)?;
-        }
-        Ok(())
-    }
-
     /// Prints what the command has changed, in all stores.
     fn show_changes(
         &mut self,
@@ -310,7 +302,7 @@ impl Run<'_> {
             false => None,
         };
         let mut way = arguments.enter.way(sealing);
-        self.set_terms_of_partners()?;
+        self.partners.set_terms(&arguments.end.terms)?;
         let shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,

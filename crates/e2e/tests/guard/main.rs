@@ -6,6 +6,7 @@ mod killed;
 mod operation;
 mod remembered;
 mod returning;
+mod sessions;
 mod synced;
 mod waits;
 mod whole;

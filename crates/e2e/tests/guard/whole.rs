@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use atomdir_testing::{Random, pick};
 
 use super::{Ends, Guarded};
+use atomdir_testing::{binary, shell};
 
 const FILES: usize = 8;
 /// A file above 1 MiB, which a commit changes in place.
@@ -124,4 +125,22 @@ fn readers_through_a_guard_see_commits_whole() {
     guarded.fixture.store.call(["umount"]).expect(0);
     assert_eq!(look_at(base, 0), generations);
     guarded.fixture.store.assert_at_rest();
+}
+
+#[test]
+fn a_programs_current_directory_stays_when_a_commit_changes_something_in_it() {
+    let test = "a_programs_current_directory_stays_when_a_commit_changes_something_in_it";
+    let Some(one) = Guarded::new(test, "mkdir sub") else {
+        return;
+    };
+    let program = binary();
+    let script = format!(
+        "cd sub; {} -C .. run -- sh -c ': > sub/new; chmod 700 sub'; /bin/pwd -P; ls",
+        program.display()
+    );
+    let outcome = shell(one.base(), &script);
+    assert_eq!(
+        outcome.text(),
+        format!("{}/sub\nnew\n", one.base().display())
+    );
 }

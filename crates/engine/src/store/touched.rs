@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use atomdir_disk::{Identity, Name};
+use atomdir_disk::{Identity, Kind, Name};
 use atomdir_format::record::{CommitRecord, Locator};
 
 use crate::ids::TransactionId;
@@ -10,7 +10,7 @@ use crate::ids::TransactionId;
 /// What a commit is about to change in the base.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Names that lead to other objects afterwards or to none, and those of objects that change.
+    /// Names that lead to other objects afterwards or to none, and those of files that change.
     pub entries: HashSet<(Identity, Name)>,
     /// Objects of which attributes, contents or entries change.
     pub objects: HashSet<Identity>,
@@ -46,7 +46,15 @@ impl Touched {
             }
         }
         for update in &record.updates {
-            note_object(touched, update.object);
+            let object = &record.objects[update.object as usize];
+            match object.kind {
+                // It is never replaced, so its name stays. Programs whose current directory it is
+                // would have none if the kernel forgot the name.
+                Kind::Directory => {
+                    touched.objects.insert(object.identity);
+                }
+                _ => note_object(touched, update.object),
+            }
         }
     }
 }

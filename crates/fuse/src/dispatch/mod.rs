@@ -10,11 +10,13 @@ use atomdir_disk::{Errno, Name};
 use rustix::fs::OFlags;
 
 use crate::barrier;
-use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
+use crate::filesystem::{
+    Entry, Filesystem, NodeAttributes, Opened, Request, Result, Seek, Validity,
+};
 use crate::listings::Listings;
 use crate::shared::Shared;
 use crate::waiting::Deferred;
-use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
+use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, STATEFUL, flags};
 
 /// How many bytes one request copies at most, so that it does not keep its thread for long.
 const COPIED_BYTES_MAX: u64 = 4 << 20;
@@ -148,7 +150,11 @@ impl<F: Filesystem> Dispatcher<F> {
             }
             Operation::GetXattr { .. } => return Err(Errno::NODATA),
             Operation::Forget { .. } | Operation::BatchForget(_) => return Ok(Answer::Silence),
-            Operation::Release | Operation::Flush => {}
+            Operation::Open { .. } if self.filesystem.serves_opens() => {
+                writer.open(Opened::Plainly);
+            }
+            Operation::Closing if self.filesystem.serves_opens() => {}
+            Operation::Release { .. } | Operation::Flush => {}
             _ => return Err(Errno::NOSYS),
         }
         Ok(Answer::Reply)
@@ -241,11 +247,23 @@ impl<F: Filesystem> Call<'_, F> {
             | Operation::GetXattr { .. }
             | Operation::ListXattr { .. }
             | Operation::RemoveXattr { .. } => self.xattr(operation, scratch)?,
-            // RELEASE belongs to an open that the kernel did without asking us.
-            Operation::Release | Operation::SyncFileSystem | Operation::Destroy => {}
+            Operation::Open { .. } | Operation::Create { .. } | Operation::Closing
+                if !self.filesystem.serves_opens() =>
+            {
+                return Err(Errno::NOSYS);
+            }
+            Operation::Open { flags } => {
+                let flags = OFlags::from_bits_retain(flags);
+                let opened = self.filesystem.open(&self.request, self.node, flags)?;
+                ReplyWriter::new(&mut scratch.reply).open(opened);
+            }
+            Operation::Closing => self.filesystem.closing(&self.request, self.node)?,
+            Operation::Release { handle: STATEFUL } => self.filesystem.closed(self.node),
+            // It belongs to an open that carries no state.
+            Operation::Release { .. } | Operation::SyncFileSystem | Operation::Destroy => {}
             Operation::Init(_) => return Err(Errno::IO),
             // After ENOSYS the kernel does these by itself and does not ask again:
-            // OPEN, OPENDIR (every open succeeds and caches are kept), CREATE
+            // OPEN (above), OPENDIR (every open succeeds and caches are kept), CREATE
             // (MKNOD and an open that needs no release), FLUSH (success, after
             // dirty pages were written), ACCESS (permissions were checked),
             // COPY_FILE_RANGE_64 (COPY_FILE_RANGE), POLL, STATX.

@@ -3,8 +3,9 @@
 use atomdir_disk::{Errno, RenameMode};
 
 use super::{Call, Scratch, checked, decode, give};
-use crate::filesystem::{Filesystem, NewNode, Result};
+use crate::filesystem::{Filesystem, NewNode, Opened, Result};
 use crate::wire::{Operation, ReplyWriter, flags};
+use rustix::fs::OFlags;
 
 impl<F: Filesystem> Call<'_, F> {
     pub(super) fn change_names(
@@ -24,6 +25,20 @@ impl<F: Filesystem> Call<'_, F> {
             } => {
                 self.create(name, decode::new_node(mode, device)?, mode, umask, scratch)?;
             }
+            Operation::Create {
+                name,
+                mode,
+                umask,
+                flags,
+            } => {
+                let (name, mode) = (checked(name)?, mode & 0o7777);
+                let modes = (mode, umask, OFlags::from_bits_retain(flags));
+                let (filesystem, request) = (self.filesystem, &self.request);
+                let (entry, opened) = filesystem.create_open(request, self.node, name, modes)?;
+                self.listings.changed(self.node);
+                give(&entry, scratch);
+                ReplyWriter::new(&mut scratch.reply).open(opened);
+            }
             Operation::MakeDirectory { name, mode, umask } => {
                 self.create(name, NewNode::Directory, mode, umask, scratch)?;
             }
@@ -35,7 +50,7 @@ impl<F: Filesystem> Call<'_, F> {
                     umask,
                 )?;
                 give(&entry, scratch);
-                ReplyWriter::new(&mut scratch.reply).open();
+                ReplyWriter::new(&mut scratch.reply).open(Opened::Plainly);
             }
             Operation::Link { from, name } => {
                 let name = checked(name)?;

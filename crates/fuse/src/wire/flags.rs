@@ -13,6 +13,7 @@ pub mod opcode {
     pub const RMDIR: u32 = 11;
     pub const RENAME: u32 = 12;
     pub const LINK: u32 = 13;
+    pub const OPEN: u32 = 14;
     pub const READ: u32 = 15;
     pub const WRITE: u32 = 16;
     pub const STATFS: u32 = 17;
@@ -22,10 +23,12 @@ pub mod opcode {
     pub const GETXATTR: u32 = 22;
     pub const LISTXATTR: u32 = 23;
     pub const REMOVEXATTR: u32 = 24;
+    pub const FLUSH: u32 = 25;
     pub const INIT: u32 = 26;
     pub const READDIR: u32 = 28;
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
+    pub const CREATE: u32 = 35;
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
@@ -84,6 +87,8 @@ pub const WRITE_FROM_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SET_ID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SET_GROUP_ID: u32 = 1 << 0;
 pub const OPEN_KEEP_CACHE: u32 = 1 << 1;
+/// No FLUSH is sent when a descriptor is closed. Kernels before 5.16 send it all the same.
+pub const OPEN_NO_FLUSH: u32 = 1 << 5;
 
 pub const RENAME_NOREPLACE: u32 = 1 << 0;
 pub const RENAME_EXCHANGE: u32 = 1 << 1;

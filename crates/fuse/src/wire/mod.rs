@@ -18,7 +18,7 @@ pub use directory::{DirectoryWriter, PlainEntry};
 pub use init::{Init, InitReply, Offer, ask_again, negotiate};
 pub use notify::Notification;
 pub use reader::Malformed;
-pub use reply::{ReplyWriter, decode_device, reply_header};
+pub use reply::{ReplyWriter, STATEFUL, decode_device, reply_header};
 pub use request::{ForgetOne, Header, Operation, SetAttributesIn, decode_header, decode_operation};
 
 /// The protocol's major version, and the oldest and newest minor versions

@@ -1,6 +1,10 @@
 use atomdir_disk::{FileSystemStatus, Timestamp};
 
-use crate::filesystem::{Entry, NodeAttributes, Validity};
+use super::flags::{OPEN_KEEP_CACHE, OPEN_NO_FLUSH};
+use crate::filesystem::{Entry, NodeAttributes, Opened, Validity};
+
+/// The handle of an open that carries state. The node says which.
+pub const STATEFUL: u64 = 1;
 
 /// How long the kernel may cache what never changes behind its back. 2^40 seconds do
 /// not overflow anywhere in its arithmetic.
@@ -86,10 +90,14 @@ impl<'a> ReplyWriter<'a> {
         self.u32(0);
     }
 
-    /// fuse_open_out of an open that carries no state.
-    pub fn open(&mut self) {
-        self.u64(0);
-        self.u32(super::flags::OPEN_KEEP_CACHE);
+    /// fuse_open_out. The handle says at the end of the open whether it carries state.
+    pub fn open(&mut self, opened: Opened) {
+        let (handle, flags) = match opened {
+            Opened::Plainly => (0, OPEN_KEEP_CACHE | OPEN_NO_FLUSH),
+            Opened::UntilClosed => (STATEFUL, 0),
+        };
+        self.u64(handle);
+        self.u32(flags);
         self.u32(0);
     }
 

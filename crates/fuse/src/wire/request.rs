@@ -76,7 +76,23 @@ pub enum Operation<'a> {
     Status,
     /// FS_IOC_GETFLAGS.
     GetFlags,
-    Release,
+    /// Asks for nothing of a file system that serves no opens.
+    Open {
+        flags: u32,
+    },
+    /// Creates a file and opens it.
+    Create {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+        flags: u32,
+    },
+    /// A descriptor is being closed (FLUSH).
+    Closing,
+    /// The last descriptor of an open has been closed.
+    Release {
+        handle: u64,
+    },
     SetXattr {
         name: &'a [u8],
         value: &'a [u8],
@@ -198,7 +214,15 @@ pub fn decode_operation<'a>(opcode: u32, body: &'a [u8]) -> Result<Operation<'a>
         opcode::IOCTL => control(reader)?,
         opcode::SYNCFS => Operation::SyncFileSystem,
         opcode::FSYNC | opcode::FSYNCDIR => Operation::Flush,
-        opcode::RELEASE | opcode::RELEASEDIR => Operation::Release,
+        opcode::OPEN => {
+            let flags = reader.u32()?;
+            Operation::Open { flags }
+        }
+        opcode::FLUSH => Operation::Closing,
+        opcode::RELEASE | opcode::RELEASEDIR => {
+            let handle = reader.u64()?;
+            Operation::Release { handle }
+        }
         opcode::TMPFILE => temporary_file(reader)?,
         opcode::SETXATTR => set_xattr(reader)?,
         opcode::GETXATTR => get_xattr(reader)?,
@@ -226,6 +250,7 @@ fn decode_on_name<'a>(opcode: u32, reader: &mut Reader<'a>) -> Result<Operation<
             Operation::Symlink { name, target }
         }
         opcode::MKNOD => make_node(reader)?,
+        opcode::CREATE => create(reader)?,
         opcode::MKDIR => {
             let (mode, umask) = (reader.u32()?, reader.u32()?);
             let name = reader.name()?;
@@ -346,6 +371,18 @@ fn make_node<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
         mode,
         device,
         umask,
+    })
+}
+
+fn create<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
+    let (flags, mode, umask) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    // flags of FUSE's own
+    reader.skip(4)?;
+    Ok(Operation::Create {
+        name: reader.name()?,
+        mode,
+        umask,
+        flags,
     })
 }
 

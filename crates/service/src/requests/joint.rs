@@ -90,12 +90,31 @@ fn link(
     } else if transaction.isolation() == Isolation::Serializable {
         "it is serializable"
     } else {
+        let is_first = all.first() == Some(&introduction(service, &one));
         transaction.link_with(all);
+        if !is_first {
+            prepare_to_vote(service);
+        }
         return Ok(Answer::Nothing);
     };
     let message =
         format!("transaction {id} cannot be linked with those of other stores: {why_not}");
     Err(Failure::new(FailureKind::BadRequest, message).into())
+}
+
+/// A vote needs a checkpoint, which takes three flushes. Mostly the program that works in the transaction
+/// takes longer than these.
+fn prepare_to_vote(service: &Service) {
+    let store = service.store.clone();
+    let thread = std::thread::Builder::new().name("before a vote".to_owned());
+    let begun = thread.spawn(move || {
+        if let Err(error) = store.checkpoint() {
+            tracing::debug!(%error, "the vote makes the checkpoint, or says why it cannot");
+        }
+    });
+    if let Err(error) = begun {
+        tracing::debug!(%error, "the vote makes the checkpoint");
+    }
 }
 
 fn is_root(root: &[u8]) -> bool {

@@ -13,6 +13,7 @@
 
 use crate::rights::permissions::Peer;
 use crate::service::Service;
+use crate::views::file_sessions::Profiled;
 use crate::views::view_mount;
 use atomdir::CONTROL_NAME;
 use atomdir::client::mounts::{GUARD_SOURCE, clear_dead_guard, guard_at};
@@ -187,6 +188,9 @@ fn make(service: &Service, syncs: bool) -> Result<Mounted, Failure> {
     guarded.tell_holders(Box::new(move |transaction, process| {
         transactions.is_held_by(transaction, process)
     }));
+    if let Some(sessions) = Profiled::of(service)? {
+        guarded.serve_sessions(sessions);
+    }
     let options = MountOptions {
         source: GUARD_SOURCE.to_owned(),
         others_allowed: true,

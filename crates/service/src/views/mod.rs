@@ -11,6 +11,7 @@
 
 pub(crate) mod aborter;
 pub(crate) mod claim;
+mod file_sessions;
 pub(crate) mod guard;
 pub(crate) mod inner_socket;
 pub(crate) mod lending;
