@@ -41,7 +41,7 @@ use atomdir_types::{LockMode, Partner};
 use crate::commit::prepare::Chosen;
 use crate::commit::wanted::{Portion, Wanted};
 use crate::commit::{Committed, at_its_expense};
-use crate::error::CommitError;
+use crate::error::{CommitError, Conflict};
 use crate::ids::TransactionId;
 use crate::lock;
 use crate::locks::reach::Reach;
@@ -247,11 +247,12 @@ pub(super) fn refuse<D: Disk>(
 pub(super) fn leave_unchanged<D: Disk>(
     view: &mut View<D>,
     wanted: Wanted<'_>,
+    refused: &[Conflict],
 ) -> Result<(), CommitError> {
     match wanted {
         Wanted::Coordinated => {
             // Others have made the same changes. Without a record nobody would learn the decision.
-            return Err(CommitError::Conflict(Vec::new()));
+            return Err(CommitError::Conflict(refused.to_vec()));
         }
         Wanted::Vote(_) => {
             view.frozen = true;

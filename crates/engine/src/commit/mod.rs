@@ -248,7 +248,12 @@ impl<D: Disk> Store<D> {
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
-            self.leave_unchanged(transaction, view, (&mut prepared.set, equal), wanted)?;
+            self.leave_unchanged(
+                transaction,
+                view,
+                (&mut prepared.set, equal),
+                (wanted, refused),
+            )?;
             drop(committing);
             if !is_part && !matches!(wanted, Wanted::Vote(_)) {
                 self.abort(transaction);
@@ -295,9 +300,9 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         view: &mut View<D>,
         (set, equal): (&mut WriteSet, Equal),
-        wanted: Wanted<'_>,
+        (wanted, refused): (Wanted<'_>, &[Conflict]),
     ) -> Result<(), CommitError> {
-        in_doubt::leave_unchanged(view, wanted)?;
+        in_doubt::leave_unchanged(view, wanted, refused)?;
         if view.reads.is_some() || !equal.is_empty() {
             let _held = self.lock_for_reads()?;
             view.is_validated = true;
