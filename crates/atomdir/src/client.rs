@@ -23,6 +23,7 @@ pub use crate::current::Current;
 pub use crate::ended::{Notice, describe_end};
 pub use crate::entered::Entered;
 pub use crate::error::{CommitError, RequestError};
+pub use crate::joint::{NotTogether, Side, commit_together, link, why_not_together};
 pub use crate::layers::{Layers, OpenLayers};
 pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;
@@ -45,8 +46,8 @@ pub use atomdir_protocol::{
 };
 pub use atomdir_types::{
     ChangeLine, CheckReport, Checked, CommitDetails, CommitFilter, CommitMarks, Conflict,
-    Coordinator, Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus,
-    LOCK_ALLOW, LockStatus, MergeStep, Outcome, RecoveryReport, SidePaths, Terms, Unconfirmed,
+    Deviation, DeviationKind, EarlyReason, EndedHow, ForgottenEarly, HistoryStatus, LOCK_ALLOW,
+    LockStatus, MergeStep, Outcome, Partner, RecoveryReport, SidePaths, Terms, Unconfirmed,
 };
 
 pub mod profiles {

@@ -71,8 +71,8 @@ pub use api::{
     BeginError, ChangedPath, CommitError, Conflict, Differences, DirEntry, Door, EndedTransaction,
     Error, File, FileError, LockError, Metadata, Nested, NotMerged, OpenError, OpenOptions,
     OpenTransaction, PartReceipt, Permissions, Receipt, Refreshed, SavepointError, SharedFile,
-    SharedTransaction, ShownCommit, Store, StoreError, StoreOptions, Take, Transaction,
-    TransactionOptions, Uncommitted, UndoChoice, UndoError, Where,
+    SharedTransaction, ShownCommit, Store, StoreError, StoreOptions, Take, Together, Transaction,
+    TransactionOptions, Uncommitted, UncommittedTogether, UndoChoice, UndoError, Where,
 };
 pub use atomdir_types::{
     Change, ChangedBy, CommitAuthor, CommitMarks, CommitSummary, ConflictKind, Conflicts,

@@ -113,8 +113,8 @@ pub struct Arguments {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Act as if started in DIR; the store is the one that holds it. With `run`, each further DIR adds
-    /// the transaction of another store
+    /// Act as if started in DIR; the store is the one that holds it. With `run` and `begin`, each
+    /// further DIR adds the transaction of another store
     #[arg(short = 'C', value_name = "DIR", global = true, value_hint = ValueHint::DirPath)]
     pub directories: Vec<PathBuf>,
     /// Use the store though it, or a directory above it, is another user's
@@ -134,7 +134,9 @@ pub struct Global {
     pub verbose: bool,
 }
 
+/// Only the options of the verb that is called are put together: those of all take a millisecond.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Verb {
     Init(verbs::init::Arguments),
     Deinit(verbs::deinit::Arguments),

@@ -96,6 +96,12 @@ pub enum Error {
     /// In one of several stores.
     #[error("in the store '{}': {source}", store.display())]
     Elsewhere { store: PathBuf, source: Box<Error> },
+    /// It was linked with others.
+    #[error("{}", lines::partner_ended(*transaction, *has_committed))]
+    PartnerEnded {
+        transaction: TransactionId,
+        has_committed: bool,
+    },
     #[error(transparent)]
     Undo(CommitError),
     #[error("{source}")]
@@ -239,7 +245,7 @@ impl Error {
                 source,
                 open: true,
             } => explain_commit(*transaction, source),
-            Error::Elsewhere { source, .. } => explain_elsewhere(source),
+            Error::Elsewhere { .. } | Error::PartnerEnded { .. } => explain_elsewhere(self),
             Error::Commit { source, .. } if source.is_logged() => explained(source),
             Error::Commit {
                 transaction,
@@ -424,10 +430,14 @@ fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
     )
 }
 
-fn explain_elsewhere(source: &Error) -> (u8, Option<String>) {
+fn explain_elsewhere(error: &Error) -> (u8, Option<String>) {
+    let Error::Elsewhere { source, .. } = error else {
+        let hint = "`atomdir abort TX` drops the changes in the other stores";
+        return (ExitCode::NotFound.code(), Some(hint.to_owned()));
+    };
     let explained = source.explain();
     let are_aborted =
-        matches!(source, Error::Commit { open: false, source, .. } if !source.is_logged());
+        matches!(&**source, Error::Commit { open: false, source, .. } if !source.is_logged());
     let hint = match are_aborted {
         true => Some(
             "the transactions of all stores were aborted; `atomdir run --retry N` runs a command again \

@@ -84,13 +84,20 @@ fn option_and_setting_make_runs_and_shells_exclusive() {
     let atomdir = binary();
     let atomdir = atomdir.display();
     // The only transaction is the one that it runs in.
-    let probe = format!("{atomdir} status | grep '^lock  *exclusive . and all below' || true");
+    let probe = format!(
+        "{atomdir} status | grep '^lock  *exclusive . and all below' || true
+         {atomdir} status | grep '^view  *exclusive$' || true"
+    );
     for_each_store(test, |one| {
         let store = &one.store;
         let program = one.scratch.join("shell");
         fs::write(&program, format!("#!/bin/sh\n{probe}\necho new > h\n")).expect("written");
         shell(one.scratch.path(), "chmod 755 shell");
-        let is_exclusive = |ran: Outcome| !ran.expect(0).text().is_empty();
+        let is_exclusive = |ran: Outcome| {
+            let shown = ran.expect(0).text().lines().count();
+            assert_ne!(shown, 1, "the lock, or the kind of view, is not shown");
+            shown > 0
+        };
         let in_shell = |options: &[&str]| {
             store.outside("echo old > h").expect(0);
             let mut command = store.command(["shell", "--on-success", "commit"]);

@@ -356,7 +356,7 @@ fn check_rights(test: &str, actors: Actors) {
     let trial = Trial {
         actors,
         seed: Random::for_test(test).number(),
-        one_in: pick(8, 3),
+        one_in: pick(8, 1),
     };
     let plain = plainly(trial);
     let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();

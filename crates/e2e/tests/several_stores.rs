@@ -3,13 +3,11 @@
 //! One command in the transactions of several stores: all of them commit, or none. The client is killed
 //! between the steps of the commit by leaving out the rest of them.
 
-use atomdir::client::{BeginOptions, Connection, Coordinator, Others};
+use atomdir::client::{BeginOptions, Connection, Others};
 use atomdir::{StartService, TransactionId, find};
 use atomdir_testing::exit_code::{CONFLICT, USAGE};
-use atomdir_testing::{Fixture, Store, shell, wait_until};
+use atomdir_testing::{Fixture, Store, native_views_possible, shell, wait_until};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::chown;
 use std::path::Path;
 
 /// Runs a script in the transactions of both stores; `$a` and `$b` are their roots.
@@ -28,15 +26,6 @@ fn run(
     fixture.store.call(words)
 }
 
-/// Another store of the same user, beside the first.
-fn beside(fixture: &Fixture) -> Store {
-    let path = fixture.base.with_file_name("beside");
-    let user = fixture.store.user();
-    fs::create_dir(&path).expect("the name is free");
-    chown(&path, Some(user.uid), Some(user.gid)).expect("the tests run as root");
-    Store::init(&path, user)
-}
-
 fn listed(store: &Store) -> Vec<serde_json::Value> {
     let text = store.call(["--json", "list"]).expect(0).text();
     let listed: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
@@ -46,7 +35,7 @@ fn listed(store: &Store) -> Vec<serde_json::Value> {
 #[test]
 fn all_stores_have_the_commit_or_none_has() {
     Fixture::for_each_owner("several-stores", "echo old > file", |fixture| {
-        let other = beside(fixture);
+        let other = fixture.beside();
         run(
             fixture,
             &other,
@@ -109,6 +98,53 @@ fn all_stores_have_the_commit_or_none_has() {
     });
 }
 
+/// Each view is native unless its own store is set to exact views. What overlayfs would refuse works in
+/// each, and what is left running in any of them is ended before the commit.
+#[test]
+fn views_of_all_stores_are_native_where_they_can_be() {
+    if !native_views_possible("several-stores-native") {
+        return;
+    }
+    Fixture::for_each_owner("several-stores-native", "mkdir -p old/sub", |fixture| {
+        let other = fixture.beside();
+        other.outside("mkdir -p old/sub").expect(0);
+        for (round, exact) in [None, Some(&fixture.store), Some(&other)]
+            .into_iter()
+            .enumerate()
+        {
+            for store in [&fixture.store, &other] {
+                let is_exact = exact.is_some_and(|exact| exact.path() == store.path());
+                let view = if is_exact { "exact" } else { "auto" };
+                store.call(["config", "view", view]).expect(0);
+            }
+            let kinds = run(
+                fixture,
+                &other,
+                &[],
+                "for root in $a $b; do kind=$(stat -f -c %T $root/old); echo $kind; cd $root; mv old new; \
+                 echo 1 > new/file; if test $kind = overlayfs; then sleep 1000 > new/open 2> /dev/null & \
+                 until test -e new/open; do sleep 0.01; done; fi; mv new old; done",
+            );
+            let expected = match round {
+                0 => "overlayfs\noverlayfs\n",
+                1 => "fuseblk\noverlayfs\n",
+                _ => "overlayfs\nfuseblk\n",
+            };
+            let kinds = kinds.expect(0).text().replace("fuse\n", "fuseblk\n");
+            assert_eq!(kinds, expected);
+            for store in [&fixture.store, &other] {
+                shell(
+                    store.path(),
+                    "test -d old/sub && grep -q 1 old/file && rm -f old/file old/open",
+                );
+            }
+        }
+        assert!(listed(&fixture.store).is_empty() && listed(&other).is_empty());
+        fixture.store.assert_at_rest();
+        other.assert_at_rest();
+    });
+}
+
 /// A transaction of each store, as the command has them when it has done its work.
 struct Joint {
     first: (Connection, TransactionId),
@@ -137,14 +173,9 @@ fn vote(first: &Store, second: &Store, contents: &str) -> Joint {
         second: begin(second),
     };
     let (connection, transaction) = &mut joint.first;
-    let store = connection.coordinate(*transaction, Others::Refuse, &mut |_| {});
-    let coordinator = Coordinator {
-        store: store
-            .expect("it is alone")
-            .expect("it has changed something"),
-        root: first.as_os_str().as_bytes().to_vec(),
-        transaction: *transaction,
-    };
+    let coordinates = connection.coordinate(*transaction, Others::Refuse, &mut |_| {});
+    assert!(coordinates.expect("nobody is in the way"));
+    let coordinator = connection.introduce(*transaction).expect("it is open");
     let (connection, transaction) = &mut joint.second;
     let voted = connection.vote(*transaction, &coordinator, Others::Refuse, &mut |_| {});
     assert!(voted.expect("nobody is in the way"));
@@ -160,7 +191,7 @@ fn holds(store: &Store, contents: &str) -> bool {
 #[test]
 fn services_learn_the_decision_from_one_another() {
     let fixture = Fixture::new("several-stores-killed", "echo old > file");
-    let (first, second) = (&fixture.store, beside(&fixture));
+    let (first, second) = (&fixture.store, fixture.beside());
     shell(second.path(), "echo old > file");
     // Whether the coordinator commits, and which services are killed before and after that.
     for (kills, commits) in (0..4).flat_map(|kills| [(kills, true), (kills, false)]) {
@@ -188,7 +219,7 @@ fn services_learn_the_decision_from_one_another() {
         let (mut connection, coordinator) = one;
         if commits {
             connection
-                .commit(coordinator, &mut |_| {})
+                .commit_coordinator(coordinator, &mut |_| {})
                 .expect("nobody is in the way");
         }
         drop(connection);
@@ -211,7 +242,7 @@ fn services_learn_the_decision_from_one_another() {
 #[test]
 fn administrators_decide_if_the_other_store_is_lost() {
     let fixture = Fixture::new("several-stores-lost", "echo old > file");
-    let (first, second) = (&fixture.store, beside(&fixture));
+    let (first, second) = (&fixture.store, fixture.beside());
     shell(second.path(), "echo old > file");
     for (decision, outside) in [("--abort", false), ("--commit", false), ("--commit", true)] {
         let Joint {

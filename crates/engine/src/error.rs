@@ -1,11 +1,12 @@
 //! One error per operation; messages say what happened and what to do.
 
 use std::fmt;
+use std::sync::Arc;
 
 use atomdir_disk::{Errno, reason};
 use atomdir_types::path::AnyPath;
 pub use atomdir_types::{ChangedBy, CommitAuthor, Conflict, ConflictKind};
-use atomdir_types::{Coordinator, LostLog, conflicts_message};
+use atomdir_types::{LostLog, Partner, conflicts_message};
 
 use crate::ids::{Sequence, TransactionId};
 
@@ -347,7 +348,10 @@ pub enum CommitError {
         .0.transaction,
         String::from_utf8_lossy(&.0.root)
     )]
-    InDoubt(Box<Coordinator>),
+    InDoubt(Box<Partner>),
+    /// Only a commit of several stores ends it.
+    #[error("the transaction is one of several that are only committed together: {}", all(.0))]
+    Linked(Arc<[Partner]>),
     /// It cannot be committed together with transactions of other stores.
     #[error("the transaction cannot be committed together with those of other stores: {0}")]
     NoVote(SurvivalError),
@@ -466,6 +470,14 @@ pub enum AnnotateError {
     TooMany,
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn all(linked: &[Partner]) -> String {
+    let named = linked.iter().map(|one| {
+        let root = String::from_utf8_lossy(&one.root);
+        format!("transaction {} of '{root}'", one.transaction)
+    });
+    named.collect::<Vec<_>>().join(" and ")
 }
 
 /// The longest path that a message shows in full: no call takes a longer one.

@@ -40,10 +40,10 @@ use atomdir_types::sync::{self, lock};
 pub use atomdir_format::header::StoreId;
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitMarks,
-    CommitSummary, Conflict, ConflictKind, Conflicts, Coordinator, Durability, EarlyReason,
-    EqualFile, ForgottenEarly, HistoryStatus, Isolation, LOCK_ALLOW, LockMode, LockScope,
-    LockStatus, LostLog, MergeStep, Outcome, RecoveryReport, Sequence, Side, SidePaths, Terms,
-    TransactionId, TreePath, Unconfirmed, Undo,
+    CommitSummary, Conflict, ConflictKind, Conflicts, Durability, EarlyReason, EqualFile,
+    ForgottenEarly, HistoryStatus, Isolation, LOCK_ALLOW, LockMode, LockScope, LockStatus, LostLog,
+    MergeStep, Outcome, Partner, RecoveryReport, Sequence, Side, SidePaths, Terms, TransactionId,
+    TreePath, Unconfirmed, Undo,
 };
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};

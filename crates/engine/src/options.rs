@@ -48,6 +48,13 @@ pub struct HistoryLimits {
 /// Carried bytes are written twice, to save flushes. So there is a bound.
 pub const CARRIED_BYTES_MAX: u64 = 256 << 10;
 
+/// A record holds at most so many old bytes. A checkpoint writes them once more, to the past, but a
+/// file in limbo takes two more flushes: of the file and of its name.
+pub(crate) const OLD_BYTES_CARRIED_MAX: u64 = 128 << 10;
+
+/// Up to so many objects are flushed one by one, and more by one flush of the file system.
+pub(crate) const SYNC_EACH_MAX: usize = 16;
+
 /// Larger steps are rarer, but the commit that makes one writes more.
 pub const LOG_STEP: u64 = 128 << 10;
 

@@ -5,7 +5,7 @@
 //! So any number of whole records from the start of the file is a state of the view.
 
 use atomdir_disk::{Attachment, Identity, Kind, Name, NodeAttributes, Owner, Timestamp};
-use atomdir_types::Joint;
+use atomdir_types::Partner;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewRecord {
@@ -69,8 +69,8 @@ pub struct ViewBegin {
     pub past: Option<u64>,
     /// The boot and the disk under which the file was written.
     pub attachment: Option<Attachment>,
-    /// It is committed together with transactions of other stores.
-    pub joint: Option<Joint>,
+    /// It is in doubt: it has voted for a commit that this one decides.
+    pub coordinator: Option<Partner>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

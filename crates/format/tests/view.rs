@@ -6,7 +6,7 @@ use atomdir_format::view::{
     EntryDifference, ObjectPlace, ViewBegin, ViewBody, ViewChange, ViewNode, ViewObject, ViewOwn,
     ViewRecord, ViewStaged, ViewStamp,
 };
-use atomdir_types::{Coordinator, Joint, TransactionId};
+use atomdir_types::{Partner, TransactionId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -44,12 +44,10 @@ fn begin(all: bool) -> ViewChange {
             boot: [9; 16],
             disk: 10,
         }),
-        joint: all.then(|| {
-            Joint::InDoubt(Coordinator {
-                store: [11; 16],
-                root: b"/srv/a".to_vec(),
-                transaction: TransactionId(12),
-            })
+        coordinator: all.then(|| Partner {
+            store: [11; 16],
+            root: b"/srv/a".to_vec(),
+            transaction: TransactionId(12),
         }),
     }))
 }

@@ -2,9 +2,9 @@
 
 use atomdir_protocol::{
     Annotate, Answer, BeginOptions, BeginRequest, Change, ChangeLine, ChangedBy, CommitFilter,
-    CommitMarks, CommitRequest, CommitSummary, Committed, Conflict, ConflictKind, Coordinator,
-    EndedHow, EndedTransaction, Failure, FailureKind, FileRead, JointRequest, LockMode,
-    LockRequest, LockScope, LogRequest, MergeStep, Numbers, Others, Past, Portion, Progress,
+    CommitMarks, CommitRequest, CommitSummary, Committed, Conflict, ConflictKind, EndedHow,
+    EndedTransaction, Failure, FailureKind, FileRead, JointRequest, LockMode, LockRequest,
+    LockScope, LogRequest, MergeStep, Numbers, Others, Partner, Past, Portion, Progress,
     RefreshRequest, Reply, Request, Sequence, Side, Sides, Terms, Timestamp, TransactionId, Undo,
     WhileOpen, frame,
 };
@@ -207,13 +207,22 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
             transaction,
             refused: Some("EXDEV".to_owned()),
         },
+        Request::Joint(JointRequest::Link {
+            transaction,
+            all: vec![Partner {
+                store: [8; 16],
+                root: b"/srv/one".to_vec(),
+                transaction,
+            }],
+        }),
+        Request::Joint(JointRequest::GiveUp { transaction }),
         Request::Joint(JointRequest::Coordinate {
             transaction,
             others: Others::Refuse,
         }),
         Request::Joint(JointRequest::Vote {
             transaction,
-            coordinator: Coordinator {
+            coordinator: Partner {
                 store: [7; 16],
                 root: b"/srv/other".to_vec(),
                 transaction,

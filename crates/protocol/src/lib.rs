@@ -19,7 +19,8 @@
 //!
 //! Modules
 //! - `handshake`, `frame`: the first bytes in each direction; one message as bytes
-//! - `messages`, `records`, `failure`: requests and replies; the values in them; failures
+//! - `messages`, `joint`, `records`, `failure`: requests, those for commits of several stores, and replies;
+//!   the values in them; failures
 //! - `surroundings`: the restrictions under which a process runs
 //! - `footprint`: the memory that a decoded message takes
 
@@ -27,22 +28,23 @@ mod failure;
 mod footprint;
 pub mod frame;
 pub mod handshake;
+mod joint;
 mod messages;
 mod records;
 mod surroundings;
 
 pub use atomdir_types::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitFilter, CommitMarks,
-    CommitSummary, Conflict, ConflictKind, Conflicts, Coordinator, Deviation, DeviationKind,
-    Durability, EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus,
-    Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, Outcome, RecoveryReport, Sequence,
-    Side, SidePaths, SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed, Undo,
+    CommitSummary, Conflict, ConflictKind, Conflicts, Deviation, DeviationKind, Durability,
+    EarlyReason, EndedHow, EqualFile, FileRead, ForgottenEarly, HistoryStatus, Isolation, Kind,
+    LockMode, LockScope, LockStatus, MergeStep, Outcome, Partner, RecoveryReport, Sequence, Side,
+    SidePaths, SnapshotObject, Terms, Timestamp, TransactionId, Unconfirmed, Undo,
 };
 pub use failure::{Failure, FailureKind};
+pub use joint::JointRequest;
 pub use messages::{
-    Annotate, Answer, BeginOptions, BeginRequest, CommitRequest, JointRequest, LockRequest,
-    LogRequest, Numbers, Past, PastView, Portion, Readiness, RefreshRequest, Reply, Request,
-    Restore, Sides,
+    Annotate, Answer, BeginOptions, BeginRequest, CommitRequest, LockRequest, LogRequest, Numbers,
+    Past, PastView, Portion, Readiness, RefreshRequest, Reply, Request, Restore, Sides,
 };
 pub use records::{
     Begun, Committed, EndedTransaction, GuardStatus, InDoubt, Layers, Limits, Others, Progress,
@@ -51,7 +53,7 @@ pub use records::{
 pub use surroundings::Surroundings;
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 36;
+pub const VERSION: u32 = 37;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -1,12 +1,12 @@
 use crate::{
-    Begun, Committed, EndedTransaction, Failure, Others, Progress, ServiceStatus, StopReport,
-    Surroundings, TransactionStatus, ViewChoice, WhileOpen,
+    Begun, Committed, EndedTransaction, Failure, JointRequest, Others, Progress, ServiceStatus,
+    StopReport, Surroundings, TransactionStatus, ViewChoice, WhileOpen,
 };
 use atomdir_types::path::is_at_or_below;
 use atomdir_types::{
-    ChangeLine, CheckReport, CommitFilter, CommitSummary, Conflict, Conflicts, Coordinator,
-    Durability, FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Outcome,
-    Sequence, Side, SnapshotObject, Terms, TransactionId, Undo,
+    ChangeLine, CheckReport, CommitFilter, CommitSummary, Conflict, Conflicts, Durability,
+    FileRead, HistoryStatus, Isolation, LockMode, LockScope, MergeStep, Outcome, Partner, Sequence,
+    Side, SnapshotObject, Terms, TransactionId, Undo,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -192,41 +192,6 @@ pub enum Request {
     },
     /// Transactions of several stores are committed together.
     Joint(JointRequest),
-}
-
-/// The steps of a commit of transactions in several stores: the commit of one of them, the coordinator,
-/// is the decision. The client first asks one for `Coordinate`, then all others for `Vote`, then
-/// commits the coordinator, and at last tells the others with `Decide`. Services learn the decision from
-/// one another if the client has gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum JointRequest {
-    /// From now on the transaction is committed as a whole, and durably. Returns the id of its store, or
-    /// nothing if it has nothing to commit: then it cannot be the coordinator.
-    Coordinate {
-        transaction: TransactionId,
-        others: Others,
-    },
-    /// Undoes `Coordinate`, once nobody is in doubt because of it.
-    Cease { transaction: TransactionId },
-    /// The transaction becomes durable and read-only, and only a decision ends it. Returns false if it
-    /// has nothing to commit, and so has not voted.
-    Vote {
-        transaction: TransactionId,
-        coordinator: Coordinator,
-        others: Others,
-    },
-    /// Commits a transaction that has voted, or opens it again.
-    Decide {
-        transaction: TransactionId,
-        committed: bool,
-        /// Its changes replace what programs outside have changed since.
-        take_mine: bool,
-    },
-    /// What has become of a transaction of the store with this id.
-    Outcome {
-        store: [u8; 16],
-        transaction: TransactionId,
-    },
 }
 
 /// What a user says of a commit.
@@ -486,7 +451,7 @@ pub enum Answer {
     Service(Box<ServiceStatus>),
     Surroundings(Surroundings),
     Stopped(StopReport),
-    Coordinates(Option<[u8; 16]>),
+    Introduced(Partner),
     Voted(bool),
     Outcome(Outcome),
 }

@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use atomdir_types::{
-    Conflict, Conflicts, Coordinator, Deviation, Durability, EarlyReason, EndedHow, HistoryStatus,
-    Isolation, LockStatus, RecoveryReport, Sequence, Timestamp, TransactionId, Unconfirmed,
+    Conflict, Conflicts, Deviation, Durability, EarlyReason, EndedHow, HistoryStatus, Isolation,
+    LockStatus, Partner, RecoveryReport, Sequence, Timestamp, TransactionId, Unconfirmed,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ pub enum View {
     Exact,
     /// In an overlay that the client mounts over the snapshot.
     Native,
+    /// In an overlay over the base itself, since nobody else can commit meanwhile.
+    Exclusive,
 }
 
 /// Which kind of view a client asks for.
@@ -81,7 +83,7 @@ pub struct Layers {
     pub over_base: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// `None`: the transaction had changed nothing, or its changes now belong to its
     /// outer transaction.
@@ -160,12 +162,15 @@ pub struct TransactionStatus {
     pub set_aside: Option<String>,
     /// If it has voted for a commit that a transaction of another store decides.
     pub in_doubt: Option<InDoubt>,
+    /// The transactions that are only committed together, this one among them; empty: it is committed by
+    /// itself.
+    pub linked: Vec<Partner>,
 }
 
 /// A transaction that has voted, and waits to learn what has become of its coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InDoubt {
-    pub coordinator: Coordinator,
+    pub coordinator: Partner,
     /// Why it still waits, as far as the service knows.
     pub reason: Option<String>,
 }

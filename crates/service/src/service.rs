@@ -37,6 +37,7 @@ use crate::clients::socket::Stream;
 use crate::process::history_settings::HistorySettings;
 use crate::rights::access::Access;
 use crate::transactions::aside::Tended;
+use crate::transactions::committers::Committers;
 use crate::transactions::expiry::Expiry;
 use crate::transactions::in_doubt::Questions;
 use crate::transactions::notices::{How, Notices};
@@ -73,6 +74,8 @@ pub(crate) struct Service {
     pub(crate) notices: Notices,
     /// The transactions that were set aside and that a thread looks after.
     pub(crate) tended: Tended,
+    /// Who commits which transaction together with those of other stores.
+    pub(crate) committers: Committers,
     /// What is asked of other stores for transactions in doubt.
     pub(crate) questions: Questions,
     pub(crate) budgets: Budgets,
@@ -174,6 +177,9 @@ impl Service {
 
     /// Called when a connection has closed.
     pub(crate) fn release_all(&self, holder: ConnectionId) {
+        for id in self.committers.taken_by(holder) {
+            self.let_go(id);
+        }
         for one in self.transactions.kept_after(holder) {
             self.keep(&one, holder);
         }
@@ -193,6 +199,24 @@ impl Service {
             one.holders.insert(holder, 0);
         }
         self.abort_by_force(ended, how);
+    }
+
+    /// A commit of several stores has ended without a commit of this one. Others may take it again, and
+    /// programs change it, unless it is in doubt.
+    pub(crate) fn let_go(&self, id: TransactionId) {
+        let open = self.transactions.get(id);
+        if let Some(one) = &open {
+            // It fails only if the transaction has ended.
+            let _ = self.store.cease_to_coordinate(&one.transaction);
+        }
+        match open.is_some_and(|one| one.transaction.coordinator().is_some()) {
+            true => self.committers.leave(id),
+            false if self.committers.forget(id) => {
+                self.transactions.set_detached(id, false);
+            }
+            false => {}
+        }
+        self.transactions.waiters.wake(id);
     }
 
     /// Lets the transaction outlive the connection, and programs change it again.
@@ -215,6 +239,9 @@ impl Service {
     fn clear_away(&self, one: &OpenTransaction) {
         self.expiry.forget(&one.transaction);
         self.views.hide(&one.transaction);
+        if self.store.needs_maintenance() {
+            self.maintenance.wake();
+        }
         // At last: a lazy commit may already be set aside, and `aside` then lists and shows the
         // transaction again as soon as it is not listed here. If an abort that came too late had
         // taken it off the list before, it is listed again already.

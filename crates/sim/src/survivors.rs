@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atomdir_engine::{Coordinator, Durability, Portion, Transaction, TransactionId};
+use atomdir_engine::{Durability, Partner, Portion, Transaction, TransactionId};
 
 use crate::disk::SimDisk;
 use crate::expected::Expected;
@@ -330,7 +330,7 @@ impl Driver {
                 running.doubt = None;
                 let crash = [flushed, now.clone()];
                 self.may_leave(running, std::slice::from_ref(&now), &crash);
-                let coordinator = Coordinator {
+                let coordinator = Partner {
                     store: [1; 16],
                     root: b"/other".to_vec(),
                     transaction: TransactionId(1),

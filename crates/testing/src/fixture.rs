@@ -1,6 +1,7 @@
 //! A store in a scratch directory, for tests that drive it step by step.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 use crate::command::{Outcome, shell};
@@ -102,6 +103,15 @@ impl Fixture {
             drop(ends);
             running.join().expect("the run did not panic")
         })
+    }
+
+    /// Another store of the same user, beside this one.
+    pub fn beside(&self) -> Store {
+        let path = self.base.with_file_name("beside");
+        let user = self.store.user();
+        fs::create_dir(&path).expect("the name is free");
+        chown(&path, Some(user.uid), Some(user.gid)).expect("the tests run as root");
+        Store::init(&path, user)
     }
 
     /// Captures the base as it is now.

@@ -8,9 +8,9 @@
 use crate::TransactionId;
 use serde::{Deserialize, Serialize};
 
-/// The transaction of another store whose commit decides.
+/// A transaction of another store that is committed together with one. In a commit, one of them decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Coordinator {
+pub struct Partner {
     /// The id of its store.
     pub store: [u8; 16],
     /// Where its store is.
@@ -19,20 +19,14 @@ pub struct Coordinator {
     pub transaction: TransactionId,
 }
 
-/// What a transaction is to those that are committed together with it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Joint {
-    /// Others may be in doubt until it has ended. So it is committed as a whole or not at all.
-    Coordinates,
-    /// It has voted for the commit. Only what becomes of the coordinator ends it.
-    InDoubt(Coordinator),
-}
-
 /// What has become of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// It is open, or its commit is not durable yet.
+    /// It is open, and may be about to be committed as the coordinator of others.
     Open,
+    /// It is open, and whoever wanted to commit it together with others has gone. So the votes for that
+    /// commit count no more.
+    Idle,
     /// It has committed, durably.
     Committed,
     /// It has ended without a commit, or there never was one of this id.

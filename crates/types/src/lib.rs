@@ -58,7 +58,7 @@ pub use deviation::{Deviation, DeviationKind};
 pub use ended::EndedHow;
 pub use equal_file::EqualFile;
 pub use ids::{Sequence, TransactionId};
-pub use joint::{Coordinator, Joint, Outcome};
+pub use joint::{Outcome, Partner};
 pub use kind::Kind;
 pub use lock::{LOCK_ALLOW, LockMode, LockScope, LockStatus};
 pub use lost_log::LostLog;

@@ -21,6 +21,7 @@ mod retry;
 pub(crate) mod session;
 mod shared;
 mod store;
+mod together;
 mod transaction;
 mod tree;
 
@@ -44,4 +45,5 @@ pub use receipt::Receipt;
 pub use shared::{SharedFile, SharedTransaction};
 pub(crate) use store::Begin;
 pub use store::{Store, TransactionOptions};
+pub use together::{Together, UncommittedTogether};
 pub use transaction::{Transaction, Uncommitted};

@@ -8,6 +8,7 @@ use super::file::OpenOptions;
 use super::history::{Refreshed, Take};
 use super::metadata::{DirEntry, Metadata};
 use crate::requests::SnapshotContents;
+use crate::served::ServedTransaction;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::Committed;
@@ -65,6 +66,10 @@ pub(crate) trait Files: Send + Sync {
 
 pub(crate) trait Session: Send + Sync {
     fn id(&self) -> TransactionId;
+    /// Set if a service has it.
+    fn as_served(&self) -> Option<&ServedTransaction> {
+        None
+    }
     /// Whether what was read is protected as well.
     fn isolation(&self) -> Isolation;
     fn files(&self) -> &dyn Files;

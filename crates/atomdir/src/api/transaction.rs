@@ -128,9 +128,7 @@ impl Transaction {
 
     /// Commits a transaction that may have several owners.
     pub(super) fn commit_shared(&self) -> Result<Receipt, CommitError> {
-        let done = self.session.commit()?;
-        self.is_open.store(false, Ordering::Release);
-        Ok(self.receipt(done))
+        Ok(self.committed(self.session.commit()?))
     }
 
     pub(super) fn commit_shared_with_sides(&self, sides: &[Take]) -> Result<Receipt, CommitError> {
@@ -138,9 +136,13 @@ impl Transaction {
             true => self.merge_texts(sides)?,
             false => sides.to_vec(),
         };
-        let done = self.session.commit_with_sides(&merged)?;
+        Ok(self.committed(self.session.commit_with_sides(&merged)?))
+    }
+
+    /// It was committed together with others.
+    pub(super) fn committed(&self, done: Committed) -> Receipt {
         self.is_open.store(false, Ordering::Release);
-        Ok(self.receipt(done))
+        self.receipt(done)
     }
 
     pub(super) fn receipt(&self, done: Committed) -> Receipt {

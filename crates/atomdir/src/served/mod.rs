@@ -1,7 +1,8 @@
 //! Transactions of a store's service, used through their views.
 //!
 //! `directory` and `file` are the operations on files, which the kernel resolves and checks, and
-//! `reads` notes what is read. `session` is the rest of a transaction, and `failure` translates what
+//! `reads` notes what is read. `session` is the rest of a transaction, `together` commits those of several
+//! stores, and `failure` translates what
 //! the service reports.
 //!
 //! A child that was forked off shares the connections, so every call checks that it comes from
@@ -12,6 +13,7 @@ mod failure;
 mod file;
 mod reads;
 mod session;
+mod together;
 
 use crate::api::session::{Session, Syncable};
 use crate::api::{Begin, BeginError, Conflict, StoreError, UndoError};
@@ -22,9 +24,10 @@ use crate::{ConnectError, StartService, StoreLocation};
 use atomdir_protocol::{BeginOptions, Past, Sequence};
 use atomdir_types::sync;
 use atomdir_types::{CommitDetails, Durability, TransactionId};
-use session::ServedTransaction;
+pub(crate) use session::ServedTransaction;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
+pub(crate) use together::{commit_together, link};
 
 /// So many connections are kept for the next transactions.
 const IDLE_MAX: usize = 8;

@@ -29,10 +29,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-pub(super) struct ServedTransaction {
-    store: Arc<Served>,
-    connection: Slot,
-    transaction: client::Transaction,
+pub(crate) struct ServedTransaction {
+    pub(super) store: Arc<Served>,
+    pub(super) connection: Slot,
+    pub(super) transaction: client::Transaction,
     files: Directory,
     /// Set if it declares what it reads of files.
     reads: Option<Arc<Reads>>,
@@ -198,14 +198,14 @@ impl ServedTransaction {
     }
 
     /// Gives the connection back for the next transaction.
-    fn ended(&self) {
+    pub(super) fn ended(&self) {
         if let Some(connection) = sync::lock(&self.connection).take() {
             self.store.give_back(connection);
         }
     }
 }
 
-fn has_ended() -> StoreError {
+pub(super) fn has_ended() -> StoreError {
     StoreError::Other("the transaction has ended".to_owned())
 }
 
@@ -217,6 +217,10 @@ fn root_of(transaction: &client::Transaction) -> Result<OwnedFd> {
 impl Session for ServedTransaction {
     fn id(&self) -> TransactionId {
         self.transaction.id
+    }
+
+    fn as_served(&self) -> Option<&ServedTransaction> {
+        Some(self)
     }
 
     fn isolation(&self) -> Isolation {

@@ -2,14 +2,12 @@
 //! same files.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 
-use atomdir::TransactionId;
-use atomdir::client::{BeginOptions, Connection, Coordinator, Others};
+use atomdir::client::{BeginOptions, Connection, Others, Side, Transaction, commit_together, link};
 
 use crate::bench::Bench;
 use crate::error::{Describe, Result};
-use crate::measure::{Side, in_turns, timed};
+use crate::measure::{self, in_turns, timed};
 use crate::report::{Row, Target};
 use crate::workspace::Workspace;
 
@@ -17,25 +15,29 @@ const RATIO_MAX: f64 = 1.5;
 const CONTENTS: [u8; 4096] = [b'x'; 4096];
 
 pub fn several(bench: &Bench) -> Result<Vec<Row>> {
-    let store = |name| Workspace::fresh(bench, Side::Exact, name, |_| Ok(()));
+    let store = |name| Workspace::fresh(bench, measure::Side::Exact, name, |_| Ok(()));
     let (alone, first, second) = (store("alone")?, store("first")?, store("second")?);
     let (mut one, mut two) = (first.connect()?, second.connect()?);
     let mut only = alone.connect()?;
-    let root = first.path.as_os_str().as_bytes();
     let measured = in_turns(
         bench.many_rounds() * 8,
-        &[Side::Plain, Side::Exact],
+        &[measure::Side::Plain, measure::Side::Exact],
         |side| {
             bench.rest()?;
             let (sample, ()) = timed(|| match side {
-                Side::Plain => {
-                    let id = changed(&mut only, &["a", "b"])?;
-                    only.commit(id, &mut |_| {})?;
+                measure::Side::Plain => {
+                    let begun = begin(&mut only)?;
+                    write(&begun, &["a", "b"])?;
+                    only.commit(begun.id, &mut |_| {})?;
                     Ok(())
                 }
                 _ => {
-                    let sides = [changed(&mut one, &["a"])?, changed(&mut two, &["b"])?];
-                    commit_both((&mut one, root), &mut two, sides)
+                    let begun = [begin(&mut one)?, begin(&mut two)?];
+                    let mut sides = [side_of(&mut one, &begun[0]), side_of(&mut two, &begun[1])];
+                    link(&mut sides)?;
+                    write(&begun[0], &["a"])?;
+                    write(&begun[1], &["b"])?;
+                    commit_both(&mut sides)
                 }
             })?;
             Ok(sample.into())
@@ -47,30 +49,32 @@ pub fn several(bench: &Bench) -> Result<Vec<Row>> {
     )])
 }
 
-/// Begins a transaction and writes these files in its view.
-fn changed(connection: &mut Connection, names: &[&str]) -> Result<TransactionId> {
-    let begun = connection.begin(&BeginOptions::default())?;
+fn begin(connection: &mut Connection) -> Result<Transaction> {
+    Ok(connection.begin(&BeginOptions::default())?)
+}
+
+/// Writes these files in its view.
+fn write(begun: &Transaction, names: &[&str]) -> Result<()> {
     for name in names {
         let path = begun.view_path.join(name);
         fs::write(&path, CONTENTS).describe("write", &path)?;
     }
-    Ok(begun.id)
+    Ok(())
 }
 
-/// The steps of `atomdir run` with two stores.
-fn commit_both(
-    (one, root): (&mut Connection, &[u8]),
-    two: &mut Connection,
-    [first, second]: [TransactionId; 2],
-) -> Result<()> {
-    let store = one.coordinate(first, Others::Refuse, &mut |_| {})?;
-    let coordinator = Coordinator {
-        store: store.unwrap_or_default(),
-        root: root.to_vec(),
-        transaction: first,
-    };
-    two.vote(second, &coordinator, Others::Refuse, &mut |_| {})?;
-    one.commit(first, &mut |_| {})?;
-    two.commit_decided(second, false, &mut |_| {})?;
+fn side_of<'a>(connection: &'a mut Connection, begun: &Transaction) -> Side<'a> {
+    let transaction = begun.id;
+    Side {
+        connection,
+        transaction,
+    }
+}
+
+/// As `atomdir run` with two stores does it.
+fn commit_both(sides: &mut [Side<'_>]) -> Result<()> {
+    let committed = commit_together(sides, None, Others::Refuse, &mut |_| {});
+    for one in committed.map_err(|failed| failed.error)? {
+        one?;
+    }
     Ok(())
 }

@@ -1,19 +1,21 @@
 //! One command in the transactions of several stores, which are committed together: two-phase commit. The
 //! commit of the first that has changed anything, the coordinator, is the decision. All others vote for
 //! it before: then nothing but the decision ends them. If this program dies in between, their services
-//! ask the coordinator's.
+//! ask the coordinator's. `linked` finds the transactions again that `begin` has left open.
 
-use super::{Wish, commit, deviations, note_wait};
+use super::{
+    BeginArguments, Closing, Ran, TermsArguments, Wish, deviations, native, note_landed, note_wait,
+};
 use crate::context::{Connected, Context};
 use crate::enter::{AlsoBound, Ended};
 use crate::error::Error;
-use atomdir::TransactionId;
 use atomdir::client::{
-    BeginOptions, CommitError, Committed, Connection, Coordinator, Others, Progress, RequestError,
-    Transaction, ViewChoice, describe_user, reason,
+    BeginOptions, CommitError, Committed, Connection, NotTogether, Others, Progress, RequestError,
+    Side, Transaction, ViewChoice, commit_together, link, why_not_together,
 };
-use std::os::unix::ffi::OsStrExt;
+use atomdir::{Isolation, TransactionId};
 use std::path::Path;
+use std::time::Duration;
 
 /// The stores beside the first one, and the transaction in each.
 #[derive(Default)]
@@ -24,8 +26,17 @@ struct Partner {
     transaction: Option<Transaction>,
 }
 
-/// A transaction, and the way to its store.
-type Side<'a> = (&'a mut Connection, &'a Path, TransactionId);
+pub(super) fn side<'a>(
+    connection: &'a mut Connection,
+    root: &'a Path,
+    transaction: TransactionId,
+) -> (Side<'a>, &'a Path) {
+    let side = Side {
+        connection,
+        transaction,
+    };
+    (side, root)
+}
 
 impl Partners {
     /// Connects to the other stores that the user has named.
@@ -33,15 +44,15 @@ impl Partners {
         let mut partners = Partners::default();
         for directory in context.others() {
             let connected = context.connect_at(directory)?;
-            let mut known = partners.0.iter().map(|one| &one.connected);
-            let is_apart = |one: &Connected| {
-                !one.root.starts_with(&connected.root) && !connected.root.starts_with(&one.root)
+            let place_of = |one: &Connected| {
+                let control = one.control.as_ref().unwrap_or(&one.root);
+                (one.root.clone(), control.clone())
             };
-            if !is_apart(first) || !known.all(is_apart) {
-                return Err(Error::usage(format!(
-                    "'{}' is the same store as another that is named, or one is inside the other",
-                    connected.root.display()
-                )));
+            let before = partners.0.iter().map(|one| &one.connected);
+            for before in std::iter::once(first).chain(before) {
+                if let Some(why) = why_not_together(&place_of(before), &place_of(&connected)) {
+                    return Err(Error::usage(why));
+                }
             }
             if context.current(first).is_some() || context.current(&connected).is_some() {
                 return Err(Error::usage(
@@ -49,7 +60,6 @@ impl Partners {
                      runs in",
                 ));
             }
-            refuse_other_owner(first, &connected)?;
             partners.0.push(Partner {
                 connected,
                 transaction: None,
@@ -62,27 +72,135 @@ impl Partners {
         self.0.is_empty()
     }
 
-    /// Begins a transaction in each, and returns the views for the command.
-    pub fn begin(&mut self, options: &BeginOptions) -> Result<Vec<AlsoBound>, Error> {
+    /// Refuses what only a transaction of one store can do.
+    pub fn refuse_alone(begin: &BeginArguments) -> Result<(), Error> {
+        let refused = match begin {
+            BeginArguments { outer: Some(_), .. } => "--in",
+            BeginArguments {
+                isolation: Isolation::Serializable,
+                ..
+            } => "--isolation serializable",
+            _ => return Ok(()),
+        };
+        Err(not_in_several(refused))
+    }
+
+    /// Begins a transaction in each.
+    pub fn begin(&mut self, options: &BeginOptions) -> Result<(), Error> {
         let options = BeginOptions {
             first_try: None,
             outer: None,
-            view: ViewChoice::Exact,
+            view: match options.view {
+                // It would lock a second store before the first one.
+                ViewChoice::Exclusive => ViewChoice::Exact,
+                view => view,
+            },
             ..options.clone()
         };
-        let views = self.0.iter_mut().map(|one| {
-            let connection = &mut one.connected.connection;
-            let transaction = connection.begin(&options)?;
-            let root = connection.enterable_root(&transaction)?;
-            let view = transaction.view_path.clone();
-            one.transaction = Some(transaction);
-            Ok(AlsoBound {
+        for one in &mut self.0 {
+            one.transaction = Some(one.connected.connection.begin(&options)?);
+        }
+        Ok(())
+    }
+
+    /// Mounts the views for a command. Call it when a transaction has begun in every store.
+    pub fn enter(&mut self, context: &Context) -> Result<Vec<AlsoBound>, Error> {
+        let mut also = Vec::new();
+        for one in &mut self.0 {
+            let Some(transaction) = one.transaction.take() else {
+                continue;
+            };
+            let (transaction, view) = native::mount(context, &mut one.connected, transaction)?;
+            also.push(AlsoBound {
                 base: one.connected.root.clone(),
+                path: transaction.view_path.clone(),
                 view,
-                root,
-            })
+            });
+            one.transaction = Some(transaction);
+        }
+        Ok(also)
+    }
+
+    /// The services that may have something to say while a command runs.
+    pub fn heard(&self) -> Vec<(&Connection, &Transaction)> {
+        let heard = self.0.iter().map(|one| {
+            let transaction = one.transaction.as_ref()?;
+            Some((&one.connected.connection, transaction))
         });
-        views.collect()
+        heard.flatten().collect()
+    }
+
+    /// Turns the native views of a command that has ended into exact ones, once nobody else is in any view,
+    /// the first store's included. Fails if a commit would leave a store otherwise than the same command in
+    /// a plain directory.
+    pub fn close(
+        &mut self,
+        context: &Context,
+        first: (&Connected, &Transaction),
+        (ran, closing): (&Ran, &Closing),
+        wish: Wish,
+    ) -> Result<(), Error> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        // What is kept must not be lost because others are still there.
+        let others = match (wish, closing.others) {
+            (Wish::Keep, Others::Refuse) => Others::Wait,
+            (_, others) => others,
+        };
+        for one in &mut self.0 {
+            let Some(transaction) = &one.transaction else {
+                continue;
+            };
+            if closing.stays_open {
+                one.connected.connection.keep_on_close(transaction.id)?;
+            }
+            ran.close_view(context, (&one.connected, transaction), others)?;
+        }
+        ran.close_view(context, first, others)?;
+        ran.end_writing(context)?;
+        for one in &mut self.0 {
+            let Some(transaction) = one.transaction.take() else {
+                continue;
+            };
+            let taken = ran.take_other(&mut one.connected, transaction)?;
+            let transaction = one.transaction.insert(taken);
+            deviations::report(context, &mut one.connected, transaction, wish)?;
+        }
+        Ok(())
+    }
+
+    /// Links the transactions with the first store's: from now on none of them is committed alone.
+    pub fn link(
+        &mut self,
+        connection: &mut Connection,
+        first: TransactionId,
+    ) -> Result<(), RequestError> {
+        let mut sides = vec![Side {
+            connection,
+            transaction: first,
+        }];
+        for (connected, transaction) in self.transactions() {
+            let connection = &mut connected.connection;
+            sides.push(Side {
+                connection,
+                transaction,
+            });
+        }
+        match sides.len() {
+            1 => Ok(()),
+            _ => link(&mut sides),
+        }
+    }
+
+    pub fn abort_after(&mut self, age: Duration) -> Result<(), RequestError> {
+        let mut all = self.transactions();
+        all.try_for_each(|(connected, id)| connected.connection.abort_after(id, age))
+    }
+
+    pub fn set_terms(&mut self, terms: &TermsArguments) -> Result<(), Error> {
+        let mut all = self.transactions();
+        all.try_for_each(|(connected, id)| terms.set(&mut connected.connection, id, None))
     }
 
     /// The transactions, each with the root of its store.
@@ -104,39 +222,17 @@ impl Partners {
     }
 
     /// Keeps them open beyond our end.
-    fn keep(&mut self, context: &Context) -> Result<(), Error> {
+    pub fn keep(&mut self) -> Result<(), Error> {
         for (connected, id) in self.transactions() {
             connected.connection.keep(id)?;
-            let root = connected.root.display();
-            let note = format!("transaction {id} of '{root}' stays open");
-            context.output.note(note);
+            connected.connection.detach(id)?;
         }
         Ok(())
     }
 }
 
-/// The service of one store asks that of another for the decision, and only its owner may start it.
-fn refuse_other_owner(first: &Connected, other: &Connected) -> Result<(), Error> {
-    let owner = |one: &Connected| {
-        let control = one.control.as_deref().unwrap_or(&one.root);
-        let stat = rustix::fs::stat(control).map_err(|errno| {
-            let root = one.root.display();
-            Error::usage(format!("cannot look at '{root}': {}", reason(errno)))
-        });
-        stat.map(|stat| stat.st_uid)
-    };
-    let (one, two) = (owner(first)?, owner(other)?);
-    match one == two {
-        true => Ok(()),
-        false => Err(Error::usage(format!(
-            "'{}' belongs to {} and '{}' to {}: transactions of stores with different owners cannot be \
-             committed together, since the service of one could not ask that of the other",
-            first.root.display(),
-            describe_user(one),
-            other.root.display(),
-            describe_user(two)
-        ))),
-    }
+pub fn not_in_several(what: &str) -> Error {
+    Error::usage(format!("{what} is not possible in several stores at once"))
 }
 
 /// Carries out the wish in all stores. After an error no transaction has committed, and all are open,
@@ -152,16 +248,14 @@ pub fn conclude(
     let connection = &mut connected.connection;
     let outcome = match wish {
         Wish::Commit => {
-            let mut sides: Vec<Side<'_>> = vec![(connection, &connected.root, transaction.id)];
-            for one in &mut partners.0 {
-                if let Some(begun) = &one.transaction {
-                    let Connected {
-                        connection, root, ..
-                    } = &mut one.connected;
-                    sides.push((connection, root, begun.id));
-                }
+            let mut sides = vec![side(connection, &connected.root, transaction.id)];
+            for (connected, id) in partners.transactions() {
+                sides.push(side(&mut connected.connection, &connected.root, id));
             }
-            super::Outcome::Committed(commit_all(context, &mut sides, others)?)
+            let committed = commit_all(context, &mut sides, None, others)?;
+            let first = committed.into_iter().next();
+            // If it is in doubt, nobody knows the number of its commit yet.
+            super::Outcome::Committed(first.and_then(Result::ok).unwrap_or_default())
         }
         Wish::Abort => {
             partners.abort();
@@ -169,7 +263,7 @@ pub fn conclude(
             super::Outcome::Aborted
         }
         Wish::Keep => {
-            partners.keep(context)?;
+            partners.keep()?;
             connection.keep(transaction.id)?;
             super::Outcome::Kept
         }
@@ -183,105 +277,46 @@ pub fn conclude(
     Ok(outcome)
 }
 
-/// Returns what became of the first.
-fn commit_all(
+/// Commits all or none, and warns of those that are in doubt for now. `decides` is the place of the one that
+/// decides, if some have voted for it before.
+pub(super) fn commit_all(
     context: &Context,
-    sides: &mut [Side<'_>],
+    sides: &mut [(Side<'_>, &Path)],
+    decides: Option<usize>,
     others: Others,
-) -> Result<Committed, Error> {
+) -> Result<Vec<Result<Committed, CommitError>>, Error> {
     let mut progress = |progress: Progress| note_wait(context, &progress);
-    let mut decides = None;
-    for (place, (connection, root, id)) in sides.iter_mut().enumerate() {
-        let coordinates = connection.coordinate(*id, others, &mut progress);
-        let coordinates = coordinates.map_err(|source| elsewhere(root, *id, source))?;
-        if let Some(store) = coordinates {
-            let root = root.as_os_str().as_bytes().to_vec();
-            let coordinator = Coordinator {
-                store,
-                root,
-                transaction: *id,
-            };
-            decides = Some((place, coordinator));
-            break;
-        }
-    }
-    let Some((decides, coordinator)) = decides else {
-        // Nothing has changed anywhere.
-        for (connection, _, id) in sides[1..].iter_mut() {
-            commit(context, connection, *id, others)?;
-        }
-        let (connection, _, id) = &mut sides[0];
-        return commit(context, connection, *id, others);
-    };
-    let mut voters = Vec::new();
-    for place in (0..sides.len()).filter(|place| *place != decides) {
-        let (connection, root, id) = &mut sides[place];
-        match connection.vote(*id, &coordinator, others, &mut progress) {
-            Ok(true) => voters.push(place),
-            Ok(false) => {}
-            Err(source) => {
-                let error = elsewhere(root, *id, source);
-                withdraw(context, sides, decides, &voters);
-                return Err(error);
-            }
-        }
-    }
-    let (connection, root, id) = &mut sides[decides];
-    let decided = match commit(context, connection, *id, others) {
-        Ok(committed) => committed,
-        Err(error) => {
-            let error = in_store(root, error);
-            if is_known(&error) {
-                withdraw(context, sides, decides, &voters);
-            }
-            return Err(error);
-        }
-    };
-    let mut first = Committed {
-        sequence: None,
-        ..decided.clone()
-    };
-    for (place, (connection, root, id)) in sides.iter_mut().enumerate() {
-        let committed = if place == decides {
-            Ok(decided.clone())
-        } else if voters.contains(&place) {
-            connection.commit_decided(*id, false, &mut progress)
-        } else {
-            // It has changed nothing.
-            connection.commit(*id, &mut progress)
-        };
+    let roots: Vec<&Path> = sides.iter().map(|(_, root)| *root).collect();
+    let mut sides: Vec<Side<'_>> = (sides.iter_mut())
+        .map(|(side, _)| Side {
+            connection: &mut *side.connection,
+            transaction: side.transaction,
+        })
+        .collect();
+    let committed = commit_together(&mut sides, decides, others, &mut progress);
+    let committed = committed.map_err(|NotTogether { place, error }| {
+        elsewhere(roots[place], sides[place].transaction, error)
+    })?;
+    for ((side, root), committed) in sides.iter().zip(roots).zip(&committed) {
         match committed {
-            Ok(committed) if place == 0 => first = committed,
-            Ok(_) => {}
-            Err(error) => context.output.warn(format_args!(
-                "the commit is decided, but transaction {id} of '{}' is still in doubt: {error}; \
-                 its service tries again, and `atomdir resolve {id} --commit --take-mine` lands it over \
-                 what others have changed there",
-                root.display()
-            )),
+            Ok(committed) => note_landed(context, committed),
+            Err(error) => warn_in_doubt(context, (root, side.transaction), error),
         }
     }
-    Ok(first)
+    Ok(committed)
 }
 
-/// Opens all again that have voted, and then tells the coordinator.
-fn withdraw(context: &Context, sides: &mut [Side<'_>], decides: usize, voters: &[usize]) {
-    let mut are_told = true;
-    for place in voters {
-        let (connection, root, id) = &mut sides[*place];
-        if let Err(error) = connection.withdraw_vote(*id) {
-            are_told = false;
-            context.output.detail(format_args!(
-                "transaction {id} of '{}' is in doubt until its service has asked: {error}",
-                root.display()
-            ));
-        }
-    }
-    let (connection, _, id) = &mut sides[decides];
-    if are_told {
-        // If it has ended, nobody needs to know.
-        let _ = connection.cease_to_coordinate(*id);
-    }
+pub(super) fn warn_in_doubt(
+    context: &Context,
+    (root, id): (&Path, TransactionId),
+    error: &CommitError,
+) {
+    context.output.warn(format_args!(
+        "the commit is decided, but transaction {id} of '{}' is still in doubt: {error}; its service \
+         tries again, and `atomdir resolve {id} --commit --take-mine` lands it over what others have \
+         changed there",
+        root.display()
+    ));
 }
 
 /// The error, once all transactions have been aborted because of it.
@@ -301,21 +336,6 @@ pub fn aborted(error: Error) -> Error {
             open: false,
         },
         error => error,
-    }
-}
-
-/// Whether it is known that the coordinator has not committed.
-fn is_known(error: &Error) -> bool {
-    match error {
-        Error::Elsewhere { source, .. } => is_known(source),
-        Error::Commit { source, .. } => {
-            let is_gone = matches!(
-                source,
-                CommitError::Request(RequestError::Disconnected { .. })
-            );
-            !is_gone && !source.is_logged()
-        }
-        _ => true,
     }
 }
 

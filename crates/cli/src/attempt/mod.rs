@@ -9,6 +9,7 @@ pub mod deviations;
 mod hear;
 mod joint;
 mod landed;
+mod linked;
 mod met;
 mod native;
 mod options;
@@ -22,10 +23,11 @@ mod terms;
 
 use ask::ask;
 pub use backoff::Backoff;
-pub use joint::{Partners, aborted, conclude as conclude_jointly};
+pub use joint::{Partners, aborted, conclude as conclude_jointly, not_in_several};
 pub use landed::PartDone;
+pub use linked::{Linked, enter_linked, root as root_of};
 pub use met::refuse_met;
-pub use native::{ViewArguments, begin};
+pub use native::{ViewArguments, begin, begin_all};
 pub use options::{
     BeginArguments, EndArguments, EnterArguments, OnConflict, OthersArguments, Way, command_line,
 };
@@ -45,6 +47,8 @@ use atomdir::client::{
     Progress, RequestError, Transaction,
 };
 use clap::ValueEnum;
+use hear::Services;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -64,11 +68,12 @@ pub fn run_command(
     context: &Context,
     connected: &Connected,
     (transaction, view): (&Transaction, Tree),
-    way: Way,
+    way: Way<'_>,
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
 ) -> Result<Ran, Error> {
+    let heard = way.heard;
     let binding = ViewBinding {
         base: connected.root.clone(),
         view,
@@ -80,16 +85,19 @@ pub fn run_command(
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
     environment.extend(crate::git::environment(&connected.root));
-    let inside = (transaction, &binding.view);
-    let read = || hear::hear(context, &connected.connection, inside);
+    let own = (&connected.connection, (transaction, &binding.view));
+    let others = heard.into_iter().zip(&binding.also);
+    let others =
+        others.map(|((connection, transaction), one)| (connection, (transaction, &one.view)));
+    let services = Services::new(context, own, others.collect()).map_err(EnterError::Wait)?;
+    let read = || services.hear();
     let service = ServiceWatch {
-        descriptor: connected.connection.descriptor(),
+        descriptor: services.descriptor(),
         read: &read,
-        // In an exact view the command itself gets errors when the service has ended.
-        is_vital: matches!(binding.view, Tree::Native(_)),
+        is_vital: services.are_vital(),
     };
     let mut running = enter::start(&binding, command, &environment, timeout, Some(service))?;
-    if !hear::hear_missed(context, &connected.connection, inside) {
+    if !services.hear_missed() {
         running.give_up();
     }
     if let Some(failure) = running.without_namespace() {
@@ -110,8 +118,11 @@ pub fn run_command(
     let (remainder, hang_up) = running.into_remainder();
     let ran = Ran {
         ended,
+        base: binding.base,
         view: binding.view,
+        also: binding.also,
         remainder,
+        refused: RefCell::default(),
         hang_up: Some(hang_up),
     };
     ran.explain_failure(context);

@@ -1,8 +1,9 @@
 //! Finds out which kind of view a command runs in: the service chooses, and the kernel must let us
 //! mount it.
 
+use super::Partners;
 use crate::context::{Connected, Context};
-use crate::enter::{self, MergeFailure, Overlay, OverlayFailure, Tree};
+use crate::enter::{self, AlsoBound, MergeFailure, Overlay, OverlayFailure, Tree};
 use crate::error::Error;
 use crate::output::escaped;
 use atomdir::TransactionId;
@@ -79,7 +80,31 @@ pub fn begin(
     connected: &mut Connected,
     options: &BeginOptions,
 ) -> Result<(Transaction, Tree), Error> {
-    let mut transaction = super::begin::begin(context, connected, options)?;
+    let transaction = super::begin::begin(context, connected, options)?;
+    mount(context, connected, transaction)
+}
+
+/// Like [`begin`], in several stores: first in all of them, and then it mounts their views.
+pub fn begin_all(
+    context: &Context,
+    connected: &mut Connected,
+    options: &BeginOptions,
+    partners: &mut Partners,
+) -> Result<(Transaction, Tree, Vec<AlsoBound>), Error> {
+    partners.begin(options)?;
+    let transaction = super::begin::begin(context, connected, options)?;
+    let also = partners.enter(context)?;
+    let (transaction, view) = mount(context, connected, transaction)?;
+    Ok((transaction, view, also))
+}
+
+/// Mounts the view of a new transaction if it is native. That may move this process to another mount
+/// namespace, in which mounts that are made later may not be seen.
+pub(super) fn mount(
+    context: &Context,
+    connected: &mut Connected,
+    mut transaction: Transaction,
+) -> Result<(Transaction, Tree), Error> {
     if let Some(layers) = &transaction.layers {
         let mounted = match Overlay::mount(layers) {
             // The snapshot beneath may not be visible in this mount namespace yet.

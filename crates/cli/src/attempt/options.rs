@@ -2,7 +2,7 @@
 
 use super::Wish;
 use crate::enter::{AlsoBound, Ended, Sealing};
-use atomdir::client::Others;
+use atomdir::client::{Connection, Others, Transaction};
 use atomdir::{Conflicts, Durability, Isolation, TransactionId};
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -188,20 +188,23 @@ pub struct EnterArguments {
 }
 
 impl EnterArguments {
-    pub fn way(&self, sealing: Option<Sealing>) -> Way {
+    pub fn way(&self, sealing: Option<Sealing>) -> Way<'static> {
         Way {
             may_be_unbound: self.allow_unbound,
             also: Vec::new(),
+            heard: Vec::new(),
             sealing,
         }
     }
 }
 
 /// How a command gets into its view.
-pub struct Way {
+pub struct Way<'a> {
     pub may_be_unbound: bool,
     /// The views of other stores.
     pub also: Vec<AlsoBound>,
+    /// For each of them, the connection of the process that mounted it.
+    pub heard: Vec<(&'a Connection, &'a Transaction)>,
     /// Set if the command is to be sealed.
     pub sealing: Option<Sealing>,
 }

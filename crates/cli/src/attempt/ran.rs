@@ -13,7 +13,7 @@ use super::deviations;
 use super::hear::{hear, hear_missed};
 use crate::context::{Connected, Context};
 use crate::enter::{
-    Background, Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree, stand_apart,
+    AlsoBound, Background, Ended, EnterError, HeldHangUp, Overlay, Remainder, Tree, stand_apart,
 };
 use crate::error::Error;
 use atomdir::TransactionId;
@@ -21,7 +21,11 @@ use atomdir::client::{Deviation, DeviationKind, FailureKind, Others, RequestErro
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long others may take to end their commands after they were asked to leave.
@@ -30,8 +34,14 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(15);
 /// A command that has ended.
 pub struct Ran {
     pub ended: Ended,
+    /// The root of the store.
+    pub(super) base: PathBuf,
     pub(super) view: Tree,
+    /// The views of other stores.
+    pub(super) also: Vec<AlsoBound>,
     pub(super) remainder: Remainder,
+    /// The paths of what overlayfs has refused to rename, as far as they are known.
+    pub(super) refused: RefCell<Vec<Vec<u8>>>,
     pub(super) hang_up: Option<HeldHangUp>,
 }
 
@@ -100,7 +110,8 @@ impl Ran {
     /// For a command that has joined a transaction, which others commit: warns if overlayfs has refused it
     /// a rename.
     pub fn warn_of_refused(&self, context: &Context) {
-        let refused = refused(&self.remainder);
+        let bases = std::iter::once(&self.base).chain(self.also.iter().map(|one| &one.base));
+        let refused: Vec<Deviation> = bases.flat_map(|base| self.refused_in(base)).collect();
         if !refused.is_empty() {
             context.output.warn(format_args!(
                 "{}; the commit lands what the command has made instead",
@@ -109,18 +120,82 @@ impl Ran {
         }
     }
 
-    /// Ends the processes that the command has left behind in a native view. The transaction stays
+    fn overlays(&self) -> impl Iterator<Item = &Overlay> {
+        let views = std::iter::once(&self.view).chain(self.also.iter().map(|one| &one.view));
+        views.filter_map(|view| match view {
+            Tree::Native(overlay) => Some(overlay),
+            Tree::Exact(_) => None,
+        })
+    }
+
+    /// What overlayfs has refused to rename in this store.
+    fn refused_in(&self, base: &Path) -> Vec<Deviation> {
+        let mut known = self.refused.borrow_mut();
+        known.extend(self.remainder.refused_renames());
+        let within = known.iter().filter_map(|path| {
+            let path = Path::new(OsStr::from_bytes(path));
+            path.strip_prefix(base).ok()
+        });
+        let deviation = |path: &Path| Deviation {
+            path: path.as_os_str().as_bytes().to_vec(),
+            kind: DeviationKind::ChangeRefused,
+        };
+        within.map(deviation).collect()
+    }
+
+    /// Ends the processes that the command has left behind in native views. The transaction stays
     /// as it is, or is about to be aborted.
     pub fn end_writing(&self, context: &Context) -> Result<(), EnterError> {
-        if let Tree::Native(overlay) = &self.view
-            && self.remainder.end_writing(overlay)?
-        {
+        let mut were_killed = false;
+        for overlay in self.overlays() {
+            were_killed |= self.remainder.end_writing(overlay)?;
+        }
+        if were_killed {
             context.output.note(
                 "background processes of the command were still writing in the view and were \
                  killed",
             );
         }
         Ok(())
+    }
+
+    /// The view of a store, if it is native.
+    fn native_view(&self, connected: &Connected) -> Option<&Tree> {
+        let own = (&self.base, &self.view);
+        let also = self.also.iter().map(|one| (&one.base, &one.view));
+        let mut all = std::iter::once(own).chain(also);
+        let (_, view) = all.find(|(base, _)| **base == connected.root)?;
+        matches!(view, Tree::Native(_)).then_some(view)
+    }
+
+    /// Lets nobody enter the view of a store any more, if it is native.
+    pub(super) fn close_view(
+        &self,
+        context: &Context,
+        (connected, transaction): (&Connected, &Transaction),
+        others: Others,
+    ) -> Result<(), Error> {
+        if let Some(view) = self.native_view(connected) {
+            wait_until_alone(context, connected, (transaction, view), others)?;
+        }
+        Ok(())
+    }
+
+    /// Turns the native view of another store into an exact one, once nothing writes in it.
+    pub(super) fn take_other(
+        &self,
+        connected: &mut Connected,
+        transaction: Transaction,
+    ) -> Result<Transaction, Error> {
+        if self.native_view(connected).is_none() {
+            return Ok(transaction);
+        }
+        let mut taken = connected.connection.take_over(transaction.id, false)?;
+        taken
+            .deviations
+            .splice(..0, self.refused_in(&connected.root));
+        taken.deviations.sort_by_key(|one| one.kind);
+        Ok(taken)
     }
 
     /// Makes others leave, without waiting for them, and ends the processes that the command has
@@ -131,7 +206,7 @@ impl Ran {
         connected: &Connected,
         transaction: TransactionId,
     ) -> Result<(), EnterError> {
-        if !matches!(self.view, Tree::Native(_)) {
+        if self.overlays().next().is_none() {
             return Ok(());
         }
         // This fails while others are there, and if they have aborted the transaction.
@@ -161,10 +236,13 @@ impl Ran {
             self.hang_up = None;
         }
         if !matches!(self.view, Tree::Native(_)) {
+            self.end_writing(context)?;
             return Ok(Closed::Exact(transaction));
         }
         match self.wait_until_alone(context, connected, &transaction, others) {
             Ok(()) => {}
+            // Those of other stores end with it.
+            Err(error) if !self.also.is_empty() => return Err(error.into()),
             Err(error) if error.kind() == Some(FailureKind::InUse) => {
                 self.leave_open(context, connected, &transaction)?;
                 return Ok(Closed::InUse(Error::Commit {
@@ -177,7 +255,7 @@ impl Ran {
         }
         match self.end_writing(context) {
             // Others have left this behind.
-            Err(EnterError::LeftBehind(Errno::BUSY)) => {
+            Err(EnterError::LeftBehind(Errno::BUSY)) if self.also.is_empty() => {
                 let Tree::Native(overlay) = &self.view else {
                     return Ok(Closed::Exact(transaction));
                 };
@@ -188,7 +266,7 @@ impl Ran {
             ended => ended?,
         }
         match connected.connection.take_over(transaction.id, opened) {
-            Err(error) if may_pass(&error) => {
+            Err(error) if may_pass(&error) && self.also.is_empty() => {
                 self.leave_open(context, connected, &transaction)?;
                 Ok(Closed::InUse(Error::Commit {
                     transaction: transaction.id,
@@ -199,7 +277,7 @@ impl Ran {
             taken => {
                 let mut taken = taken?;
                 // The path that the program has named comes before those of what overlayfs met there.
-                let refused = refused(&self.remainder);
+                let refused = self.refused_in(&self.base);
                 taken.deviations.splice(..0, refused);
                 taken.deviations.sort_by_key(|one| one.kind);
                 Ok(Closed::Exact(taken))
@@ -207,7 +285,6 @@ impl Ran {
         }
     }
 
-    /// Keeps others out, once they have left.
     fn wait_until_alone(
         &self,
         context: &Context,
@@ -215,35 +292,7 @@ impl Ran {
         transaction: &Transaction,
         others: Others,
     ) -> Result<(), RequestError> {
-        let connection = &connected.connection;
-        let inside = (transaction, &self.view);
-        let deadline = (others == Others::End).then(|| Instant::now() + LEAVE_TIME_MAX);
-        let mut is_reported = false;
-        loop {
-            let error = match connection.close_view(transaction.id, others == Others::End) {
-                Err(error) if error.kind() == Some(FailureKind::InUse) => error,
-                closed => return closed,
-            };
-            if others == Others::Refuse || deadline.is_some_and(|end| end <= Instant::now()) {
-                return Err(error);
-            }
-            if others == Others::Wait && !is_reported {
-                context.output.note(format_args!("{error}: waiting"));
-                is_reported = true;
-            }
-            if connection.has_missed() {
-                hear_missed(context, connection, inside);
-                continue;
-            }
-            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
-            let descriptor = connection.descriptor();
-            let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-            // If the service has gone, the next request fails.
-            if poll(&mut polled, left.as_ref()).is_ok_and(|count| count > 0) {
-                hear(context, connection, inside);
-            }
-        }
+        wait_until_alone(context, connected, (transaction, &self.view), others)
     }
 
     /// Lets the transaction stay open with others in its native view. A process that stays behind
@@ -306,13 +355,42 @@ impl Ran {
     }
 }
 
-fn refused(remainder: &Remainder) -> Vec<Deviation> {
-    let refused = remainder.refused_renames().into_iter();
-    let deviation = |path| Deviation {
-        path,
-        kind: DeviationKind::ChangeRefused,
-    };
-    refused.map(deviation).collect()
+/// Keeps others out of a native view, once they have left.
+fn wait_until_alone(
+    context: &Context,
+    connected: &Connected,
+    inside: (&Transaction, &Tree),
+    others: Others,
+) -> Result<(), RequestError> {
+    let connection = &connected.connection;
+    let transaction = inside.0;
+    let deadline = (others == Others::End).then(|| Instant::now() + LEAVE_TIME_MAX);
+    let mut is_reported = false;
+    loop {
+        let error = match connection.close_view(transaction.id, others == Others::End) {
+            Err(error) if error.kind() == Some(FailureKind::InUse) => error,
+            closed => return closed,
+        };
+        if others == Others::Refuse || deadline.is_some_and(|end| end <= Instant::now()) {
+            return Err(error);
+        }
+        if others == Others::Wait && !is_reported {
+            context.output.note(format_args!("{error}: waiting"));
+            is_reported = true;
+        }
+        if connection.has_missed() {
+            hear_missed(context, connection, inside);
+            continue;
+        }
+        let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let descriptor = connection.descriptor();
+        let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        // If the service has gone, the next request fails.
+        if poll(&mut polled, left.as_ref()).is_ok_and(|count| count > 0) {
+            hear(context, connection, inside);
+        }
+    }
 }
 
 /// Whether it may be possible later to read what was changed: the disk is full, for example. The

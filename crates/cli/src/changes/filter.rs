@@ -48,7 +48,7 @@ pub fn path_in_store(root: &Path, start: &Path, path: &Path) -> Result<PathBuf, 
     }
 }
 
-fn without_dots(path: &Path) -> PathBuf {
+pub fn without_dots(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {

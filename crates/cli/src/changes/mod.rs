@@ -17,7 +17,7 @@ mod version;
 pub use between::Between;
 use difference::Lines;
 pub use difference::{Difference, TextChange};
-pub use filter::{Filter, path_in_store};
+pub use filter::{Filter, path_in_store, without_dots};
 pub use fold::{FoldedList, Group, Heap, fold};
 pub use list::{ChangeList, Listing, name_of};
 pub use overwrite::overwrite;

@@ -5,7 +5,7 @@ use super::launch::{Apart, Launch};
 use super::renames::{self, Refused};
 use super::seal::{self, Foreground};
 use super::signals::{self, HeldHangUp, HeldSignals, Received};
-use super::{EnterError, Overlay, SetUpFailure, Tree, ViewBinding};
+use super::{EnterError, Overlay, SetUpFailure, ViewBinding};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -92,11 +93,12 @@ pub fn start<'a>(
     };
     let signals = HeldSignals::hold().map_err(|source| launch.cannot_start(source))?;
     // It is none of the command's processes, so it starts before those are counted.
-    let helper = match &binding.view {
+    let (bases, overlays): (Vec<&Path>, Vec<&Overlay>) = binding.overlays().unzip();
+    let helper = match overlays.first() {
         // A command that joins may come from a view with a helper, and a process has only one.
-        Tree::Native(overlay) if overlay.is_lent && renames::check().is_err() => None,
-        Tree::Native(overlay) => Some(renames::start(&binding.base, overlay.is_limited)),
-        Tree::Exact(_) => None,
+        Some(overlay) if overlay.is_lent && renames::check().is_err() => None,
+        Some(overlay) => Some(renames::start(&bases, overlay.is_limited)),
+        None => None,
     };
     let helper = helper.transpose();
     let helper = helper.map_err(|errno| launch.cannot_start(errno.into()))?;
@@ -138,7 +140,7 @@ fn spawn(
     launch: &Launch<'_>,
     signals: &HeldSignals,
 ) -> Result<(Child, Option<SetUpFailure>), EnterError> {
-    let overlay = matches!(launch.binding.view, Tree::Native(_));
+    let overlay = launch.binding.overlays().next().is_some();
     match launch.spawn(signals, Apart::Mounts) {
         Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() && !overlay => {
             if !launch.binding.may_be_unbound || !launch.binding.also.is_empty() {
@@ -339,7 +341,7 @@ impl Remainder {
         }
     }
 
-    /// The paths, relative to the store's root, of what overlayfs has refused to rename.
+    /// The whole paths of what overlayfs has refused to rename.
     pub fn refused_renames(&self) -> Vec<Vec<u8>> {
         self.refused.as_ref().map_or_else(Vec::new, Refused::take)
     }

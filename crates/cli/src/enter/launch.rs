@@ -3,9 +3,7 @@
 use super::namespace::{Namespace, Sealed};
 use super::seal::{self, Seal, Unseen};
 use super::signals::HeldSignals;
-use super::{
-    EnterError, Overlay, SetUpFailure, Step, Tree, ViewBinding, c_path, lent_mount, renames,
-};
+use super::{EnterError, SetUpFailure, Step, Tree, ViewBinding, c_path, lent_mount, renames};
 use atomdir::client::{receive_message, send_descriptor};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -16,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::rc::Rc;
 
 /// Which namespaces a command gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +77,8 @@ impl Launch<'_> {
         // It holds the last writing end of the pipe.
         drop(command);
         let Some(failure) = read_failure(&reader) else {
-            if let (Tree::Native(overlay), Some((receiver, _))) = (&self.binding.view, &place) {
-                receive_place(receiver, overlay);
+            if let Some((receiver, _)) = &place {
+                receive_place(receiver, self.binding);
             }
             return result.map_err(|source| self.cannot_execute(source));
         };
@@ -95,7 +94,7 @@ impl Launch<'_> {
 
     /// A pair of sockets on which the child sends its mount namespace, if others may enter its view.
     fn place_wanted(&self) -> Result<Option<(OwnedFd, OwnedFd)>, EnterError> {
-        if !matches!(self.binding.view, Tree::Native(_)) || self.binding.sealing.is_some() {
+        if self.binding.overlays().next().is_none() || self.binding.sealing.is_some() {
             return Ok(None);
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -220,9 +219,12 @@ fn ask_about_renames(helper: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// The child has sent it by now, or never will.
-fn receive_place(receiver: &OwnedFd, overlay: &Overlay) {
+fn receive_place(receiver: &OwnedFd, binding: &ViewBinding) {
     if let Ok((_, Some(place))) = receive_message(receiver, &mut [0]) {
-        overlay.set_place(place);
+        let place = Rc::new(place);
+        for (_, overlay) in binding.overlays() {
+            overlay.set_place(place.clone());
+        }
     }
 }
 

@@ -65,14 +65,25 @@ pub struct ViewBinding {
     pub sealing: Option<Sealing>,
 }
 
-/// The exact view of another store.
+impl ViewBinding {
+    /// The native views, each with the root of its store.
+    fn overlays(&self) -> impl Iterator<Item = (&Path, &Overlay)> {
+        let own = std::iter::once((&*self.base, &self.view));
+        let also = self.also.iter().map(|one| (&*one.base, &one.view));
+        own.chain(also).filter_map(|(base, view)| match view {
+            Tree::Native(overlay) => Some((base, overlay)),
+            Tree::Exact(_) => None,
+        })
+    }
+}
+
+/// The view of another store.
 pub struct AlsoBound {
     /// The root of that store.
     pub base: PathBuf,
-    /// Where the view is.
-    pub view: PathBuf,
-    /// The view's root, checked by `Connection::enterable_root`.
-    pub root: OwnedFd,
+    /// Where an exact view is.
+    pub path: PathBuf,
+    pub view: Tree,
 }
 
 /// What the command sees in place of the store.

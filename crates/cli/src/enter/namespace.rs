@@ -22,6 +22,15 @@ enum View {
     Mount(RawFd),
 }
 
+impl View {
+    fn of(view: &Tree) -> View {
+        match view {
+            Tree::Exact(root) => View::Directory(root.as_raw_fd()),
+            Tree::Native(overlay) => View::Mount(overlay.as_fd().as_raw_fd()),
+        }
+    }
+}
+
 pub(super) struct Namespace {
     base: CString,
     view: View,
@@ -34,9 +43,10 @@ pub(super) struct Namespace {
 /// A view that is bound over another store.
 struct Other {
     base: CString,
-    view: CString,
-    /// The root of the view, as it was checked.
-    root: RawFd,
+    /// Where an exact view is.
+    path: CString,
+    /// A directory as it was checked.
+    view: View,
 }
 
 /// What a sealed command gets in addition.
@@ -65,16 +75,13 @@ impl Namespace {
         let other = |one: &AlsoBound| {
             Ok(Other {
                 base: super::c_path(&one.base)?,
-                view: super::c_path(&one.view)?,
-                root: one.root.as_raw_fd(),
+                path: super::c_path(&one.path)?,
+                view: View::of(&one.view),
             })
         };
         Ok(Namespace {
             base: super::c_path(base)?,
-            view: match view {
-                Tree::Exact(root) => View::Directory(root.as_raw_fd()),
-                Tree::Native(overlay) => View::Mount(overlay.as_fd().as_raw_fd()),
-            },
+            view: View::of(view),
             private_root: if base == Path::new("/") {
                 Some(PrivateRoot::prepare()?)
             } else {
@@ -138,24 +145,31 @@ impl Namespace {
         }
         match &self.view {
             View::Directory(_) => mount_bind(c".", &*self.base),
-            View::Mount(mount) => {
-                // SAFETY: as above, for the overlay.
-                let mount = unsafe { BorrowedFd::borrow_raw(*mount) };
-                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-                move_mount(mount, c"", CWD, &*self.base, flags)
-            }
+            View::Mount(mount) => attach(*mount, &self.base),
         }
     }
 }
 
+/// Attaches a detached mount.
+fn attach(mount: RawFd, base: &CStr) -> Result<(), Errno> {
+    // SAFETY: the process that starts the command keeps the overlay's mount open.
+    let mount = unsafe { BorrowedFd::borrow_raw(mount) };
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(mount, c"", CWD, base, flags)
+}
+
 impl Other {
-    /// The descriptor of the view's root is of the old namespace, so the view is found by its path in the
+    /// The descriptor of an exact view's root is of the old namespace, so the view is found by its path in the
     /// new one, and must be the same.
     fn bind(&self) -> Result<(), Errno> {
+        let root = match &self.view {
+            View::Mount(mount) => return attach(*mount, &self.base),
+            View::Directory(root) => *root,
+        };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let found = rustix::fs::open(&*self.view, flags, Mode::empty())?;
+        let found = rustix::fs::open(&*self.path, flags, Mode::empty())?;
         // SAFETY: the process that starts the command keeps the view's root open.
-        let root = unsafe { BorrowedFd::borrow_raw(self.root) };
+        let root = unsafe { BorrowedFd::borrow_raw(root) };
         let (found_stat, root_stat) = (rustix::fs::fstat(&found)?, rustix::fs::fstat(root)?);
         let place = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         if place(&found_stat) != place(&root_stat) {

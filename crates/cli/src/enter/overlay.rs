@@ -13,6 +13,7 @@ use rustix::mount::{
 use std::cell::OnceCell;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 /// Makes the view look like a plain tree: links stay links, directories can be
 /// renamed, and a change of mode copies no contents.
@@ -71,7 +72,7 @@ pub struct Overlay {
     /// Another process has mounted the overlay, and this is only one more mount of it.
     pub is_lent: bool,
     /// The mount namespace of the command.
-    place: OnceCell<OwnedFd>,
+    place: OnceCell<Rc<OwnedFd>>,
 }
 
 impl Overlay {
@@ -145,19 +146,19 @@ impl Overlay {
     }
 
     /// Notes the mount namespace in which the command has started.
-    pub(super) fn set_place(&self, place: OwnedFd) {
+    pub(super) fn set_place(&self, place: Rc<OwnedFd>) {
         // There is only one command.
         let _ = self.place.set(place);
     }
 
     pub(super) fn place(&self) -> Option<&OwnedFd> {
-        self.place.get()
+        self.place.get().map(|place| &**place)
     }
 
     /// The descriptors that must stay open as long as this is used.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(&self.mount)
-            .chain(self.place.get())
+            .chain(self.place())
             .map(AsFd::as_fd)
     }
 

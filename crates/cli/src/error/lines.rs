@@ -3,7 +3,7 @@
 use crate::merging::NotMerged;
 use crate::output::{escaped, quoted, time};
 use atomdir::client::{Conflict, TransactionStatus};
-use atomdir::{ChangedBy, CommitAuthor};
+use atomdir::{ChangedBy, CommitAuthor, TransactionId};
 
 pub(super) fn not_merged_line(one: &NotMerged) -> String {
     format!("{}  {}: {}", one.number, quoted(&one.path), one.reason)
@@ -55,5 +55,17 @@ fn labelled(line: String, label: &[u8]) -> String {
     match label.is_empty() {
         true => line,
         false => format!("{line} ({})", escaped(label)),
+    }
+}
+
+pub(super) fn partner_ended(transaction: TransactionId, has_committed: bool) -> String {
+    match has_committed {
+        true => format!(
+            "the commit of all stores is done, but transaction {transaction} has changes that came after it"
+        ),
+        false => format!(
+            "transaction {transaction} has ended without a commit, so those that are linked with it cannot be \
+             committed"
+        ),
     }
 }

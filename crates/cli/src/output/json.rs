@@ -114,8 +114,18 @@ pub struct Transaction<'a> {
     /// The transaction of another store that decides whether it commits, if it has voted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_doubt: Option<InDoubt<'a>>,
+    /// The transactions that are only committed together, this one among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub linked: Vec<Linked<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub met: Vec<ConflictLine<'a>>,
+}
+
+/// A transaction of a store.
+#[derive(Serialize)]
+pub struct Linked<'a> {
+    pub store: Text<'a>,
+    pub transaction: u64,
 }
 
 /// What a transaction that has voted waits for.
@@ -218,6 +228,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             view_kind: match status.view {
                 View::Exact => "exact",
                 View::Native => "native",
+                View::Exclusive => "exclusive",
             },
             outer: status.outer.map(|outer| outer.0),
             nested: status.nested.iter().map(|nested| nested.0).collect(),
@@ -242,6 +253,12 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
                 transaction: in_doubt.coordinator.transaction.0,
                 reason: in_doubt.reason.as_deref(),
             }),
+            linked: (status.linked.iter())
+                .map(|one| Linked {
+                    store: Text(&one.root),
+                    transaction: one.transaction.0,
+                })
+                .collect(),
         }
     }
 }

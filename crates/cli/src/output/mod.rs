@@ -6,12 +6,14 @@ mod pager;
 mod painter;
 mod progress;
 mod quote;
+mod stores;
 pub mod time;
 
 use pager::Pager;
 pub use painter::{Painter, Style};
 pub use progress::ProgressLine;
 pub use quote::{escaped, is_unseen, quoted};
+pub use stores::{InStore, Stores};
 
 use crate::error::{Error, Explained};
 use atomdir::{Conflicts, Durability, Isolation, LockMode};

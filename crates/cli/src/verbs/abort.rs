@@ -1,5 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
+use crate::attempt::Linked;
 use crate::changes::{ChangeList, Named, PartJson, show_others};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
@@ -14,7 +15,8 @@ use std::path::PathBuf;
 
 /// Drop a transaction's changes
 ///
-/// The changes of transactions nested in it are dropped, too.
+/// The changes of transactions nested in it are dropped, too, and so are those of transactions of other
+/// stores that are linked with it.
 ///
 /// With paths, only the changes at and below them are dropped, and changes that depend on
 /// them, such as files in a new directory that is dropped. The transaction stays open with
@@ -95,7 +97,7 @@ impl Serialize for PartAborted {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let aborted = if arguments.all {
         match context.connect_if_open()? {
-            Some(mut connected) => connected.connection.abort_all()?,
+            Some(connected) => abort_all(context, connected)?,
             // This reports that no service runs.
             None => context.connect_to_running()?.connection.abort_all()?,
         }
@@ -106,18 +108,37 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         }
         if arguments.wait {
             context.refuse_to_wait_inside(&mut connected, transaction)?;
-            connected.connection.abort_when_free(transaction)?;
-            context.output.confirm(&Aborted { aborted: 1 })?;
-            return Ok(SUCCESS);
-        }
-        if arguments.transaction.is_none() && context.current(&connected).is_none() {
+        } else if arguments.transaction.is_none() && context.current(&connected).is_none() {
             refuse_if_in_use(&mut connected, transaction)?;
         }
-        connected.connection.abort(transaction)?;
-        1
+        match Linked::find(context, connected, transaction) {
+            Ok(mut linked) => linked.abort(context, arguments.wait)?,
+            Err(mut connected) if arguments.wait => {
+                connected.connection.abort_when_free(transaction)?;
+                1
+            }
+            Err(mut connected) => {
+                connected.connection.abort(transaction)?;
+                1
+            }
+        }
     };
     context.output.confirm(&Aborted { aborted })?;
     Ok(SUCCESS)
+}
+
+/// Those that are linked with the user's own are aborted in the other stores as well.
+fn abort_all(context: &Context, mut connected: Connected) -> Result<u64, Error> {
+    let user = rustix::process::geteuid().as_raw();
+    let mut linked = connected.connection.transactions()?;
+    linked.retain(|one| one.owner == user && !one.linked.is_empty());
+    let mut aborted = 0;
+    for one in linked {
+        if let Ok(mut linked) = Linked::find(context, context.connect()?, one.transaction) {
+            aborted += linked.abort(context, false)?;
+        }
+    }
+    Ok(aborted + connected.connection.abort_all()?)
 }
 
 fn abort_part(

@@ -1,14 +1,14 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::attempt::{
-    self, Finished, OthersArguments, Outcome, PartDone, Terminal, TermsArguments,
+    self, Finished, Linked, OthersArguments, Outcome, PartDone, Terminal, TermsArguments,
 };
 use crate::changes::{ChangeList, Named};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::merging::{self, Otherwise};
-use crate::output::{Painter, Show, counted};
+use crate::output::{InStore, Painter, Show, Stores, counted};
 use crate::picking;
 use atomdir::TransactionId;
 use atomdir::client::{ChangeLine, Committed, Numbers, Others, Portion, Sides};
@@ -24,7 +24,8 @@ use std::path::PathBuf;
 /// If someone else has changed the same things since it began, it is a
 /// conflict: nothing is committed, and the transaction stays open. The commit is
 /// also refused while others use the transaction, unless --wait or --force is
-/// given. A nested transaction becomes part of the outer one.
+/// given. A nested transaction becomes part of the outer one. Transactions of other stores that are
+/// linked with it are committed with it: all of them or none.
 ///
 /// In a conflict it can take a side: `atomdir conflicts TX` numbers them. --take-mine
 /// replaces what others have changed, --take-theirs gives up the transaction's change, and
@@ -177,8 +178,12 @@ impl Serialize for SidesDone {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
     let others = arguments.others.others();
+    let (found, transaction) = Linked::connect(context, arguments.transaction)?;
+    let mut connected = match found {
+        Ok(linked) => return commit_linked(arguments, context, linked, others),
+        Err(connected) => connected,
+    };
     if others == Others::Wait {
         context.refuse_to_wait_inside(&mut connected, transaction)?;
     }
@@ -250,6 +255,51 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         transaction,
         committed,
     })?;
+    Ok(SUCCESS)
+}
+
+/// Commits the transactions of several stores, all or none.
+fn commit_linked(
+    arguments: &Arguments,
+    context: &Context,
+    mut linked: Linked,
+    others: Others,
+) -> Result<ExitCode, Error> {
+    let is_part = arguments.patch || arguments.so_far || !arguments.paths.is_empty();
+    let takes_sides = arguments.take_mine.is_some()
+        || arguments.take_theirs.is_some()
+        || arguments.merge.is_some();
+    for (is_wanted, what) in [
+        (is_part, "a commit of a part"),
+        (takes_sides, "taking sides"),
+        (arguments.terms.waits(), "--confirm"),
+    ] {
+        if is_wanted {
+            return Err(attempt::not_in_several(what));
+        }
+    }
+    for one in &mut linked.open {
+        let (connected, id) = (&mut one.connected, one.partner.transaction);
+        if others == Others::Wait {
+            context.refuse_to_wait_inside(connected, id)?;
+        }
+        let message = arguments.message.as_deref();
+        arguments
+            .terms
+            .set(&mut connected.connection, id, message)?;
+    }
+    let concluded = linked.commit(context, others)?;
+    let done = concluded.into_iter().filter_map(|(partner, committed)| {
+        Some(InStore {
+            store: attempt::root_of(&partner).to_owned(),
+            result: Done {
+                transaction: partner.transaction,
+                committed: committed.ok()?,
+            },
+        })
+    });
+    let stores = done.collect();
+    context.output.confirm(&Stores { stores })?;
     Ok(SUCCESS)
 }
 

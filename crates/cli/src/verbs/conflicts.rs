@@ -1,10 +1,11 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
+use crate::attempt::Linked;
 use crate::changes::three_way::{self, Patches};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
-use crate::output::{Painter, Show, Style, json, time, user_name};
+use crate::output::{InStore, Painter, Show, Stores, Style, json, time, user_name};
 use atomdir::client::Conflict;
 use atomdir::client::three_way::{ThreeWay, WhyNotMerged};
 use atomdir::{
@@ -147,36 +148,72 @@ impl Serialize for Listed {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+    let (found, transaction) = Linked::connect(context, arguments.transaction)?;
+    match found {
+        Err(mut connected) => {
+            let (listed, hint) = list(arguments, context, &mut connected, transaction)?;
+            context.output.print_paged(&listed)?;
+            if !context.output.is_json() {
+                context.output.note(hint);
+            }
+        }
+        Ok(mut linked) => {
+            linked.note_missing(context);
+            let mut stores = Vec::new();
+            for one in &mut linked.open {
+                let id = one.partner.transaction;
+                let (result, _) = list(arguments, context, &mut one.connected, id)?;
+                let store = one.connected.root.clone();
+                stores.push(InStore { store, result });
+            }
+            let are_free = stores.iter().all(|one| one.result.conflicts.is_empty());
+            context.output.print_paged(&Stores { stores })?;
+            if !context.output.is_json() {
+                context.output.note(match are_free {
+                    true => format!("no conflicts: `atomdir commit {transaction}` can commit all of them"),
+                    false => format!(
+                        "no side can be taken in several stores: `atomdir abort TX -- PATH...` drops \
+                         changes in one of them, `atomdir abort {transaction}` all"
+                    ),
+                });
+            }
+        }
+    }
+    Ok(SUCCESS)
+}
+
+/// The conflicts in one store, and what to do about them.
+fn list(
+    arguments: &Arguments,
+    context: &Context,
+    connected: &mut Connected,
+    transaction: TransactionId,
+) -> Result<(Listed, String), Error> {
     let conflicts = connected.connection.list_conflicts(transaction)?;
-    let mut conflicts = date(&mut connected, conflicts)?;
+    let mut conflicts = date(connected, conflicts)?;
     if arguments.patch {
         let view = connected.connection.open_view(transaction)?;
         for one in &mut conflicts {
-            one.texts = Some(three_way::look_up(&mut connected, &view, &one.conflict)?);
+            one.texts = Some(three_way::look_up(connected, &view, &one.conflict)?);
         }
     }
     let count = conflicts.len();
-    let explains = !context.output.is_json();
-    let is_serializable = explains
+    let is_serializable = !context.output.is_json()
         && count > 0
         && connected.connection.status(transaction)?.isolation == Isolation::Serializable;
-    let sides = Sides::of(&conflicts);
-    context.output.print_paged(&Listed {
+    let hint = match count {
+        0 => format!("no conflicts: `atomdir commit {transaction}` can commit it"),
+        _ if is_serializable => format!(
+            "no side can be taken, since the transaction is serializable: `atomdir abort \
+             {transaction}` drops its changes; then run its programs again"
+        ),
+        _ => Sides::of(&conflicts).hint(transaction),
+    };
+    let listed = Listed {
         transaction,
         conflicts,
-    })?;
-    if explains {
-        context.output.note(match count {
-            0 => format!("no conflicts: `atomdir commit {transaction}` can commit it"),
-            _ if is_serializable => format!(
-                "no side can be taken, since the transaction is serializable: `atomdir abort \
-                 {transaction}` drops its changes; then run its programs again"
-            ),
-            _ => sides.hint(transaction),
-        });
-    }
-    Ok(SUCCESS)
+    };
+    Ok((listed, hint))
 }
 
 /// The ways out that help with all of the conflicts together.

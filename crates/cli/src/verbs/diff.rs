@@ -1,18 +1,21 @@
 use super::{ExitCode, SUCCESS};
+use crate::attempt::Linked;
 use crate::changes::{
     self, Affected, Between, ChangeList, Difference, Filter, Listing, Stat, Subject, name_of,
 };
 use crate::completion::transactions_or_commits;
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use crate::output::{Painter, Show, to_json};
+use crate::output::{InStore, Painter, Show, Style, json::Text, quoted, to_json};
 use crate::when::{self, When};
 use atomdir::client::{ChangeLine, Failure, FailureKind, RequestError, Transaction};
 use atomdir::{Sequence, TransactionId};
 use clap::{Args, ValueHint};
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// Show what a transaction has changed, or what differs between two commits
 ///
@@ -24,6 +27,9 @@ use std::path::PathBuf;
 /// A..B, or A B, compares the store as it was after two commits, and A.. with what is there
 /// now. Instead of a commit there can be a time, as for `at`. Renames between commits are shown as
 /// removals and additions. Only the store's owner and root can compare commits.
+///
+/// Of transactions of several stores that are linked, each store's changes follow a line with its path;
+/// --name-only and --name-status show whole paths.
 ///
 /// The short forms have a line for each change. Letters are A added, M modified,
 /// D deleted, R renamed and T changed to another type.
@@ -259,15 +265,70 @@ fn of_transaction(
     context: &Context,
     transaction: Option<TransactionId>,
 ) -> Result<ExitCode, Error> {
-    let (mut connected, id) = context.connect_to(transaction)?;
+    let (found, id) = Linked::connect(context, transaction)?;
+    match found {
+        Err(mut connected) => {
+            let paths = arguments.paths.iter();
+            let paths: Vec<PathBuf> = paths
+                .map(|path| connected.out_of_view(path).into_owned())
+                .collect();
+            let filter = Filter::new(&connected.root, &connected.start, &paths)?;
+            let page = || {
+                show_one(
+                    &arguments.form,
+                    context,
+                    (&mut connected, id),
+                    &filter,
+                    None,
+                )
+            };
+            context.output.page(page)?;
+        }
+        Ok(linked) => {
+            linked.note_missing(context);
+            let page = || show_linked(arguments, context, linked);
+            context.output.page(page)?;
+        }
+    }
+    Ok(SUCCESS)
+}
+
+/// Shows the changes in each store. In JSON it is a list.
+fn show_linked(arguments: &Arguments, context: &Context, mut linked: Linked) -> Result<(), Error> {
     let form = &arguments.form;
-    let paths = arguments.paths.iter();
-    let paths: Vec<PathBuf> = paths
-        .map(|path| connected.out_of_view(path).into_owned())
-        .collect();
-    let filter = Filter::new(&connected.root, &connected.start, &paths)?;
+    let is_json = context.output.is_json();
+    let print = |text: &str| (context.output).write(|painter| painter.exact(text.as_bytes()));
+    if is_json {
+        print(r#"{"stores":["#)?;
+    }
+    let wanted = linked.by_store(&arguments.paths)?;
+    for (place, (connected, id, paths)) in wanted.into_iter().enumerate() {
+        let root = connected.root.clone();
+        let filter = Filter::new(&root, Path::new(""), &paths)?;
+        if is_json {
+            print(if place == 0 { "" } else { "," })?;
+        } else if !(form.name_only || form.name_status) {
+            let heading = format!("# store {}", quoted(root.as_os_str().as_bytes()));
+            (context.output).write(|painter| painter.line(Style::Heading, heading))?;
+        }
+        show_one(form, context, (connected, id), &filter, Some(&root))?;
+    }
+    match is_json {
+        true => print("]}\n"),
+        false => Ok(()),
+    }
+}
+
+/// `store`: it is one of several.
+fn show_one(
+    form: &Form,
+    context: &Context,
+    (connected, id): (&mut Connected, TransactionId),
+    filter: &Filter,
+    store: Option<&Path>,
+) -> Result<(), Error> {
     let lines = match connected.connection.changes(id) {
-        Err(RequestError::Failed(failure)) => return Err(or_commit(failure, &mut connected, id)),
+        Err(RequestError::Failed(failure)) => return Err(or_commit(failure, connected, id)),
         lines => lines?,
     };
     let wanted: Vec<ChangeLine> = lines
@@ -276,41 +337,59 @@ fn of_transaction(
         .cloned()
         .collect();
     if form.name_only || form.name_status {
-        context
-            .output
-            .page(|| show_names(form, context, id, &wanted))?;
-        return Ok(SUCCESS);
+        return show_names(form, context, id, (wanted, store));
     }
     let transaction = connected.connection.open_view(id)?;
     let mut differences = Differences {
-        connected: &mut connected,
+        connected,
         transaction: &transaction,
         lines: &lines,
         wanted: &wanted,
     };
     if form.stat {
-        context.output.print_paged(&differences.stat()?)?;
+        print_in(context, store, differences.stat()?)
     } else if context.output.is_json() {
-        differences.print_json(context)?;
+        differences.print_json(context, store)
     } else {
-        let print = || differences.print_patch(context, &filter, form.binary);
-        context.output.page(print)?;
+        differences.print_patch(context, filter, form.binary)
     }
-    Ok(SUCCESS)
 }
 
+/// Prints the result, which in JSON is a part of a list if it is one of several stores'.
+fn print_in<T: Show>(context: &Context, store: Option<&Path>, result: T) -> Result<(), Error> {
+    let Some(store) = store.filter(|_| context.output.is_json()) else {
+        return context.output.print(&result);
+    };
+    let text = to_json(&InStore {
+        store: store.to_owned(),
+        result,
+    });
+    let write = |painter: &mut Painter<'_>| painter.exact(text.as_bytes());
+    context.output.write(write)
+}
+
+/// Names in one of several stores are whole paths.
 fn show_names(
     form: &Form,
     context: &Context,
     transaction: TransactionId,
-    lines: &[ChangeLine],
+    (mut lines, store): (Vec<ChangeLine>, Option<&Path>),
 ) -> Result<(), Error> {
     if context.output.is_json() {
-        return context
-            .output
-            .print(&Listing::new(transaction, ChangeList::new(lines)));
+        let listing = Listing::new(transaction, ChangeList::new(&lines));
+        return print_in(context, store, listing);
     }
-    write_names(form, context, lines)
+    if let Some(store) = store {
+        let whole = |path: &mut Vec<u8>| {
+            let joined = store.join(OsStr::from_bytes(path));
+            *path = joined.into_os_string().into_vec();
+        };
+        for line in &mut lines {
+            whole(&mut line.path);
+            line.from.as_mut().map(whole);
+        }
+    }
+    write_names(form, context, &lines)
 }
 
 fn write_names(form: &Form, context: &Context, lines: &[ChangeLine]) -> Result<(), Error> {
@@ -376,14 +455,22 @@ impl<'a> Differences<'a> {
         })
     }
 
-    fn print_json(&mut self, context: &Context) -> Result<(), Error> {
+    fn print_json(&mut self, context: &Context, store: Option<&Path>) -> Result<(), Error> {
         let print = |text: String| {
             context
                 .output
                 .write(|painter| painter.exact(text.as_bytes()))
         };
+        let store = store.map(|store| {
+            let store = to_json(&Text(store.as_os_str().as_bytes()));
+            format!(r#""store":{store},"#)
+        });
+        let (end, store) = match store {
+            Some(store) => ("]}", store),
+            None => ("]}\n", String::new()),
+        };
         print(format!(
-            r#"{{"transaction":{},"changes":["#,
+            r#"{{{store}"transaction":{},"changes":["#,
             self.transaction.id
         ))?;
         let mut separator = "";
@@ -393,7 +480,7 @@ impl<'a> Differences<'a> {
             separator = ",";
             Ok(())
         })?;
-        print("]}\n".into())
+        print(end.to_owned())
     }
 
     fn stat(&mut self) -> Result<Stat<'a>, Error> {

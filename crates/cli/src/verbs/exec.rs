@@ -10,7 +10,8 @@ use std::ffi::OsString;
 
 /// Run a command in the view of an open transaction
 ///
-/// Several commands may run in one transaction, also at once. It stays open.
+/// Several commands may run in one transaction, also at once. It stays open. The views of
+/// transactions that are linked with it are at the paths of their stores.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir exec -- make install
@@ -28,14 +29,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+    let (mut connected, transaction, mut others) =
+        attempt::enter_linked(context, arguments.transaction)?;
     let (transaction, view) = attempt::attach(&mut connected, transaction)?;
+    let mut way = arguments.enter.way(None);
+    way.also = others.enter_others()?;
     let command = &arguments.command;
     let ran = run_command(
         context,
         &connected,
         (&transaction, view),
-        arguments.enter.way(None),
+        way,
         command,
         &[],
         None,
@@ -43,5 +47,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     ran.end_writing(context)?;
     ran.warn_of_refused(context);
     attempt::leave(&mut connected.connection, transaction.id);
+    others.leave();
     Ok(ran.ended.exit_code())
 }

@@ -1,4 +1,4 @@
-use super::status::{ends_line, in_doubt_line, kept_line, past_line};
+use super::status::{ends_line, in_doubt_line, kept_line, linked_line, past_line};
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::ended::EndedTransactions;
@@ -72,6 +72,9 @@ impl Show for Transactions {
             }
             if let Some(in_doubt) = &status.in_doubt {
                 writeln!(painter, "{:>8}{}", "", in_doubt_line(in_doubt))?;
+            }
+            if let Some(linked) = linked_line(status) {
+                writeln!(painter, "{:>8}{linked}", "")?;
             }
             if let Some(reason) = &status.set_aside {
                 let reason = escaped(reason.as_bytes());

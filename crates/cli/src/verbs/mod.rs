@@ -53,9 +53,9 @@ pub type ExitCode = u8;
 pub const SUCCESS: ExitCode = 0;
 
 pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
-    if !context.others().is_empty() && !matches!(verb, Verb::Run(_)) {
+    if !context.others().is_empty() && !matches!(verb, Verb::Run(_) | Verb::Begin(_)) {
         return Err(Error::usage(
-            "only `run` works in several stores at once: give one `-C`",
+            "only `run` and `begin` work in several stores at once: give one `-C`",
         ));
     }
     match verb {

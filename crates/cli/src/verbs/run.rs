@@ -145,17 +145,10 @@ impl Run<'_> {
                 end.on_conflict == Some(OnConflict::Keep),
                 "--on-conflict keep",
             ),
-            (begin.outer.is_some(), "--in"),
-            (
-                begin.isolation == Isolation::Serializable,
-                "--isolation serializable",
-            ),
         ];
         match refused.iter().find(|(is_wanted, _)| *is_wanted) {
-            Some((_, what)) => Err(Error::usage(format!(
-                "{what} is not possible in several stores at once"
-            ))),
-            None => Ok(()),
+            Some((_, what)) => Err(attempt::not_in_several(what)),
+            None => Partners::refuse_alone(begin),
         }
     }
 
@@ -236,12 +229,13 @@ impl Run<'_> {
         if arguments.commit_within {
             refuse_only_whole(&options)?;
         }
-        // Before this process enters a mount namespace for a native view, where later mounts may not be.
-        let also = self.partners.begin(&options)?;
-        let (mut transaction, view) = attempt::begin(context, connected, &options)?;
+        let begun = attempt::begin_all(context, connected, &options, &mut self.partners)?;
+        let (mut transaction, view, also) = begun;
         self.transaction = Some(transaction.id);
+        (self.partners).link(&mut connected.connection, transaction.id)?;
         if let Some(age) = arguments.begin.max_age {
             connected.connection.abort_after(transaction.id, age)?;
+            self.partners.abort_after(age)?;
         }
         let connection = &mut connected.connection;
         arguments.end.terms.set(connection, transaction.id, None)?;
@@ -252,18 +246,13 @@ impl Run<'_> {
             false => None,
         };
         let mut way = arguments.enter.way(sealing);
-        way.also = also;
-        for (partner, id) in self.partners.transactions() {
-            if let Some(age) = arguments.begin.max_age {
-                partner.connection.abort_after(id, age)?;
-            }
-            arguments.end.terms.set(&mut partner.connection, id, None)?;
-        }
+        self.partners.set_terms(&arguments.end.terms)?;
         let mut shown_on = match arguments.dry_run && std::io::stdout().is_terminal() {
             true => Terminal::open(sealed, DECIDE_LATER).ok(),
             false => None,
         };
         let inside = (&transaction, view);
+        (way.also, way.heard) = (also, self.partners.heard());
         let ran = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
         let ended = ran.ended;
         let background = ran.background();
@@ -277,6 +266,9 @@ impl Run<'_> {
                 opened: arguments.dry_run || terminal.is_some(),
                 stays_open: wish == Wish::Keep || terminal.is_some(),
             };
+            let first = (&*connected, &transaction);
+            let wish = if arguments.dry_run { Wish::Abort } else { wish };
+            (self.partners).close(context, first, (&ran, &closing), wish)?;
             match ran.close(context, connected, transaction, closing)? {
                 Closed::Exact(exact) => transaction = exact,
                 Closed::InUse(error) => return attempt::left_open(context, error, (ended, wish)),

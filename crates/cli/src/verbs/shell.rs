@@ -57,17 +57,21 @@ fn in_open_transaction(
     arguments: &Arguments,
     context: &Context,
 ) -> Result<Ended, Error> {
-    let (mut connected, transaction) = context.connect_to(Some(transaction))?;
+    let (mut connected, transaction, mut others) =
+        attempt::enter_linked(context, Some(transaction))?;
     let (transaction, view) = attempt::attach(&mut connected, transaction)?;
+    let mut way = arguments.enter.way(None);
+    way.also = others.enter_others()?;
     context.output.note(format_args!(
         "in transaction {}, which stays open when this shell ends",
         transaction.id
     ));
     let inside = (&transaction, view);
-    let ran = run_shell(context, &connected, inside, arguments.enter.way(None))?;
+    let ran = run_shell(context, &connected, inside, way)?;
     ran.end_writing(context)?;
     ran.warn_of_refused(context);
     attempt::leave(&mut connected.connection, transaction.id);
+    others.leave();
     Ok(ran.ended)
 }
 

@@ -2,13 +2,14 @@ use super::list::Transactions;
 use super::log::note_commits;
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
+use crate::attempt::Linked;
 use crate::changes::{ChangeList, Rights};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{
-    Painter, Show, Style, durability_word, escaped, isolation_word, json, lock_mode_word, quoted,
-    time, user_name,
+    InStore, Painter, Show, Stores, Style, durability_word, escaped, isolation_word, json,
+    lock_mode_word, quoted, time, user_name,
 };
 use atomdir::client::{
     ChangeLine, FailureKind, InDoubt, LockStatus, Survival, TransactionStatus, View,
@@ -20,7 +21,8 @@ use std::io::{self, Write};
 
 /// Show a transaction and what it has changed
 ///
-/// Without TX, if several are open, they are listed.
+/// Without TX, if several are open, they are listed. Those of other stores that are linked with it are
+/// shown, too.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir status 12")]
@@ -46,6 +48,7 @@ impl Show for Status {
         match status.view {
             View::Exact => writeln!(painter, "view        {}", quoted(&status.view_path))?,
             View::Native => writeln!(painter, "view        native")?,
+            View::Exclusive => writeln!(painter, "view        exclusive")?,
         }
         writeln!(painter, "began       {}", time::readable(status.began))?;
         writeln!(painter, "user        {}", user_name(status.owner))?;
@@ -72,6 +75,9 @@ impl Show for Status {
         }
         if let Some(in_doubt) = &status.in_doubt {
             writeln!(painter, "in doubt    {}", in_doubt_line(in_doubt))?;
+        }
+        if let Some(linked) = linked_line(status) {
+            writeln!(painter, "linked      {linked}")?;
         }
         if let Some(reason) = &status.set_aside {
             writeln!(painter, "set aside   {}", escaped(reason.as_bytes()))?;
@@ -124,6 +130,16 @@ pub(super) fn ends_line(status: &TransactionStatus) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+/// The transactions that are only committed together.
+pub(super) fn linked_line(status: &TransactionStatus) -> Option<String> {
+    let all = status.linked.iter().map(|one| {
+        let root = escaped(&one.root);
+        format!("{} of '{root}'", one.transaction)
+    });
+    let all = all.collect::<Vec<_>>().join(", ");
+    (!all.is_empty()).then(|| format!("only committed together: {all}"))
 }
 
 /// What a transaction that has voted waits for.
@@ -224,8 +240,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             }
             Err(error) => return Err(error),
         };
-        match look_at(&mut connected, transaction) {
+        let looked = look_at(&mut connected, transaction);
+        match looked {
             Ok(status) => {
+                if !status.transaction.linked.is_empty() {
+                    return show_linked(context, connected, transaction);
+                }
                 context.output.print_paged(&status)?;
                 note_commits(context, &mut connected)?;
                 return Ok(SUCCESS);
@@ -235,6 +255,25 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             Err(error) => return Err(error),
         }
     }
+}
+
+fn show_linked(
+    context: &Context,
+    connected: Connected,
+    transaction: TransactionId,
+) -> Result<ExitCode, Error> {
+    let Ok(mut linked) = Linked::find(context, connected, transaction) else {
+        return Err(Error::NotOpen { transaction });
+    };
+    linked.note_missing(context);
+    let statuses = linked.open.iter_mut().map(|one| {
+        let result = look_at(&mut one.connected, one.partner.transaction)?;
+        let store = one.connected.root.clone();
+        Ok(InStore { store, result })
+    });
+    let stores = statuses.collect::<Result<_, Error>>()?;
+    context.output.print_paged(&Stores { stores })?;
+    Ok(SUCCESS)
 }
 
 fn look_at(connected: &mut Connected, transaction: TransactionId) -> Result<Status, Error> {

@@ -6,6 +6,10 @@
 //! seconds; to rename it would cost a twelfth of such a commit. A directory has the id of the
 //! transaction that made it, and records say which one they mean.
 //!
+//! An aborted transaction may leave a directory that is not empty, as each one with an overlay does. To
+//! remove what is in it takes milliseconds where each freed block is discarded at once (ext4 without a
+//! journal, mounted with `discard`), so a caller with threads has that done later.
+//!
 //! Invariants
 //! 1. Transactions that have used one directory have named nothing in it alike, so a record never
 //!    leads to another one's object.
@@ -13,7 +17,7 @@
 //!    id: others find it by that.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Access, Disk, Errno, NewNode, RenameMode, Result, reason};
@@ -33,6 +37,8 @@ pub(crate) struct Stages {
     state: Mutex<State>,
     /// No slot in a directory that was left is higher.
     last_slot: AtomicU64,
+    /// Whether the caller looks after what aborted transactions leave.
+    is_tended: AtomicBool,
 }
 
 #[derive(Default)]
@@ -41,6 +47,8 @@ struct State {
     spare: Vec<TransactionId>,
     /// The directories of transactions that are open, or not in the base yet.
     taken: HashMap<TransactionId, TransactionId>,
+    /// Aborted transactions whose directories are still there, and still taken.
+    aborted: Vec<TransactionId>,
 }
 
 impl Stages {
@@ -65,6 +73,15 @@ impl Stages {
     pub fn is_taken(&self, directory: TransactionId) -> bool {
         let state = lock(&self.state);
         state.taken.values().any(|taken| *taken == directory)
+    }
+
+    /// From now on aborted transactions leave what they have staged to [`Core::drop_aborted_stages`].
+    pub fn tend(&self) {
+        self.is_tended.store(true, Ordering::Relaxed);
+    }
+
+    pub fn has_aborted(&self) -> bool {
+        !lock(&self.state).aborted.is_empty()
     }
 
     /// From now on no transaction takes one over.
@@ -179,6 +196,30 @@ impl<D: Disk> Core<D> {
         }
         // Only now, or a checkpoint could remove it at the same time.
         self.stages.release(transaction);
+    }
+
+    /// Like [`Core::drop_stage`], for a transaction that is aborted: perhaps only later.
+    pub fn drop_aborted_stage(&self, transaction: TransactionId) {
+        if !self.stages.is_tended.load(Ordering::Relaxed) {
+            return self.drop_stage(transaction);
+        }
+        let directory = self.stages.of(transaction);
+        let name = names::transaction(directory);
+        match self.disk.remove_directory(&self.control.stage, &name) {
+            Ok(()) | Err(Errno::NOENT) => {
+                self.handles.remove(HandleKey::Stage(directory));
+                self.stages.release(transaction);
+            }
+            Err(_) => lock(&self.stages.state).aborted.push(transaction),
+        }
+    }
+
+    /// Removes what aborted transactions have left.
+    pub fn drop_aborted_stages(&self) {
+        let aborted = std::mem::take(&mut lock(&self.stages.state).aborted);
+        for transaction in aborted {
+            self.drop_stage(transaction);
+        }
     }
 
     /// Like [`Core::drop_stage`], for a directory in which perhaps staged files are left. A handle

@@ -24,6 +24,7 @@ use crate::control;
 use crate::error::CommitError;
 use crate::ids::Sequence;
 use crate::names;
+use crate::options::OLD_BYTES_CARRIED_MAX;
 use crate::seen::Seen;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
@@ -32,9 +33,6 @@ type Outcome<T> = Result<T, CommitError>;
 type FormerOf = Vec<(Arc<Base>, Former)>;
 type XattrChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// A record holds at most so many old bytes. A checkpoint writes them once more, to the past, but a
-/// file in limbo takes two more flushes: of the file and of its name.
-const CARRIED_BYTES_MAX: u64 = 128 << 10;
 const COPY_CHUNK: u64 = 1 << 20;
 
 /// Returns the part of the record that describes the base before the commit.
@@ -63,7 +61,7 @@ pub(crate) fn look_before<D: Disk>(
     });
     let total: Result<u64, Errno> = lengths.sum();
     let total = total.map_err(|errno| failed(&TreePath::default(), errno))?;
-    let carries = total <= CARRIED_BYTES_MAX.min(core.options.carried_bytes_max);
+    let carries = total <= OLD_BYTES_CARRIED_MAX.min(core.options.carried_bytes_max);
     for object in in_place {
         look.add_object(object, carries)?;
     }

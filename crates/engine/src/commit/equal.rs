@@ -29,6 +29,7 @@ use crate::commit::prepare::unflushed;
 use crate::commit::resolve::changed_at;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::{NodeId, Sequence};
+use crate::options::SYNC_EACH_MAX;
 use crate::rules::Rule;
 use crate::seen::{EqualCreation, Looks};
 use crate::view::View;
@@ -36,9 +37,6 @@ use crate::view::node::EntryDelta;
 use crate::view::old_texts::OldFile;
 
 const CHUNK: usize = 256 << 10;
-
-/// Up to so many objects are flushed one by one.
-const SYNC_EACH_MAX: usize = 16;
 
 /// What was found equal. It is valid as long as the view does not change.
 #[derive(Clone, Default)]

@@ -17,7 +17,6 @@
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
-use atomdir_types::Joint;
 
 use crate::commit::in_place;
 use crate::error::{CommitError, Poison, Stalled, StoreError};
@@ -31,7 +30,7 @@ use crate::store::guard::Closed;
 use crate::store::queue::{Logged, Pending, Waiter};
 use crate::transaction::Transaction;
 use crate::transaction::view_slot::Committing;
-use crate::view::View;
+use crate::view::{Joint, View};
 use crate::write_set::WriteSet;
 
 impl<D: Disk> Store<D> {

@@ -216,12 +216,12 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
-        in_doubt::refuse(view, wanted)?;
+        in_doubt::refuse(transaction, view, wanted)?;
         let portion = match wanted {
             Wanted::AsSetAside if !transaction.is_as_set_aside() => {
                 return Ok(Committed::default());
             }
-            Wanted::AsSetAside | Wanted::Vote(_) => Portion::All,
+            Wanted::AsSetAside | Wanted::Vote(_) | Wanted::Coordinated => Portion::All,
             Wanted::Portion(portion) | Wanted::Decided(portion) => portion,
         };
         let (is_part, label) = match portion {
@@ -248,18 +248,7 @@ impl<D: Disk> Store<D> {
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
-            if view.reads.is_some() || !equal.is_empty() {
-                let _held = self.lock_for_reads()?;
-                view.is_validated = true;
-                let set = (&mut prepared.set, Accepted::of(equal));
-                self.refuse_conflicts(transaction, view, set)?;
-            }
-            // A durable commit makes all before it durable, even if it changes nothing.
-            match transaction.durability() {
-                Durability::Durable => self.apply_pending()?,
-                Durability::Deferred => self.flush_newest()?,
-                Durability::Lazy => {}
-            }
+            self.leave_unchanged(transaction, view, (&mut prepared.set, equal), wanted)?;
             drop(committing);
             if !is_part && !matches!(wanted, Wanted::Vote(_)) {
                 self.abort(transaction);
@@ -269,7 +258,8 @@ impl<D: Disk> Store<D> {
                 ..Committed::default()
             });
         }
-        let may_lean = matches!(wanted, Wanted::Portion(Portion::All)) && equal.is_empty();
+        let may_lean = matches!(wanted, Wanted::Portion(Portion::All) | Wanted::Coordinated)
+            && equal.is_empty();
         let mut state = self.lock_for(view, &prepared.set, may_lean)?;
         early::refuse_vanished(&state.queue, view)?;
         if matches!(wanted, Wanted::AsSetAside) {
@@ -297,6 +287,29 @@ impl<D: Disk> Store<D> {
             stalled,
             ..Committed::default()
         })
+    }
+
+    /// Checks and notes what a commit of nothing needs.
+    fn leave_unchanged(
+        &self,
+        transaction: &Transaction<D>,
+        view: &mut View<D>,
+        (set, equal): (&mut WriteSet, Equal),
+        wanted: Wanted<'_>,
+    ) -> Result<(), CommitError> {
+        in_doubt::leave_unchanged(view, wanted)?;
+        if view.reads.is_some() || !equal.is_empty() {
+            let _held = self.lock_for_reads()?;
+            view.is_validated = true;
+            self.refuse_conflicts(transaction, view, (set, Accepted::of(equal)))?;
+        }
+        // A durable commit makes all before it durable, even if it changes nothing.
+        match transaction.durability() {
+            Durability::Durable => self.apply_pending()?,
+            Durability::Deferred => self.flush_newest()?,
+            Durability::Lazy => {}
+        }
+        Ok(())
     }
 
     /// Poisons the store if a flush of staged files has failed.

@@ -1,6 +1,6 @@
 //! What is to be committed, and how much of it.
 
-use atomdir_types::Coordinator;
+use atomdir_types::Partner;
 
 use crate::transaction::listed::Sides;
 
@@ -35,7 +35,9 @@ pub(super) enum Wanted<'a> {
     /// All, if nothing has changed since the commit was set aside.
     AsSetAside,
     /// All, up to the log: the transaction votes for the commit, which this one decides.
-    Vote(&'a Coordinator),
+    Vote(&'a Partner),
+    /// All of a transaction that coordinates others.
+    Coordinated,
     /// So much of a transaction that has voted for the commit.
     Decided(Portion<'a>),
 }

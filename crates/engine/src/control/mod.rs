@@ -239,20 +239,21 @@ pub(crate) fn purge<D: Disk>(
 }
 
 pub(crate) fn remove_tree<D: Disk>(disk: &D, parent: &D::Handle, name: &Name) -> Result<(), Errno> {
-    let stat = match disk.stat_at(parent, name) {
-        Ok(stat) => stat,
+    let open = || disk.open(parent, name, Access::Directory);
+    let is_emptied = match open() {
         Err(Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(error),
+        Err(Errno::NOTDIR | Errno::LOOP) => return disk.unlink(parent, name),
+        opened => opened.and_then(|directory| purge(disk, &directory, |_| false)),
     };
-    if stat.kind != atomdir_disk::Kind::Directory {
-        return disk.unlink(parent, name);
+    match is_emptied {
+        // A directory removed in a view may forbid even its owner to look inside.
+        Err(Errno::ACCESS) => {
+            let handle = disk.open(parent, name, Access::Path)?;
+            let mode = disk.stat(&handle)?.attributes.mode;
+            disk.set_mode(&handle, mode | 0o700)?;
+            purge(disk, &open()?, |_| false)?;
+        }
+        emptied => emptied?,
     }
-    // A directory removed in a view may forbid even its owner to look inside.
-    if stat.attributes.mode & 0o700 != 0o700 {
-        let handle = disk.open(parent, name, Access::Path)?;
-        disk.set_mode(&handle, stat.attributes.mode | 0o700)?;
-    }
-    let directory = disk.open(parent, name, Access::Directory)?;
-    purge(disk, &directory, |_| false)?;
     disk.remove_directory(parent, name)
 }

@@ -2,7 +2,7 @@
 //! says what they mean.
 
 use atomdir_disk::Disk;
-use atomdir_types::{Coordinator, Outcome};
+use atomdir_types::{Outcome, Partner};
 
 use crate::error::{CommitError, StoreError};
 use crate::ids::TransactionId;
@@ -20,7 +20,7 @@ impl<D: Disk> Store<D> {
     pub fn vote(
         &self,
         transaction: &Transaction<D>,
-        coordinator: &Coordinator,
+        coordinator: &Partner,
         note: Vec<u8>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<bool, CommitError> {

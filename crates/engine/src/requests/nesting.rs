@@ -239,13 +239,13 @@ impl<D: Disk> Transaction<D> {
     }
 
     /// Undoes [`freeze`](Transaction::freeze). A view of the past stays
-    /// read-only, and so does one in doubt.
+    /// read-only, and so does one that is being committed together with others.
     pub fn thaw(&self) {
         if self.past().is_some() {
             return;
         }
         if let Some(view) = self.view.lock().as_mut() {
-            view.frozen = view.is_in_doubt();
+            view.frozen = view.joint.is_some();
         }
     }
 

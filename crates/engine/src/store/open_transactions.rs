@@ -126,13 +126,13 @@ impl<D: Disk> Store<D> {
         drop(view);
         let id = transaction.id();
         self.let_go(id);
-        // The transaction is listed until its staging directory is gone: `check` reports a staging
-        // directory without a transaction as damage. If a part has landed, the log may need objects
-        // in the directory; then the checkpoint removes it.
+        // The transaction is listed, or its staging directory taken, until that is gone: `check` reports
+        // other staging directories as damage. If a part has landed, the log may need objects in the
+        // directory; then the checkpoint removes it.
         let stage = self.0.core.stages.of(id);
         match transaction.has_landed() && lock(&self.0.commit).stages.contains(&stage) {
             true => _ = self.0.core.stages.release(id),
-            false => self.0.core.drop_stage(id),
+            false => self.0.core.drop_aborted_stage(id),
         }
         self.drop_snapshot(id);
         true

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Owner, Result, Timestamp};
 use atomdir_format::record::Before;
-use atomdir_types::{ChangeLine, Terms, TreePath};
+use atomdir_types::{ChangeLine, Partner, Terms, TreePath};
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
@@ -79,6 +79,8 @@ pub struct Transaction<D: Disk> {
     /// The commits that it takes back, as long as the view is as the undo has made it.
     takes_back: Mutex<TakenBack>,
     terms: Mutex<Terms>,
+    /// This one and those of other stores that are only committed together with it.
+    pub(crate) linked: Mutex<Arc<[Partner]>>,
     pub(crate) share: Share,
     pub(crate) view: ViewSlot<D>,
 }
@@ -159,6 +161,7 @@ impl<D: Disk> Transaction<D> {
             listed: Mutex::default(),
             past: OnceLock::new(),
             terms: Mutex::default(),
+            linked: Mutex::default(),
             uses_past: Mutex::default(),
             holds_past: AtomicBool::new(false),
             ends_because: Mutex::default(),

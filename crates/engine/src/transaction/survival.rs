@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Result};
 use atomdir_format::view::ViewBegin;
-use atomdir_types::Joint;
+use atomdir_types::Partner;
 
 use crate::base::Base;
 use crate::base::core::Core;
@@ -53,8 +53,7 @@ impl<D: Disk> Transaction<D> {
             // Another thread has come first.
             Some(_) => view.set_note(note),
             None => {
-                let joint = view.joint.clone();
-                let begin = self.log_begin(at, joint);
+                let begin = self.log_begin(at, view.coordinator().cloned());
                 view.begin_log((begin, note), brought)
             }
         })
@@ -74,7 +73,7 @@ impl<D: Disk> Transaction<D> {
         change(view).map_err(SurvivalError::Staging)
     }
 
-    fn log_begin(&self, at: Sequence, joint: Option<Joint>) -> ViewBegin {
+    fn log_begin(&self, at: Sequence, coordinator: Option<Partner>) -> ViewBegin {
         let options = &self.options;
         ViewBegin {
             transaction: self.id.0,
@@ -89,7 +88,7 @@ impl<D: Disk> Transaction<D> {
             label: options.label.clone(),
             past: self.used_past().map(|after| after.0),
             attachment: self.core.control.applied.attachment(),
-            joint,
+            coordinator,
         }
     }
 

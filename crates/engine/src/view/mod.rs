@@ -58,11 +58,10 @@ use old_texts::OldTexts;
 use shown::Shown;
 use sparse::HolesRead;
 pub(crate) use take_back::NameChange;
+pub(crate) use types::Joint;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
 pub(crate) use upper::LowerView;
 pub use upper::OverlayPrefix;
-
-use atomdir_types::Joint;
 
 use crate::base::Base;
 use crate::base::ahead::LeansOn;

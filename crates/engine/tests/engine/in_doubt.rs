@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{
-    BeginOptions, CommitError, ConflictKind, Coordinator, Durability, Isolation, LockMode,
-    LockScope, NewNode, NodeId, Outcome, Portion, Store, Transaction, TransactionId,
+    BeginOptions, CommitError, ConflictKind, Durability, Isolation, LockMode, LockScope, NewNode,
+    NodeId, Outcome, Partner, Portion, Store, Transaction, TransactionId,
 };
 use atomdir_testing::pick;
 
@@ -19,8 +19,8 @@ use crate::support::{
 };
 use crate::survival::Open;
 
-fn coordinator() -> Coordinator {
-    Coordinator {
+fn coordinator() -> Partner {
+    Partner {
         store: [7; 16],
         root: b"/srv/other".to_vec(),
         transaction: TransactionId(42),
@@ -209,7 +209,9 @@ fn only_what_can_survive_votes_and_only_a_whole_transaction_coordinates() {
         matches!(part, Err(CommitError::OnlyWhole { .. })),
         "{part:?}"
     );
-    store.commit(&serializable).expect("nobody is in the way");
+    assert!(store.commit(&serializable).is_err(), "others depend on it");
+    let committed = store.commit_coordinated(&serializable, &mut |_| {});
+    committed.expect("nobody is in the way");
     let id = serializable.id();
     drop((store, serializable));
     let store = open(&scratch.0);
@@ -223,6 +225,65 @@ fn only_what_can_survive_votes_and_only_a_whole_transaction_coordinates() {
     );
     let never = TransactionId(1 << 40);
     assert_eq!(store.outcome(never).expect("it is known"), Outcome::Aborted);
+}
+
+/// A linked transaction is not committed without the others, and what coordinates still has something to
+/// commit when it decides.
+#[test]
+fn linked_transactions_only_coordinate_or_vote() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let (changed, unchanged) = (begin(&store), begin(&store));
+    write(&changed, b"a", b"1");
+    for one in [&changed, &unchanged] {
+        one.link_with(vec![coordinator()]);
+        let refused = store.commit(one);
+        assert!(
+            matches!(refused, Err(CommitError::Linked(_))),
+            "{refused:?}"
+        );
+        let refused = store.commit_coordinated(one, &mut |_| {});
+        assert!(matches!(refused, Err(CommitError::OnlyWhole { .. })));
+    }
+    let part = store.commit_portion(&changed, Portion::part(&[b"a".to_vec()]), &mut |_| {});
+    assert!(matches!(part, Err(CommitError::Linked(_))), "{part:?}");
+    // Neither gets or loses a change from now on.
+    assert!(store.coordinate(&changed).expect("it is open"));
+    assert!(!vote(&store, &unchanged).expect("it is open"));
+    for one in [&changed, &unchanged] {
+        one.thaw();
+        let made = one.create(NodeId::ROOT, b"b", NewNode::File, 0o644, 0, caller());
+        assert_eq!(made.map(drop), Err(Errno::ROFS));
+        store.cease_to_coordinate(one).expect("it is open");
+        write(one, b"b", b"1");
+    }
+    assert!(vote(&store, &changed).expect("it votes"));
+    decide(&store, &changed).expect("nobody is in the way");
+    assert!(store.abort(&unchanged));
+}
+
+/// Others have committed the very same, so that there would be no record of a decision.
+#[test]
+fn a_coordinator_that_has_nothing_left_to_commit_decides_nothing() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let transaction = begin(&store);
+    write(&transaction, b"a", b"1");
+    assert!(store.coordinate(&transaction).expect("it is open"));
+    let other = begin(&store);
+    write(&other, b"a", b"1");
+    store.commit(&other).expect("nobody is in the way");
+    let committed = store.commit_coordinated(&transaction, &mut |_| {});
+    assert!(
+        matches!(committed, Err(CommitError::Conflict(_))),
+        "{committed:?}"
+    );
+    assert_eq!(
+        store.outcome(transaction.id()).expect("it is known"),
+        Outcome::Open
+    );
 }
 
 /// A lazy coordinator's commit is durable when the call returns, since it is a decision.
@@ -244,7 +305,11 @@ fn a_decision_is_durable_though_the_coordinator_is_lazy() {
             assert!(store.coordinate(&transaction).expect("it is open"));
         }
         let before = crate::support::take_log_flushes(&disk);
-        store.commit(&transaction).expect("nobody is in the way");
+        let committed = match coordinates {
+            true => store.commit_coordinated(&transaction, &mut |_| {}),
+            false => store.commit(&transaction),
+        };
+        committed.expect("nobody is in the way");
         let flushes = crate::support::take_log_flushes(&disk);
         assert_eq!(
             flushes > 0,

@@ -2,6 +2,7 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
+mod aborted;
 mod allocation;
 mod apply_errors;
 mod apply_order;

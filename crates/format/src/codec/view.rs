@@ -196,7 +196,7 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
             | flag(&begin.first_try, BEGIN_FIRST_TRY)
             | flag(&begin.attachment, BEGIN_ATTACHMENT)
             | flag(&begin.past, BEGIN_PAST)
-            | joint::flag(begin.joint.as_ref()),
+            | joint::flag(begin.coordinator.as_ref()),
     );
     writer.number(begin.transaction);
     writer.number(begin.at);
@@ -214,7 +214,7 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
         writer.bytes.extend_from_slice(&attachment.boot);
         writer.number(attachment.disk);
     }
-    joint::put(writer, begin.joint.as_ref());
+    joint::put(writer, begin.coordinator.as_ref());
 }
 
 fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
@@ -235,7 +235,7 @@ fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
         attachment: has(BEGIN_ATTACHMENT)
             .then(|| take_attachment(reader))
             .transpose()?,
-        joint: joint::take(reader, flags)?,
+        coordinator: joint::take(reader, flags)?,
     })
 }
 

@@ -27,6 +27,7 @@ use crate::rights::walls::Walls;
 use crate::service::{Asker, IdleTime, Service, Stop};
 use crate::transactions::Transactions;
 use crate::transactions::aside::{self, Tended};
+use crate::transactions::committers::Committers;
 use crate::transactions::expiry::{self, Expiry};
 use crate::transactions::in_doubt::{self, Questions};
 use crate::transactions::notices::Notices;
@@ -172,6 +173,7 @@ impl Running {
             None => store::wait_for_turn(&directories)?,
         };
         let (store, recovery) = directories.open_store()?;
+        store.tend_aborted();
         let notices = Notices::open(directories.control()?, &store, &recovery);
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control)
@@ -200,6 +202,7 @@ impl Running {
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
             tended: Tended::default(),
+            committers: Committers::default(),
             questions: Questions::default(),
             latch,
             started: now(),

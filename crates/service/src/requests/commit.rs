@@ -238,6 +238,8 @@ pub(crate) fn failure(
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
         CommitError::InDoubt(_) => joint::in_doubt(id, error.to_string()),
+        CommitError::Linked(_) => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!("`atomdir commit {id}` commits all of them")),
         CommitError::NoVote(_) => Failure::new(FailureKind::Unsupported, error.to_string()),
         CommitError::Past { .. } => undo::read_only(id, &error),
         CommitError::NoHistory => annotate::no_history(&error),
@@ -291,6 +293,10 @@ fn conflict_failure(one: &OpenTransaction, conflicts: &[Conflict]) -> Failure {
     let hint = match conflicts.iter().find_map(held_by) {
         Some(holder) => in_the_way(id, holder),
         None if is_serializable(one) => no_side(id),
+        None if !one.transaction.linked().is_empty() => format!(
+            "it and those that are linked with it are still open: `atomdir conflicts {id}` lists the \
+             conflicts, `atomdir abort {id} -- PATH...` drops changes, `atomdir abort {id}` all of them"
+        ),
         None if conflicts.iter().any(is_with_outer) => format!(
             "it is still open, but a nested transaction can take no sides: `atomdir diff {id} \
              --binary` shows its changes and those around it, `atomdir abort {id}` drops its own; \

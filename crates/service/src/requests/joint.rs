@@ -12,11 +12,13 @@ use crate::transactions::leases::{self, Arrived};
 use crate::transactions::{OpenTransaction, survival};
 use atomdir_engine as engine;
 use atomdir_protocol::{
-    Answer, Coordinator, Failure, FailureKind, JointRequest, Others, TransactionId,
+    Answer, Failure, FailureKind, Isolation, JointRequest, Others, Partner, TransactionId,
 };
+use std::os::unix::ffi::OsStrExt;
 
 /// A longer path cannot be opened.
 const ROOT_LENGTH_MAX: usize = 4096;
+const LINKED_MAX: usize = 64;
 
 pub(crate) fn handle(
     service: &Service,
@@ -24,17 +26,17 @@ pub(crate) fn handle(
     asked: JointRequest,
 ) -> Result<Answer, Unanswered> {
     match asked {
+        JointRequest::Introduce { transaction } => {
+            let one = service.transactions.find(transaction, &connection.peer)?;
+            Ok(Answer::Introduced(introduction(service, &one)))
+        }
+        JointRequest::Link { transaction, all } => link(service, connection, transaction, all),
         JointRequest::Coordinate {
             transaction,
             others,
-        } => coordinate(service, connection, transaction, others),
-        JointRequest::Cease { transaction } => {
-            let one =
-                (service.transactions).control(transaction, &connection.peer, connection.id)?;
-            let ceased = service.store.cease_to_coordinate(&one.transaction);
-            commit::or_failure(service, connection, &one, ceased)?;
-            Ok(Answer::Nothing)
-        }
+        } => sharing::when_free(service, connection, transaction, others, || {
+            coordinate(service, connection, transaction, others)
+        }),
         JointRequest::Vote {
             transaction,
             coordinator,
@@ -42,6 +44,10 @@ pub(crate) fn handle(
         } => sharing::when_free(service, connection, transaction, others, || {
             vote(service, connection, (transaction, &coordinator), others)
         }),
+        JointRequest::Commit { transaction } => {
+            commit_coordinator(service, connection, transaction)
+        }
+        JointRequest::GiveUp { transaction } => give_up(service, connection, transaction),
         JointRequest::Decide {
             transaction,
             committed,
@@ -53,22 +59,98 @@ pub(crate) fn handle(
     }
 }
 
+/// What the transaction is to those of other stores.
+fn introduction(service: &Service, one: &OpenTransaction) -> Partner {
+    Partner {
+        store: service.store.id().0,
+        root: service.path.as_os_str().as_bytes().to_vec(),
+        transaction: one.id(),
+    }
+}
+
+/// Only before the transaction survives: whatever a crash leaves of it then has its links, too.
+fn link(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    all: Vec<Partner>,
+) -> Result<Answer, Unanswered> {
+    let one = (service.transactions).control(id, &connection.peer, connection.id)?;
+    let transaction = &one.transaction;
+    if *transaction.linked() == *all {
+        return Ok(Answer::Nothing);
+    }
+    let are_named = all.len() <= LINKED_MAX && all.iter().all(|one| is_root(&one.root));
+    let why_not = if !are_named || !all.contains(&introduction(service, &one)) {
+        "all transactions must be named, each with the whole path of its store"
+    } else if one.detached || transaction.survives() || !transaction.linked().is_empty() {
+        "it is linked already, or stays open by itself"
+    } else if one.outer().is_some() || transaction.past().is_some() {
+        "it is nested, or shows the past"
+    } else if transaction.isolation() == Isolation::Serializable {
+        "it is serializable"
+    } else {
+        let is_first = all.first() == Some(&introduction(service, &one));
+        transaction.link_with(all);
+        if !is_first {
+            prepare_to_vote(service);
+        }
+        return Ok(Answer::Nothing);
+    };
+    let message =
+        format!("transaction {id} cannot be linked with those of other stores: {why_not}");
+    Err(Failure::new(FailureKind::BadRequest, message).into())
+}
+
+/// A vote needs a checkpoint, which takes three flushes. Mostly the program that works in the transaction
+/// takes longer than these.
+fn prepare_to_vote(service: &Service) {
+    let store = service.store.clone();
+    let thread = std::thread::Builder::new().name("before a vote".to_owned());
+    let begun = thread.spawn(move || {
+        if let Err(error) = store.checkpoint() {
+            tracing::debug!(%error, "the vote makes the checkpoint, or says why it cannot");
+        }
+    });
+    if let Err(error) = begun {
+        tracing::debug!(%error, "the vote makes the checkpoint");
+    }
+}
+
+fn is_root(root: &[u8]) -> bool {
+    root.len() <= ROOT_LENGTH_MAX && root.starts_with(b"/")
+}
+
 fn coordinate(
     service: &Service,
     connection: &Connection,
     id: TransactionId,
     others: Others,
 ) -> Result<Answer, Unanswered> {
-    sharing::when_free(service, connection, id, others, || {
-        let one = sharing::claim(service, connection, id, others)?;
+    let one = sharing::claim(service, connection, id, others)?;
+    taken(service, connection, id, || {
         if leases::gather(service, &connection.stream, &one.transaction)? != Arrived::All {
             return Err(commit::incomplete_failure(id).into());
         }
         let coordinates = service.store.coordinate(&one.transaction);
         let coordinates = commit::or_failure(service, connection, &one, coordinates)?;
-        let store = coordinates.then(|| service.store.id().0);
-        Ok(Answer::Coordinates(store))
+        Ok(Answer::Voted(coordinates))
     })
+}
+
+/// Takes the transaction for the connection, which keeps it if the step succeeds.
+fn taken(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    step: impl FnOnce() -> Result<Answer, Unanswered>,
+) -> Result<Answer, Unanswered> {
+    service.committers.take(id, connection.id)?;
+    let done = step();
+    if done.is_err() {
+        service.let_go(id);
+    }
+    done
 }
 
 /// The transaction gets the newest snapshot first: of what others commit after that, the next service
@@ -76,30 +158,65 @@ fn coordinate(
 fn vote(
     service: &Service,
     connection: &Connection,
-    (id, coordinator): (TransactionId, &Coordinator),
+    (id, coordinator): (TransactionId, &Partner),
     others: Others,
 ) -> Result<Answer, Unanswered> {
-    if coordinator.root.len() > ROOT_LENGTH_MAX || !coordinator.root.starts_with(b"/") {
+    if !is_root(&coordinator.root) {
         let message = "the coordinator's store must be named by its whole path";
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
     let one = sharing::claim(service, connection, id, others)?;
-    let has_voted = one.transaction.coordinator().is_some();
-    if !has_voted && !service.store.has_own_commits_only(&one.transaction) {
-        let refreshed = refresh::try_refresh(service, connection, &one)?;
-        service.views.renew(&one.transaction, &refreshed.known);
-    }
-    let note = survival::note_for(service, &one);
-    let (store, transaction) = (&service.store, &one.transaction);
-    let has_voted = commit::try_commit(service, connection, &one, |report| {
-        store.vote(transaction, coordinator, note.clone(), report)
+    taken(service, connection, id, || {
+        let has_voted = one.transaction.coordinator().is_some();
+        if !has_voted && !service.store.has_own_commits_only(&one.transaction) {
+            let refreshed = refresh::try_refresh(service, connection, &one)?;
+            service.views.renew(&one.transaction, &refreshed.known);
+        }
+        let note = survival::note_for(service, &one);
+        let (store, transaction) = (&service.store, &one.transaction);
+        let has_voted = commit::try_commit(service, connection, &one, |report| {
+            store.vote(transaction, coordinator, note.clone(), report)
+        })?;
+        if has_voted {
+            // It does not end with its holders any more.
+            if service.transactions.set_detached(id, true) == Some(false) {
+                service.committers.note_held(id);
+            }
+            service.maintenance.wake();
+        }
+        Ok(Answer::Voted(has_voted))
+    })
+}
+
+fn commit_coordinator(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+) -> Result<Answer, Unanswered> {
+    let one = (service.transactions).control(id, &connection.peer, connection.id)?;
+    service.committers.require(id, connection.id)?;
+    let newest = || service.store.status().sequence.0;
+    let committed = commit::try_commit(service, connection, &one, |report| {
+        service.notices.before_commit(id.0, false, newest);
+        service.store.commit_coordinated(&one.transaction, report)
     })?;
-    if has_voted {
-        // It does not end with its holders any more.
-        service.transactions.detach(id);
-        service.maintenance.wake();
-    }
-    Ok(Answer::Voted(has_voted))
+    service.committers.forget(id);
+    service.forget(&one);
+    service.maintenance.wake();
+    Ok(commit::answer(service, connection, &one, &committed))
+}
+
+fn give_up(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+) -> Result<Answer, Unanswered> {
+    service.committers.require(id, connection.id)?;
+    let one = service.transactions.find(id, &connection.peer)?;
+    let withdrawn = service.store.withdraw_vote(&one.transaction);
+    commit::or_failure(service, connection, &one, withdrawn)?;
+    service.let_go(id);
+    Ok(Answer::Nothing)
 }
 
 fn decide(
@@ -130,6 +247,7 @@ fn decide(
     let committed = commit::try_commit(service, connection, &one, |report| {
         store.commit_decided(transaction, portion, report)
     })?;
+    service.committers.forget(id);
     service.forget(&one);
     service.maintenance.wake();
     Ok(commit::answer(service, connection, &one, &committed))
@@ -160,9 +278,14 @@ fn outcome(
         let message = format!("'{root}' is another store now than the one that decides");
         return Err(Failure::new(FailureKind::NoStore, message).into());
     }
+    // Before the store is asked: the commit of whoever takes it after this counts only later votes.
+    let is_taken = service.committers.is_taken(id);
     let outcome = service.store.outcome(id);
     let outcome = outcome.map_err(|error| convert::store_failure(&error, peer))?;
-    Ok(Answer::Outcome(outcome))
+    Ok(Answer::Outcome(match outcome {
+        engine::Outcome::Open if !is_taken => engine::Outcome::Idle,
+        outcome => outcome,
+    }))
 }
 
 /// Refuses to end a transaction that only a decision ends.

@@ -80,6 +80,12 @@ pub(crate) fn fork(
     options: BeginOptions,
 ) -> Result<Arc<Transaction>, Unanswered> {
     let origin = Origin::look_up(service, connection, of)?;
+    if !origin.transaction().linked().is_empty() {
+        let message = format!(
+            "transaction {of} is linked with those of other stores, and a fork would commit without them"
+        );
+        return Err(Failure::new(FailureKind::Unsupported, message).into());
+    }
     let forked = service
         .store
         .fork(origin.transaction(), origin.owned(options));

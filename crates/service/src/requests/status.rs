@@ -36,10 +36,10 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         locks: service.store.locks(transaction),
         met: met(&one.transaction),
         detached: one.detached,
-        view: if transaction.is_lower() {
-            View::Native
-        } else {
-            View::Exact
+        view: match transaction.is_lower() {
+            true if transaction.is_over_base() => View::Exclusive,
+            true => View::Native,
+            false => View::Exact,
         },
         view_path: service.views.path(transaction).into_os_string().into_vec(),
         outer: one.outer(),
@@ -57,6 +57,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         survival: survival_of(one),
         set_aside: aside::reason(service, transaction),
         in_doubt: in_doubt::status(service, transaction),
+        linked: transaction.linked().to_vec(),
     }
 }
 
@@ -114,6 +115,7 @@ fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
         },
         set_aside: None,
         in_doubt: None,
+        linked: Vec::new(),
     }
 }
 

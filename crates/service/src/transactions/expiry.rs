@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// The limit for one transaction.
 const ENDINGS_MAX: usize = 64;
+/// When a transaction in doubt is looked at again that has reached its age.
+const IN_DOUBT_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(crate) struct Expiry {
@@ -206,6 +208,11 @@ fn end(service: &Service, due: Due) {
             let age_ms = u64::try_from(due.age.as_millis()).unwrap_or(u64::MAX);
             let removed = transactions.remove(due.transaction);
             service.abort_by_force(removed, How::Age { age_ms });
+            let open = transactions.get(due.transaction);
+            if open.is_some_and(|one| one.transaction.is_in_doubt()) {
+                // If its vote does not count in the end, its age does.
+                service.expiry.add_after(due, IN_DOUBT_PAUSE);
+            }
         }
         Ending::Locks(paths) => {
             if let Some(one) = transactions.get(due.transaction) {

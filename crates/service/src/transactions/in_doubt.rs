@@ -10,7 +10,7 @@ use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::client::Connection;
 use atomdir::{StartService, StoreLocation, Trust};
 use atomdir_disk::sync;
-use atomdir_engine::{Coordinator, Outcome, Portion};
+use atomdir_engine::{Outcome, Partner, Portion};
 use atomdir_protocol::{InDoubt, TransactionId};
 use rustix::process::geteuid;
 use std::collections::HashMap;
@@ -87,6 +87,7 @@ fn ask_and_end(service: &Service, one: &OpenTransaction) {
         sync::lock(&service.questions.0).remove(&id);
         return;
     };
+    let turn = service.committers.turn(id);
     let is_own = one.transaction.owner() == geteuid().as_raw();
     let asked = ask(&coordinator).map_err(|reason| {
         tracing::info!("transaction {id} stays in doubt: {reason}");
@@ -98,6 +99,13 @@ fn ask_and_end(service: &Service, one: &OpenTransaction) {
     });
     let reason = match asked {
         Ok(Outcome::Open) => "it has not ended yet".to_owned(),
+        Ok(Outcome::Idle) => {
+            let withdraw = || service.store.withdraw_vote(&one.transaction);
+            if let Some(Ok(())) = service.committers.unless_taken_since(id, turn, withdraw) {
+                tracing::info!("transaction {id} is open again: nobody commits its coordinator");
+            }
+            "nobody commits it at the moment".to_owned()
+        }
         Ok(Outcome::Aborted) => {
             tracing::info!("transaction {id} is aborted: its coordinator has not committed");
             abort(service, one);
@@ -126,7 +134,7 @@ fn ask_and_end(service: &Service, one: &OpenTransaction) {
     }
 }
 
-fn ask(coordinator: &Coordinator) -> Result<Outcome, String> {
+fn ask(coordinator: &Partner) -> Result<Outcome, String> {
     let root = Path::new(OsStr::from_bytes(&coordinator.root));
     let store = StoreLocation::at_with(root, Trust::Listed).map_err(|error| error.to_string())?;
     let start = StartService::with_program("/proc/self/exe", &store);

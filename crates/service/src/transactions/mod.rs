@@ -8,6 +8,7 @@
 //! connection enters, changes or commits it until the controller keeps it open.
 
 pub(crate) mod aside;
+pub(crate) mod committers;
 pub(crate) mod expiry;
 pub(crate) mod in_doubt;
 pub(crate) mod leases;
@@ -330,11 +331,11 @@ impl Transactions {
         open
     }
 
-    /// From now on it does not end with its holders.
-    pub(crate) fn detach(&self, id: TransactionId) {
-        if let Some(one) = sync::lock(&self.open).get_mut(&id) {
-            one.detached = true;
-        }
+    /// From now on it does not end with its holders, or does again. Returns what was before.
+    pub(crate) fn set_detached(&self, id: TransactionId, detached: bool) -> Option<bool> {
+        let mut open = sync::lock(&self.open);
+        let one = open.get_mut(&id)?;
+        Some(std::mem::replace(&mut one.detached, detached))
     }
 
     pub(crate) fn count(&self) -> usize {

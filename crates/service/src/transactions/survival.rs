@@ -1,8 +1,8 @@
 //! Transactions that survive the service: decides which ones do, and opens them again.
 //!
 //! The engine keeps the view. Beside the view the engine keeps a note of the service's for each
-//! transaction: the groups of its user, when it ends by its age, and why its lazy
-//! commit was set aside. The next service shows that reason until somebody tries the commit again.
+//! transaction: the groups of its user, when it ends by its age, with which transactions of other stores it is
+//! linked, and why its lazy commit was set aside. The next service shows that reason until somebody tries the commit again.
 //! If a service dies before its next look at transactions set aside (`aside::tend`), the reason is
 //! lost.
 
@@ -16,7 +16,7 @@ use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
 use atomdir_disk::reason;
 use atomdir_engine::{Credentials, Stranded};
-use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId, WhileOpen};
+use atomdir_protocol::{Answer, Failure, FailureKind, Partner, TransactionId, WhileOpen};
 use rustix::process::geteuid;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +30,14 @@ struct Note {
     ends: Option<(Duration, i64)>,
     /// Why its commit was set aside.
     aside: Option<String>,
+    /// The transactions that are only committed together with it, and itself.
+    linked: Vec<Partner>,
 }
 
 const HAS_GROUPS: u8 = 1;
 const HAS_END: u8 = 2;
 const HAS_ASIDE: u8 = 4;
+const HAS_LINKS: u8 = 8;
 /// Longer reasons are cut in notes.
 const ASIDE_LENGTH_MAX: usize = 8192;
 
@@ -44,7 +47,8 @@ impl Note {
         let mut bytes = vec![
             flag(self.groups.is_some(), HAS_GROUPS)
                 | flag(self.ends.is_some(), HAS_END)
-                | flag(self.aside.is_some(), HAS_ASIDE),
+                | flag(self.aside.is_some(), HAS_ASIDE)
+                | flag(!self.linked.is_empty(), HAS_LINKS),
         ];
         if let Some((age, at)) = self.ends {
             let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -55,6 +59,15 @@ impl Note {
             let aside = &aside.as_bytes()[..aside.len().min(ASIDE_LENGTH_MAX)];
             bytes.extend((aside.len() as u32).to_le_bytes());
             bytes.extend(aside);
+        }
+        if !self.linked.is_empty() {
+            bytes.extend((self.linked.len() as u32).to_le_bytes());
+        }
+        for one in &self.linked {
+            bytes.extend(one.store);
+            bytes.extend(one.transaction.0.to_le_bytes());
+            bytes.extend((one.root.len() as u32).to_le_bytes());
+            bytes.extend(&one.root);
         }
         for group in self.groups.iter().flatten() {
             bytes.extend(group.to_le_bytes());
@@ -79,15 +92,37 @@ impl Note {
             note.aside = Some(String::from_utf8_lossy(aside).into_owned());
             rest = left;
         }
+        if flags & HAS_LINKS != 0 {
+            let (count, left) = rest.split_first_chunk::<4>()?;
+            rest = left;
+            for _ in 0..u32::from_le_bytes(*count) {
+                let (one, left) = take_partner(rest)?;
+                note.linked.push(one);
+                rest = left;
+            }
+        }
         if flags & HAS_GROUPS != 0 {
             let (groups, left) = rest.as_chunks::<4>();
             let groups = groups.iter().map(|group| u32::from_le_bytes(*group));
             note.groups = Some(groups.collect());
             rest = left;
         }
-        let is_known = flags & !(HAS_GROUPS | HAS_END | HAS_ASIDE) == 0;
+        let is_known = flags & !(HAS_GROUPS | HAS_END | HAS_ASIDE | HAS_LINKS) == 0;
         (is_known && rest.is_empty()).then_some(note)
     }
+}
+
+fn take_partner(bytes: &[u8]) -> Option<(Partner, &[u8])> {
+    let (store, rest) = bytes.split_first_chunk::<16>()?;
+    let (transaction, rest) = rest.split_first_chunk::<8>()?;
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (root, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let partner = Partner {
+        store: *store,
+        root: root.to_vec(),
+        transaction: TransactionId(u64::from_le_bytes(*transaction)),
+    };
+    Some((partner, rest))
 }
 
 fn note_of(transaction: &Transaction) -> Option<Note> {
@@ -121,6 +156,7 @@ pub(crate) fn note_for(service: &Service, one: &OpenTransaction) -> Vec<u8> {
         groups,
         ends,
         aside,
+        linked: one.transaction.linked().to_vec(),
     };
     note.encode()
 }
@@ -186,6 +222,7 @@ fn open(service: &Service, transaction: Arc<Transaction>) -> Result<(), Failure>
         }
         None => {}
     }
+    transaction.link_with(note.linked);
     if let Some(budget) = service.budgets.of(owner) {
         transaction.set_budget(budget);
     }
@@ -367,13 +404,20 @@ mod tests {
         for groups in [None, Some(Vec::new()), Some(vec![0, 7, u32::MAX])] {
             for ends in [None, Some((Duration::from_millis(1500), 1_800_000_000))] {
                 for aside in [None, Some(String::new()), Some("busy".to_owned())] {
-                    let groups = groups.clone();
-                    let note = Note {
-                        groups,
-                        ends,
-                        aside,
-                    };
-                    assert_eq!(Note::decode(&note.encode()), Some(note));
+                    for linked in 0..3 {
+                        let partner = |number| Partner {
+                            store: [7; 16],
+                            root: b"/srv".repeat(number as usize),
+                            transaction: TransactionId(number),
+                        };
+                        let note = Note {
+                            groups: groups.clone(),
+                            ends,
+                            aside: aside.clone(),
+                            linked: (0..linked).map(partner).collect(),
+                        };
+                        assert_eq!(Note::decode(&note.encode()), Some(note));
+                    }
                 }
             }
         }
@@ -381,6 +425,7 @@ mod tests {
         assert_eq!(Note::decode(&[0x80]), None, "of a later version");
         assert_eq!(Note::decode(&[HAS_GROUPS, 1]), None);
         assert_eq!(Note::decode(&[HAS_ASIDE, 2, 0, 0, 0, b'x']), None);
+        assert_eq!(Note::decode(&[HAS_LINKS, 1, 0, 0, 0, b'x']), None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use rustix::fs::{
 use rustix::io::retry_on_intr;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, WaitOptions, getpid, getppid, waitpid};
+use rustix::thread::gettid;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -47,10 +48,10 @@ pub(crate) fn start(claim: &Claim, store: &Path) {
     let (forking, is_forked) = mpsc::channel::<()>();
     let thread = std::thread::Builder::new().name(NAME.to_owned());
     let started = thread.spawn(move || {
-        let service = getpid();
+        let starter = (getpid(), gettid());
         // SAFETY: the other thread waits in the kernel. The child ends in `run`.
         let child = match unsafe { libc::fork() } {
-            0 => run(service, &file, (&place, &store)),
+            0 => run(starter, &file, (&place, &store)),
             child => Pid::from_raw(child),
         };
         drop((file, forking));
@@ -68,7 +69,7 @@ pub(crate) fn start(claim: &Claim, store: &Path) {
     }
 }
 
-fn run(service: Pid, claim: &OwnedFd, (place, store): (&Path, &Path)) -> ! {
+fn run(starter: (Pid, Pid), claim: &OwnedFd, (place, store): (&Path, &Path)) -> ! {
     // SAFETY: descriptors of this process's own table. The claim's is moved to 0, and nothing here
     // uses another one afterwards.
     let claim = unsafe {
@@ -76,7 +77,7 @@ fn run(service: Pid, claim: &OwnedFd, (place, store): (&Path, &Path)) -> ! {
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
         BorrowedFd::borrow_raw(0)
     };
-    wait_for_death(service);
+    wait_for_death(starter);
     if fstat(claim).is_ok_and(|claim| claim.st_nlink > 0) {
         for place in mountpoint::all_of(place) {
             abort(&place);
@@ -90,8 +91,8 @@ fn run(service: Pid, claim: &OwnedFd, (place, store): (&Path, &Path)) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Returns once the thread that started this process has ended.
-fn wait_for_death(service: Pid) {
+/// Returns once the thread that started this process, named by its process and itself, has ended.
+fn wait_for_death((service, thread): (Pid, Pid)) {
     // Nobody else sends this signal, and unlike others it is queued.
     let signal = libc::SIGRTMIN();
     // SAFETY: the sets are initialized before they are used, and the kernel fills `sent`.
@@ -102,8 +103,9 @@ fn wait_for_death(service: Pid) {
         libc::prctl(libc::PR_SET_PDEATHSIG, signal);
         libc::sigemptyset(signals.as_mut_ptr());
         libc::sigaddset(signals.as_mut_ptr(), signal);
-        // Another parent: the service has ended before the kernel was asked for the signal.
-        while getppid() == Some(service) {
+        // It may have ended before the kernel was asked for the signal. The parent does not tell: as long as
+        // the service has another thread, that one is the parent.
+        while is_thread(service, thread) {
             let mut sent = MaybeUninit::<libc::siginfo_t>::zeroed();
             let received = libc::sigwaitinfo(signals.as_ptr(), sent.as_mut_ptr());
             if received == signal && sent.assume_init().si_pid() == service.as_raw_pid() {
@@ -111,6 +113,17 @@ fn wait_for_death(service: Pid) {
             }
         }
     }
+}
+
+/// Whether the parent of this process has this thread. That of a killed service is gone once it has ended, also while
+/// other threads have not.
+fn is_thread(service: Pid, thread: Pid) -> bool {
+    let (process, thread) = (service.as_raw_pid(), thread.as_raw_pid());
+    // SAFETY: no signal is sent.
+    let found = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
+    let error = std::io::Error::last_os_error().raw_os_error();
+    let is_gone = found != 0 && error == Some(libc::ESRCH);
+    getppid() == Some(service) && !is_gone
 }
 
 /// Ends the connection of what is mounted at a place. The mount stays, so that programs get errors
@@ -137,5 +150,34 @@ fn abort(place: &Path) {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(_used) = open(place, flags, Mode::empty()) {
         let _ = unmount(place, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write, pipe};
+
+    #[test]
+    fn a_thread_that_ended_before_the_wait_is_found_dead() {
+        let (mut ended, mut end) = pipe().unwrap();
+        let starting = std::thread::spawn(move || {
+            let starter = (getpid(), gettid());
+            // SAFETY: the child only makes system calls.
+            match unsafe { libc::fork() } {
+                0 => {
+                    let _ = ended.read(&mut [0]);
+                    wait_for_death(starter);
+                    // SAFETY: as in `run`.
+                    unsafe { libc::_exit(0) }
+                }
+                child => Pid::from_raw(child).unwrap(),
+            }
+        });
+        let child = starting.join().unwrap();
+        end.write_all(b"1").unwrap();
+        atomdir_testing::wait_until("the end of the child", || {
+            waitpid(Some(child), WaitOptions::NOHANG).unwrap().is_some()
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! A service is killed while one of its threads waits, uninterruptibly, for the file system's lock
 //! for renames between directories.
 
-use crate::stuck_page::{StuckPage, start_rename, state_of};
+use crate::stuck_page::{StuckPage, is_stuck, start_rename};
 use crate::support::{
     NEVER_IDLE, TestStore, detached, is_root, process_of, users_can_mount, wait_for_end,
 };
@@ -33,7 +33,7 @@ fn waits_to_rename(process: Pid) -> bool {
     tasks.flatten().any(|task| {
         let path = task.path();
         let call = std::fs::read_to_string(path.join("syscall")).unwrap_or_default();
-        call.starts_with(&rename) && state_of(path.to_str().unwrap()) == Some('D')
+        call.starts_with(&rename) && is_stuck(path.to_str().unwrap())
     })
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::Scope;
+use std::time::Duration;
 
 /// A page of memory. A kernel write to it waits until the page is released.
 pub struct StuckPage {
@@ -90,12 +91,30 @@ pub fn start_rename<'scope>(
     });
     let thread = thread.recv().unwrap();
     wait_until("a rename that waits", || {
-        state_of(&format!("/proc/self/task/{thread}")) == Some('D')
+        is_stuck(&format!("/proc/self/task/{thread}"))
     });
 }
 
+/// Whether a thread, by its directory in /proc, waits uninterruptibly, and goes on doing so without having run in
+/// between, for longer than it takes others to rename or to write something.
+pub fn is_stuck(directory: &str) -> bool {
+    let waiting = || {
+        let status = std::fs::read_to_string(format!("{directory}/status")).ok()?;
+        let is_switches = |line: &&str| line.starts_with("voluntary_ctxt_switches");
+        let switches = status.lines().find(is_switches)?.to_owned();
+        (state_of(directory) == Some('D')).then_some(switches)
+    };
+    let Some(first) = waiting() else {
+        return false;
+    };
+    (0..200).all(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        waiting().as_ref() == Some(&first)
+    })
+}
+
 /// The state of a process or thread, by its directory in /proc.
-pub fn state_of(directory: &str) -> Option<char> {
+fn state_of(directory: &str) -> Option<char> {
     let stat = std::fs::read_to_string(format!("{directory}/stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()
 }

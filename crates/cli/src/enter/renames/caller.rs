@@ -122,7 +122,7 @@ impl Server<'_> {
     fn may_be_refused(&self, source: &CallersPath) -> Result<bool, Errno> {
         if self.is_limited {
             let found = self.stat(source)?;
-            return Ok(found.is_directory && found.device == self.device);
+            return Ok(found.is_directory && self.devices.contains(&found.device));
         }
         let from = self.place(source)?;
         let above = self.within_store(from.parent.as_fd());
@@ -134,7 +134,7 @@ impl Server<'_> {
     /// Its files may show other device numbers than its directories.
     fn is_in_view(&self, place: &Place) -> bool {
         let found = statx(&place.parent, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
-        found.is_ok_and(|found| device(&found) == self.device)
+        found.is_ok_and(|found| self.devices.contains(&device(&found)))
     }
 
     /// Whether both are in the view and on one mount.
@@ -142,7 +142,7 @@ impl Server<'_> {
         let mount = |place: &Place| {
             let flags = AtFlags::EMPTY_PATH;
             let found = statx(&place.parent, c"", flags, StatxFlags::MNT_ID).ok()?;
-            (device(&found) == self.device).then_some(found.stx_mnt_id)
+            (self.devices.contains(&device(&found))).then_some(found.stx_mnt_id)
         };
         mount(from).is_some_and(|one| Some(one) == mount(to))
     }

@@ -64,7 +64,7 @@ impl Drop for Refused {
 }
 
 impl Refused {
-    /// The paths, relative to the store's root, of what could not be renamed since the last call.
+    /// The whole paths of what could not be renamed since the last call.
     pub fn take(&self) -> Vec<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut piece = [0; 4096];
@@ -79,9 +79,9 @@ impl Refused {
     }
 }
 
-/// Starts the helper. `is_limited`: the overlay is an ordinary user's. This process must have one
-/// thread only.
-pub(super) fn start(base: &Path, is_limited: bool) -> Result<Helper, Errno> {
+/// Starts the helper for the overlays over these stores. `is_limited`: they are an ordinary user's. This
+/// process must have one thread only.
+pub(super) fn start(bases: &[&Path], is_limited: bool) -> Result<Helper, Errno> {
     let (receiver, sender) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -93,7 +93,7 @@ pub(super) fn start(base: &Path, is_limited: bool) -> Result<Helper, Errno> {
     match unsafe { libc::fork() } {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::AGAIN)),
         0 => {
-            let code = run(receiver, reporter, base, is_limited).is_err();
+            let code = run(receiver, reporter, bases, is_limited).is_err();
             // SAFETY: it runs nothing of the parent's.
             unsafe { libc::_exit(code.into()) }
         }
@@ -108,7 +108,12 @@ pub(super) fn start(base: &Path, is_limited: bool) -> Result<Helper, Errno> {
 }
 
 /// In the helper.
-fn run(receiver: OwnedFd, reporter: OwnedFd, base: &Path, is_limited: bool) -> Result<(), Errno> {
+fn run(
+    receiver: OwnedFd,
+    reporter: OwnedFd,
+    bases: &[&Path],
+    is_limited: bool,
+) -> Result<(), Errno> {
     stand_apart(vec![receiver.as_raw_fd(), reporter.as_raw_fd()])?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
@@ -129,13 +134,14 @@ fn run(receiver: OwnedFd, reporter: OwnedFd, base: &Path, is_limited: bool) -> R
         };
         move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Mount))?;
         drop(place);
+        let devices = bases.iter().map(|base| Ok(stat(*base)?.st_dev));
         let helper = Server {
             listener: Listener::new(listener),
             namespace: readlinkat(&proc, c"self/ns/mnt", Vec::new())?,
-            device: stat(base)?.st_dev,
+            devices: devices.collect::<Result<_, Errno>>()?,
             proc: proc.as_fd(),
             reporter: reporter.as_fd(),
-            base,
+            bases,
             is_limited,
         };
         helper.serve();
@@ -148,10 +154,10 @@ struct Server<'a> {
     /// The `/proc` in which the processes have the numbers that the kernel tells.
     proc: BorrowedFd<'a>,
     reporter: BorrowedFd<'a>,
-    /// The store's root.
-    base: &'a Path,
-    /// Of the overlay.
-    device: u64,
+    /// The stores' roots.
+    bases: &'a [&'a Path],
+    /// Of the overlays.
+    devices: Vec<u64>,
     /// The command's mount namespace, which is ours now.
     namespace: CString,
     is_limited: bool,
@@ -180,10 +186,8 @@ impl Server<'_> {
 
     /// Reports a rename that nobody has performed. The report is left out if nobody reads them.
     fn report(&self, parent: BorrowedFd<'_>, name: &[u8]) {
-        let mut path = self.within_store(parent).unwrap_or_default();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
+        let mut path = self.path_of(parent).unwrap_or_default();
+        path.push(b'/');
         path.extend_from_slice(name);
         path.push(0);
         let _ = rustix::io::write(self.reporter, &path);
@@ -191,11 +195,16 @@ impl Server<'_> {
 
     /// The path of a directory, relative to the store's root. `None` if it is not in the store.
     fn within_store(&self, directory: BorrowedFd<'_>) -> Option<Vec<u8>> {
+        let path = self.path_of(directory)?;
+        let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+        let mut within = self.bases.iter().map(|base| path.strip_prefix(base));
+        let within = within.find_map(Result::ok)?;
+        Some(within.as_os_str().as_bytes().to_vec())
+    }
+
+    fn path_of(&self, directory: BorrowedFd<'_>) -> Option<Vec<u8>> {
         let link = format!("self/fd/{}", directory.as_raw_fd());
         let path = readlinkat(self.proc, link, Vec::new()).ok()?;
-        let within = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
-            .strip_prefix(self.base)
-            .ok()?;
-        Some(within.as_os_str().as_bytes().to_vec())
+        Some(path.into_bytes())
     }
 }

@@ -18,6 +18,7 @@ use crate::commit::carry;
 use crate::commit::equal::Equal;
 use crate::error::{CommitError, Poison, StoreError};
 use crate::ids::NodeId;
+use crate::options::SYNC_EACH_MAX;
 use crate::progress::Meter;
 use crate::seen::EqualCreation;
 use crate::view::node::{DirectoryDelta, EntryDelta, StagedParent, Touched};
@@ -27,9 +28,6 @@ use crate::view::{LINKS_MAX, NodeAttributes, View};
 use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, Staging, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
-
-/// Up to so many staged files are synced one by one; more by one syncfs.
-const SYNC_EACH_MAX: usize = 16;
 
 /// A write set whose new objects are complete in the staging directory. Everything that
 /// had to be flushed is durable.

@@ -9,7 +9,7 @@ use atomdir_types::TreePath;
 
 use super::differences::{attributes_change, contents, object_write, old_xattrs, xattrs_change};
 use super::limbo::{as_they_were, into_removed_directories};
-use super::{CARRIED_BYTES_MAX, lines};
+use super::lines;
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, OldAttributes, OldBody, Place, space_of, version_at};
@@ -17,6 +17,7 @@ use crate::commit::before::{extents_of_pages, former as former_of};
 use crate::ids::{NodeId, Sequence};
 use crate::log::record_builder::Present;
 use crate::names;
+use crate::options::OLD_BYTES_CARRIED_MAX;
 use crate::ranges::RangeSet;
 use crate::store::remembered::{Passing, Remembered};
 use crate::write_set::{Created, CreatedPlace, EntryWrite, Object, ObjectWrite, WriteSet};
@@ -308,7 +309,7 @@ impl<D: Disk> Finder<'_, D> {
             None => Vec::new(),
         };
         let lengths = objects.iter().flat_map(extents);
-        let carries = lengths.map(|extent| extent.length).sum::<u64>() <= CARRIED_BYTES_MAX;
+        let carries = lengths.map(|extent| extent.length).sum::<u64>() <= OLD_BYTES_CARRIED_MAX;
         for object in objects {
             let base = &object.write.base;
             let old = &object.old.stat;

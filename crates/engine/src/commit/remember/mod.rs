@@ -43,9 +43,6 @@ use crate::write_set::Carried;
 
 use found::{Found, find};
 
-/// A record holds at most so many old bytes. More are in limbo.
-const CARRIED_BYTES_MAX: u64 = 128 << 10;
-
 impl<D: Disk> Guard<D> {
     /// Whether changes are remembered. The caller then says who makes them.
     pub fn remembers(&self) -> bool {

@@ -24,11 +24,11 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, RenameMode, Result};
 use atomdir_format::view::{ViewBegin, ViewChange, ViewRecord};
-use atomdir_types::Joint;
+use atomdir_types::Partner;
 
-use super::View;
 use super::node::{Staged, StagedParent};
 use super::nodes::Unlogged;
+use super::{Joint, View};
 use crate::base::{Base, Stamp};
 use crate::control;
 use crate::ids::NodeId;
@@ -309,18 +309,24 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Notes what the transaction is to those of other stores. The log is written anew with the next
-    /// record.
-    pub fn set_joint(&mut self, joint: Option<Joint>) {
+    /// Notes which transaction of another store decides. The log is written anew with the next record.
+    pub fn set_coordinator(&mut self, coordinator: Option<Partner>) {
         if let Some(log) = &mut self.log {
-            log.begin.joint.clone_from(&joint);
+            log.begin.coordinator.clone_from(&coordinator);
             self.nodes.note_everything();
         }
-        self.joint = joint;
+        self.joint = coordinator.map(Joint::InDoubt);
     }
 
     pub fn is_in_doubt(&self) -> bool {
-        matches!(self.joint, Some(Joint::InDoubt(_)))
+        self.coordinator().is_some()
+    }
+
+    pub fn coordinator(&self) -> Option<&Partner> {
+        match &self.joint {
+            Some(Joint::InDoubt(coordinator)) => Some(coordinator),
+            _ => None,
+        }
     }
 
     /// Ends the log, durably, so that no later recovery opens the transaction.

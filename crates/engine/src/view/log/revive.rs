@@ -23,12 +23,12 @@ use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::log::read_records;
 use crate::names;
 use crate::ranges::RangeSet;
-use crate::view::View;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Staged, StagedParent, Touched,
 };
 use crate::view::nodes::Nodes;
 use crate::view::numbers::Numbers;
+use crate::view::{Joint, View};
 
 /// A view as its log has it, without gaps: the last word about everything.
 pub(crate) struct LoggedView {
@@ -183,7 +183,7 @@ impl<D: Disk> View<D> {
         let id = TransactionId(begin.transaction);
         let mut view = View::new(core.clone(), id, Sequence(begin.at));
         view.has_stage = true;
-        view.joint.clone_from(&begin.joint);
+        view.joint = begin.coordinator.clone().map(Joint::InDoubt);
         view.frozen = view.is_in_doubt();
         let objects = make_objects(core, &logged.objects, (older, view.at))?;
         let note = logged.note.clone();

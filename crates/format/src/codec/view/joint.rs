@@ -1,41 +1,38 @@
-//! What a transaction is to those of other stores, in the begin of its view log.
+//! Which transaction of another store decides, in the begin of a view log.
 
-use atomdir_types::{Coordinator, Joint, TransactionId};
+use atomdir_types::{Partner, TransactionId};
 
-use crate::Problem;
 use crate::primitives::{Reader, Result, Writer};
 
+/// Not written any more: it said that the transaction decides for others, which ends with its service.
 const COORDINATES: u8 = 32;
 const IN_DOUBT: u8 = 64;
 
 /// Those of the begin's flags that say it.
 pub(super) const FLAGS: u8 = COORDINATES | IN_DOUBT;
 
-pub(super) fn flag(joint: Option<&Joint>) -> u8 {
-    match joint {
+pub(super) fn flag(coordinator: Option<&Partner>) -> u8 {
+    match coordinator {
         None => 0,
-        Some(Joint::Coordinates) => COORDINATES,
-        Some(Joint::InDoubt(_)) => IN_DOUBT,
+        Some(_) => IN_DOUBT,
     }
 }
 
-pub(super) fn put(writer: &mut Writer, joint: Option<&Joint>) {
-    if let Some(Joint::InDoubt(coordinator)) = joint {
+pub(super) fn put(writer: &mut Writer, coordinator: Option<&Partner>) {
+    if let Some(coordinator) = coordinator {
         writer.bytes.extend_from_slice(&coordinator.store);
         writer.string(&coordinator.root);
         writer.number(coordinator.transaction.0);
     }
 }
 
-pub(super) fn take(reader: &mut Reader<'_>, flags: u8) -> Result<Option<Joint>> {
-    Ok(match flags & FLAGS {
-        0 => None,
-        COORDINATES => Some(Joint::Coordinates),
-        IN_DOUBT => Some(Joint::InDoubt(Coordinator {
-            store: reader.array()?,
-            root: reader.string()?.to_vec(),
-            transaction: TransactionId(reader.number()?),
-        })),
-        _ => return reader.fail(Problem::Tag(flags)),
-    })
+pub(super) fn take(reader: &mut Reader<'_>, flags: u8) -> Result<Option<Partner>> {
+    if flags & IN_DOUBT == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Partner {
+        store: reader.array()?,
+        root: reader.string()?.to_vec(),
+        transaction: TransactionId(reader.number()?),
+    }))
 }
