@@ -239,9 +239,8 @@ impl Service {
     fn clear_away(&self, one: &OpenTransaction) {
         self.expiry.forget(&one.transaction);
         self.views.hide(&one.transaction);
-        if self.store.needs_maintenance() {
-            self.maintenance.wake();
-        }
+        // It may have left what it has staged.
+        self.maintenance.wake();
         // At last: a lazy commit may already be set aside, and `aside` then lists and shows the
         // transaction again as soon as it is not listed here. If an abort that came too late had
         // taken it off the list before, it is listed again already.
