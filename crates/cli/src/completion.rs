@@ -39,7 +39,7 @@ const PROGRAMS_MAX: usize = 1000;
 
 /// If a shell asks for completions, prints them and exits.
 pub fn answer() {
-    CompleteEnv::with_factory(|| as_typed(Arguments::command()))
+    CompleteEnv::with_factory(as_typed)
         .var(VARIABLE)
         .shells(SHELLS)
         .complete();
@@ -47,7 +47,10 @@ pub fn answer() {
 
 /// The engine completes a verb's arguments in their order, wherever `--` is. So here, after it all
 /// of them are completed as those that belong there, and before it those are not.
-fn as_typed(command: Command) -> Command {
+fn as_typed() -> Command {
+    let mut command = Arguments::command();
+    // Only now the verbs have their arguments.
+    command.build();
     let has_escape = words_before().iter().any(|word| word == "--");
     command.mut_subcommands(|verb| {
         let last = verb.get_arguments().find(|one| one.is_last_set());

@@ -6,9 +6,10 @@
 //! seconds; to rename it would cost a twelfth of such a commit. A directory has the id of the
 //! transaction that made it, and records say which one they mean.
 //!
-//! An aborted transaction may leave a directory that is not empty, as each one with an overlay does. To
-//! remove what is in it takes milliseconds where each freed block is discarded at once (ext4 without a
-//! journal, mounted with `discard`), so a caller with threads has that done later.
+//! A transaction with an overlay that has changed nothing leaves the overlay's own directories. To remove
+//! them takes milliseconds where each freed block is discarded at once (ext4 without a journal, mounted
+//! with `discard`), so a caller with threads has that done later. What others have staged is removed before their
+//! abort returns: then its space is free.
 //!
 //! Invariants
 //! 1. Transactions that have used one directory have named nothing in it alike, so a record never
@@ -37,7 +38,7 @@ pub(crate) struct Stages {
     state: Mutex<State>,
     /// No slot in a directory that was left is higher.
     last_slot: AtomicU64,
-    /// Whether the caller looks after what aborted transactions leave.
+    /// Whether the caller looks after what transactions leave.
     is_tended: AtomicBool,
 }
 
@@ -47,8 +48,8 @@ struct State {
     spare: Vec<TransactionId>,
     /// The directories of transactions that are open, or not in the base yet.
     taken: HashMap<TransactionId, TransactionId>,
-    /// Aborted transactions whose directories are still there, and still taken.
-    aborted: Vec<TransactionId>,
+    /// Ended transactions whose directories are still there, and still taken.
+    left: Vec<TransactionId>,
 }
 
 impl Stages {
@@ -75,13 +76,13 @@ impl Stages {
         state.taken.values().any(|taken| *taken == directory)
     }
 
-    /// From now on aborted transactions leave what they have staged to [`Core::drop_aborted_stages`].
+    /// From now on [`Core::leave_stage`] leaves directories to [`Core::drop_left_stages`].
     pub fn tend(&self) {
         self.is_tended.store(true, Ordering::Relaxed);
     }
 
-    pub fn has_aborted(&self) -> bool {
-        !lock(&self.state).aborted.is_empty()
+    pub fn has_left(&self) -> bool {
+        !lock(&self.state).left.is_empty()
     }
 
     /// From now on no transaction takes one over.
@@ -198,8 +199,8 @@ impl<D: Disk> Core<D> {
         self.stages.release(transaction);
     }
 
-    /// Like [`Core::drop_stage`], for a transaction that is aborted: perhaps only later.
-    pub fn drop_aborted_stage(&self, transaction: TransactionId) {
+    /// Like [`Core::drop_stage`], but perhaps only later.
+    pub fn leave_stage(&self, transaction: TransactionId) {
         if !self.stages.is_tended.load(Ordering::Relaxed) {
             return self.drop_stage(transaction);
         }
@@ -210,14 +211,13 @@ impl<D: Disk> Core<D> {
                 self.handles.remove(HandleKey::Stage(directory));
                 self.stages.release(transaction);
             }
-            Err(_) => lock(&self.stages.state).aborted.push(transaction),
+            Err(_) => lock(&self.stages.state).left.push(transaction),
         }
     }
 
-    /// Removes what aborted transactions have left.
-    pub fn drop_aborted_stages(&self) {
-        let aborted = std::mem::take(&mut lock(&self.stages.state).aborted);
-        for transaction in aborted {
+    pub fn drop_left_stages(&self) {
+        let left = std::mem::take(&mut lock(&self.stages.state).left);
+        for transaction in left {
             self.drop_stage(transaction);
         }
     }

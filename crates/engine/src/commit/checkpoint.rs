@@ -45,15 +45,15 @@ pub enum SpaceWatch {
 }
 
 impl<D: Disk> Store<D> {
-    /// From now on aborts return before what the transactions have staged is removed: [`maintain`](Self::maintain)
-    /// does that.
-    pub fn tend_aborted(&self) {
+    /// From now on the commit of a transaction that has changed nothing returns before its staging directory is
+    /// removed: [`maintain`](Self::maintain) does that.
+    pub fn tend_stages(&self) {
         self.0.core.stages.tend();
     }
 
     /// To be called every 50 ms or so while there is something to maintain.
     pub fn maintain(&self) -> Result<(), StoreError> {
-        self.0.core.drop_aborted_stages();
+        self.0.core.drop_left_stages();
         self.remember_if_due()?;
         let (is_due, is_lazy_due) = {
             let state = lock(&self.0.commit);
@@ -86,7 +86,7 @@ impl<D: Disk> Store<D> {
     pub fn needs_maintenance(&self) -> bool {
         lock(&self.0.commit).last_commit.is_some()
             || self.retries_set_aside()
-            || self.0.core.stages.has_aborted()
+            || self.0.core.stages.has_left()
     }
 
     pub fn checkpoint(&self) -> Result<(), StoreError> {
@@ -172,7 +172,7 @@ impl<D: Disk> Store<D> {
     /// Closes the store in order and gives back its lock, which processes that were forked from this
     /// one may have inherited. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {
-        self.0.core.drop_aborted_stages();
+        self.0.core.drop_left_stages();
         let mut state = self.lock_without_pending()?;
         // These ids were not used, and none will be until it is reserved again.
         state.journal.header.transaction_high_water = lock(&self.0.open).ids.give_back();

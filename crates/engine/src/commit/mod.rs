@@ -256,7 +256,7 @@ impl<D: Disk> Store<D> {
             )?;
             drop(committing);
             if !is_part && !matches!(wanted, Wanted::Vote(_)) {
-                self.abort(transaction);
+                self.end_unchanged(transaction);
             }
             return Ok(Committed {
                 dropped: taken.dropped,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Timestamp, reason};
 use atomdir_format::header::StoreId;
 
+use crate::base::core::Core;
 use crate::control::id_supply::IdSupply;
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
@@ -112,6 +113,19 @@ impl<D: Disk> Store<D> {
     /// Aborts a transaction and those nested in it. Returns false if it had
     /// already ended, perhaps by a commit that was under way, or is in doubt ([`Store::vote`]).
     pub fn abort(&self, transaction: &Transaction<D>) -> bool {
+        self.end_with(transaction, Core::drop_stage)
+    }
+
+    /// Ends a transaction that has nothing to commit.
+    pub(crate) fn end_unchanged(&self, transaction: &Transaction<D>) {
+        self.end_with(transaction, Core::leave_stage);
+    }
+
+    fn end_with(
+        &self,
+        transaction: &Transaction<D>,
+        drop_stage: fn(&Core<D>, TransactionId),
+    ) -> bool {
         let Some(mut view) = self.take_view(transaction) else {
             return false;
         };
@@ -132,7 +146,7 @@ impl<D: Disk> Store<D> {
         let stage = self.0.core.stages.of(id);
         match transaction.has_landed() && lock(&self.0.commit).stages.contains(&stage) {
             true => _ = self.0.core.stages.release(id),
-            false => self.0.core.drop_aborted_stage(id),
+            false => drop_stage(&self.0.core, id),
         }
         self.drop_snapshot(id);
         true

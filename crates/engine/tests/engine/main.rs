@@ -2,7 +2,6 @@
 //! the disks it is tested on. Those that measure the process itself are programs of their
 //! own beside this one.
 
-mod aborted;
 mod allocation;
 mod apply_errors;
 mod apply_order;
@@ -66,6 +65,7 @@ mod survival;
 mod survivors;
 mod take_over;
 mod transaction_ids;
+mod unchanged;
 mod undo;
 mod undo_conflicts;
 mod undo_equal;

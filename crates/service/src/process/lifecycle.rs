@@ -173,7 +173,7 @@ impl Running {
             None => store::wait_for_turn(&directories)?,
         };
         let (store, recovery) = directories.open_store()?;
-        store.tend_aborted();
+        store.tend_stages();
         let notices = Notices::open(directories.control()?, &store, &recovery);
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control)
