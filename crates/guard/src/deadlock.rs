@@ -10,6 +10,7 @@ use atomdir_engine::TransactionId;
 use atomdir_fuse::Request;
 
 use crate::Guarded;
+use crate::processes::process_of;
 
 impl Guarded {
     pub(crate) fn would_wait_for_itself(
@@ -37,19 +38,4 @@ impl Guarded {
         }
         false
     }
-}
-
-/// The process of a thread.
-pub fn process_of(thread: u32) -> u32 {
-    let path = format!("/proc/{thread}/status");
-    let read = || {
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok()?;
-        let mut text = vec![0; 4096];
-        let length = rustix::io::read(&file, &mut text[..]).ok()?;
-        let text = String::from_utf8_lossy(&text[..length]).into_owned();
-        let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-        line.trim().parse().ok()
-    };
-    read().unwrap_or(thread)
 }

@@ -13,6 +13,7 @@
 //! - `waits`: calls that wait for transactions
 //! - `sessions`: files that change whole, when a program closes them
 //! - `deadlock`: no process waits for itself
+//! - `processes`: what `/proc` says of the programs that make calls
 //! - `nodes`: the objects that the kernel knows, each by a descriptor
 //! - `calls`: system calls on such objects
 //! - `acting`: new objects belong to the caller
@@ -36,6 +37,7 @@ mod filesystem;
 mod flushing;
 mod forgetting;
 mod nodes;
+mod processes;
 mod runs;
 mod serving;
 mod sessions;

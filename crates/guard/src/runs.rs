@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use atomdir_disk::sync;
 use atomdir_engine::Run;
 use atomdir_fuse::Request;
-use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::processes::Stat;
 
 /// For so long a process counts as what it was. A lookup costs as much as a small call, and most
 /// processes make many.
@@ -62,35 +63,7 @@ pub fn is_over(run: &Run) -> bool {
 
 /// A process's name and its group.
 fn process(id: u32) -> Option<(Vec<u8>, u32)> {
-    let stat = stat_of(id)?;
-    // State, parent, group.
-    let group = stat.fields.get(2)?.parse().ok()?;
+    let stat = Stat::of(id)?;
+    let group = stat.number(5)?;
     Some((stat.name, group))
-}
-
-struct ProcessStat {
-    name: Vec<u8>,
-    /// From the state on: the third field of proc_pid_stat(5).
-    fields: Vec<String>,
-}
-
-/// What proc_pid_stat(5) says of a thread, from the third field on.
-pub fn fields_of(id: u32) -> Option<Vec<String>> {
-    stat_of(id).map(|stat| stat.fields)
-}
-
-fn stat_of(id: u32) -> Option<ProcessStat> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(CWD, format!("/proc/{id}/stat"), flags, Mode::empty()).ok()?;
-    let mut stat = [0; 1024];
-    let length = rustix::io::read(&file, &mut stat).ok()?;
-    let stat = &stat[..length];
-    // The name is in parentheses, and may itself contain some.
-    let start = stat.iter().position(|byte| *byte == b'(')? + 1;
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    Some(ProcessStat {
-        name: stat.get(start..end)?.to_vec(),
-        fields: rest.split_ascii_whitespace().map(str::to_owned).collect(),
-    })
 }

@@ -26,8 +26,8 @@ use atomdir_engine::{GuardedChange as Change, LOCK_ALLOW, MustWait, Section, Tra
 use atomdir_fuse::{Request, Result};
 use rustix::io::Errno;
 
-use crate::deadlock::process_of;
 use crate::nodes::{Node, Place};
+use crate::processes::process_of;
 use crate::{Guarded, Known};
 
 /// How long a call that changes names waits at most, unless a test says otherwise.

@@ -34,12 +34,12 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::acting::{Acting, set_umask};
-use crate::deadlock::process_of;
 use crate::nodes::Node;
+use crate::processes::{groups_of, process_of};
 use crate::serving::named;
 use crate::{Guarded, Known, calls};
 use copying::Copies;
-use process::{Process, groups_of, has_descriptor, is_there, process_that_closes};
+use process::{Process, has_descriptor, is_there, process_that_closes};
 
 /// So long a program has to open what it has looked up again.
 const OPENED_WITHIN: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
 //! What `/proc` says of processes that have files open in sessions.
 
+use crate::processes::Stat;
 use atomdir_disk::{Disk, LinuxDisk};
-use atomdir_fuse::Request;
 use rustix::fs::{Mode, OFlags};
 
 /// How a process is while it closes a file.
@@ -12,31 +12,14 @@ pub enum Process {
     IsKilled,
 }
 
-/// The groups of the process that asks.
-pub fn groups_of(request: &Request) -> Vec<u32> {
-    let status = format!("/proc/{}/status", request.process);
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(status, flags, Mode::empty());
-    // The list may be long: the kernel allows 65 536 groups.
-    let mut text = vec![0; 1 << 20];
-    let length = file.and_then(|file| rustix::io::read(&file, &mut text[..]));
-    let text = String::from_utf8_lossy(&text[..length.unwrap_or(0)]);
-    let listed = text.lines().find_map(|line| line.strip_prefix("Groups:"));
-    let listed = listed.unwrap_or_default().split_ascii_whitespace();
-    let listed = listed.filter_map(|group| group.parse().ok());
-    listed.chain([request.group]).collect()
-}
-
 /// How a process is that closes a descriptor and waits for our answer.
 pub fn process_that_closes(thread: u32) -> Process {
     /// PF_EXITING.
     const ENDS: u64 = 4;
-    let Some(fields) = crate::runs::fields_of(thread) else {
+    let Some(stat) = Stat::of(thread) else {
         return Process::Lives;
     };
-    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    // From the third field of proc_pid_stat(5) on.
-    let (flags, code) = (number(9 - 3).unwrap_or(0), number(52 - 3).unwrap_or(0));
+    let (flags, code): (u64, u64) = (stat.number(9).unwrap_or(0), stat.number(52).unwrap_or(0));
     match flags & ENDS {
         0 => Process::Lives,
         _ if code & 0x7f != 0 => Process::IsKilled,
@@ -46,7 +29,7 @@ pub fn process_that_closes(thread: u32) -> Process {
 
 /// Whether a process has not ended, or is about to end.
 pub fn is_there(process: u32) -> bool {
-    crate::runs::fields_of(process).is_some() && process_that_closes(process) == Process::Lives
+    Stat::of(process).is_some() && process_that_closes(process) == Process::Lives
 }
 
 /// Whether a process has a descriptor of the file that has this inode number in the guard. If it has one
