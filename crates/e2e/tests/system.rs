@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use atomdir_testing::exit_code::{CONFLICT, USAGE};
 use atomdir_testing::tree::{CompareOptions, Times, Tree, assert_equal};
 use atomdir_testing::{
-    Outcome, Scratch, Store, User, atomdir, binary, capture_output, look, shell, tools_present,
-    unmount, wait_until,
+    Outcome, Scratch, Store, User, atomdir, capture_output, look, shell, system_command,
+    tools_present, unmount, wait_until,
 };
 
 /// A root directory with a dpkg database, and packages `thing` of several versions. Package 3 fails when
@@ -96,11 +96,7 @@ impl System {
     }
 
     fn command(&self, verb: &[&str], words: &[&str]) -> Command {
-        let mut command = Command::new(binary());
-        self.user().dress(&mut command);
-        command.args(verb).arg("--system").arg("--root");
-        command.arg(&self.root).args(words).current_dir("/");
-        command
+        system_command(&self.user(), &self.root, verb, words)
     }
 
     fn dpkg_words(&self, version: u32) -> Vec<String> {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::tree::{CompareOptions, Times, Tree, assert_equal, compare};
 use atomdir_testing::{
-    LoopDevice, Outcome, Random, Scratch, Store, User, binary, capture_output, look,
-    only_in_full_tier, shell, skip, tools_present, unmount, wait_until,
+    LoopDevice, Outcome, Random, Scratch, Store, User, capture_output, look, only_in_full_tier,
+    shell, skip, system_command, tools_present, unmount, wait_until,
 };
 
 /// Makes the archive `$1` of a system, with the packages of an upgrade and of a server.
@@ -130,11 +130,7 @@ impl Debian {
     }
 
     fn command(&self, verb: &[&str], words: &[&str]) -> Command {
-        let mut command = Command::new(binary());
-        self.user().dress(&mut command);
-        command.args(verb).arg("--system").arg("--root");
-        command.arg(&self.root).args(words).current_dir("/");
-        command
+        system_command(&self.user(), &self.root, verb, words)
     }
 
     fn upgrading(&self) -> Command {

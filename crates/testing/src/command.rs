@@ -159,6 +159,15 @@ pub fn atomdir_in<A: AsRef<OsStr>>(
     capture_output(command.current_dir(directory).args(arguments))
 }
 
+/// `atomdir VERB --system`, for the system below a directory, as a user.
+pub fn system_command(user: &User, root: &Path, verb: &[&str], words: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    user.dress(&mut command);
+    command.args(verb).arg("--system").arg("--root");
+    command.arg(root).args(words).current_dir("/");
+    command
+}
+
 /// The `atomdir` under test: `ATOMDIR_BIN`, or the one built next to the test.
 pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ATOMDIR_BIN") {

@@ -53,6 +53,7 @@ mod waiting;
 pub use again::{call_here, for_each_user, for_each_user_of_a_store, this_program};
 pub use command::{
     Outcome, atomdir, atomdir_in, binary, capture_output, helper, script, shell, shell_as,
+    system_command,
 };
 pub use debian_source::debian_source;
 pub use fixture::{Fixture, Owner, for_each_owner, look};

@@ -200,10 +200,19 @@ fn commit_coordinator(
         service.notices.before_commit(id.0, false, newest);
         service.store.commit_coordinated(&one.transaction, report)
     })?;
-    service.committers.forget(id);
-    service.forget(&one);
-    service.maintenance.wake();
-    Ok(commit::answer(service, connection, &one, &committed))
+    Ok(has_committed(service, connection, &one, &committed))
+}
+
+/// Ends a transaction that has committed together with others, and answers.
+fn has_committed(
+    service: &Service,
+    connection: &Connection,
+    one: &OpenTransaction,
+    committed: &engine::Committed,
+) -> Answer {
+    service.committers.forget(one.id());
+    service.forget(one);
+    commit::answer(service, connection, one, committed)
 }
 
 fn give_up(
@@ -247,10 +256,7 @@ fn decide(
     let committed = commit::try_commit(service, connection, &one, |report| {
         store.commit_decided(transaction, portion, report)
     })?;
-    service.committers.forget(id);
-    service.forget(&one);
-    service.maintenance.wake();
-    Ok(commit::answer(service, connection, &one, &committed))
+    Ok(has_committed(service, connection, &one, &committed))
 }
 
 /// Its own side in each conflict that it has now.
