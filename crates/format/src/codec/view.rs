@@ -219,7 +219,7 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
 
 fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
     let known = BEGIN_LAZY | BEGIN_EARLY | BEGIN_FIRST_TRY | BEGIN_ATTACHMENT | BEGIN_PAST;
-    let flags = reader.flags(known | joint::FLAGS)?;
+    let flags = reader.flags(known | joint::IN_DOUBT)?;
     let has = |flag| flags & flag != 0;
     Ok(ViewBegin {
         is_lazy: has(BEGIN_LAZY),

@@ -4,12 +4,8 @@ use atomdir_types::{Partner, TransactionId};
 
 use crate::primitives::{Reader, Result, Writer};
 
-/// Not written any more: it said that the transaction decides for others, which ends with its service.
-const COORDINATES: u8 = 32;
-const IN_DOUBT: u8 = 64;
-
-/// Those of the begin's flags that say it.
-pub(super) const FLAGS: u8 = COORDINATES | IN_DOUBT;
+/// The begin's flag that says it.
+pub(super) const IN_DOUBT: u8 = 64;
 
 pub(super) fn flag(coordinator: Option<&Partner>) -> u8 {
     match coordinator {
