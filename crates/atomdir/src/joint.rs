@@ -71,7 +71,7 @@ pub fn commit_together(
     }
 }
 
-/// What has been asked of whom.
+/// What the transactions have answered so far, by their places.
 struct Attempt {
     unchanged: Vec<usize>,
     voters: Vec<usize>,
@@ -207,7 +207,7 @@ pub fn why_not_together(one: &(PathBuf, PathBuf), other: &(PathBuf, PathBuf)) ->
 }
 
 impl Connection {
-    /// What the transaction is to those of other stores.
+    /// The name by which services of other stores know the transaction.
     pub fn introduce(&mut self, transaction: TransactionId) -> Result<Partner, RequestError> {
         match self.ask(&Request::Joint(JointRequest::Introduce { transaction }))? {
             (Answer::Introduced(partner), _) => Ok(partner),

@@ -78,9 +78,9 @@ pub struct Profile {
 /// One line of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileOption {
-    /// What is before the sign.
+    /// The text before the `=`.
     pub key: String,
-    /// What is behind it.
+    /// The text after the `=`.
     pub value: String,
 }
 

@@ -143,7 +143,7 @@ impl Partners {
         if self.0.is_empty() {
             return Ok(());
         }
-        // What is kept must not be lost because others are still there.
+        // A refusal would abort transactions that are to be kept, so this waits until the others have left.
         let others = match (wish, closing.others) {
             (Wish::Keep, Others::Refuse) => Others::Wait,
             (_, others) => others,

@@ -40,7 +40,7 @@ enum Missing {
 /// One of the transactions, and the paths that are in its store.
 type InStore<'a> = (&'a mut Connected, TransactionId, Vec<PathBuf>);
 
-/// What became of each that was open.
+/// The result in each store.
 pub type Concluded = Vec<(Partner, Result<Committed, CommitError>)>;
 
 impl Linked {

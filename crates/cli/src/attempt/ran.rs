@@ -133,7 +133,7 @@ impl Ran {
         })
     }
 
-    /// What overlayfs has refused to rename in this store.
+    /// The files and directories of this store that overlayfs has refused to rename.
     fn refused_in(&self, base: &Path) -> Vec<Deviation> {
         let mut known = self.refused.borrow_mut();
         known.extend(self.remainder.refused_renames());

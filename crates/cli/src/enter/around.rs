@@ -1,5 +1,5 @@
-//! What a command finds in or beside its views as it is outside: file systems that are mounted in the
-//! places of the stores, single files of the stores, and directories that it may read only.
+//! The parts of a command's surroundings that are the same as outside of its views: file systems that are
+//! mounted inside the stores, single files of the stores, and directories that it may only read.
 //!
 //! A view shows an empty object for each mount point. [`Prepared`] attaches the mounts, and the files, to
 //! the views; it runs between fork and exec, see [`super::namespace`].
@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// What stays as it is outside.
+/// What is the same in a view as outside: mounts, files and directories.
 #[derive(Debug, Default)]
 pub struct Around {
     /// Mounts in the places of the stores, and files.

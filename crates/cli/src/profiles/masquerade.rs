@@ -21,7 +21,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What calls the service's program does not call it by a link.
+/// A program that starts the service names it so, and not by a link.
 const RUNNING_PROGRAM: &str = "/proc/self/exe";
 
 /// If we were called by the name of another program: runs that, and returns what to exit with. If no

@@ -134,7 +134,7 @@ pub fn parse_option(text: &str) -> Result<ProfileOption, String> {
     Ok(option)
 }
 
-/// What is wrong with an option of `run`.
+/// Checks an option of `run`. The error says why it is refused.
 fn check_option(ProfileOption { key, value }: &ProfileOption) -> Result<(), String> {
     if !KEYS.contains(&&**key) {
         let keys = KEYS.join(", ");
@@ -149,7 +149,7 @@ fn check_option(ProfileOption { key, value }: &ProfileOption) -> Result<(), Stri
         .map_err(|error| first_lines(&error.to_string()))
 }
 
-/// What is wrong, without the advice on the command line.
+/// The first paragraph of an error of the command line, without the advice that follows.
 fn first_lines(error: &str) -> String {
     let error = error.strip_prefix("error: ").unwrap_or(error);
     let lines = error.lines().take_while(|line| !line.is_empty());

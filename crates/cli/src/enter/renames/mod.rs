@@ -156,7 +156,7 @@ struct Server<'a> {
     reporter: BorrowedFd<'a>,
     /// The stores' roots.
     bases: &'a [&'a Path],
-    /// Of the overlays.
+    /// The devices of the overlays.
     devices: Vec<u64>,
     /// The command's mount namespace, which is ours now.
     namespace: CString,
